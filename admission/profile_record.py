@@ -19,6 +19,7 @@ import msgspec
 from cotenant.admission.profile import Profile
 from cotenant.admission.strategic_merge import apply_strategic_patch
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL
 
@@ -53,7 +54,7 @@ def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
     text = (pod["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
     try:
         record = msgspec.json.decode(text if isinstance(text, str) else "", type=ProfileRecord)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except UNDECODABLE:
         return None
     signature = record.signature.encode("utf-8", "replace")
     signatures = (_signature(record, key, identity).encode() for identity in _identities(pod, namespace))

@@ -17,6 +17,7 @@ import msgspec
 from cotenant.admission.pod_level import distribute_pod_resources
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import QuantityError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import (
     ANNOTATION_ALIASES,
     EXTENDED_RESOURCES,
@@ -182,7 +183,7 @@ def _modern(text: Any, names: list[str]) -> str | None:
     """The annotation's present shape of an old value; None when it cannot be told which container is meant."""
     try:
         body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+    except UNDECODABLE:
         return None
     if isinstance(body.get("containers"), dict):
         return str(text)
@@ -198,7 +199,7 @@ def _readable(text: Any) -> Any:
     try:
         body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, dict[str, Any]])
         return _comparable(body.get("containers", {}))
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, AttributeError, TypeError):
+    except (AttributeError, TypeError, *UNDECODABLE):
         return None
 
 

@@ -20,6 +20,7 @@ from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
 from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
 from cotenant.admission.view import ClusterView
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
@@ -149,7 +150,7 @@ def decode(body: bytes) -> AdmissionRequest:
     """The request of a review; BadReview says what is wrong with it."""
     try:
         review = msgspec.json.decode(body, type=_Review)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise BadReview(f"the body is not an AdmissionReview in JSON: {error}") from error
     if review.kind != "AdmissionReview" or review.api_version != API_VERSION:
         raise BadReview(
@@ -312,5 +313,5 @@ def _object(raw: msgspec.Raw, shape: type) -> Any:
     try:
         msgspec.json.decode(raw, type=shape)
         return msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None

@@ -6,6 +6,8 @@ from typing import Final, Protocol, Self
 
 import msgspec
 
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+
 
 class Progress(Protocol):
     """Receives stages and steps; implementations live in `cotenant.cli`."""
@@ -52,5 +54,5 @@ class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progres
         """Return the message of a line; None for any other line."""
         try:
             return msgspec.json.decode(line, type=cls)
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             return None

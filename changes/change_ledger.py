@@ -11,6 +11,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import ClusterConflict, ClusterError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.ledger.chain import Anchor
@@ -156,7 +157,7 @@ def read_anchored_heads(client: KubeClient, ledger: Ledger, namespace: str) -> A
         return AnchoredHeads(None, others)
     try:
         return AnchoredHeads(msgspec.json.decode(data[ledger.id], type=Anchor), others)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         message = f"ConfigMap {namespace}/{ANCHOR} holds no head of ledger {ledger.id}: {error}"
         raise ClusterError(message, fix="Who wrote it?") from error
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.ledger.chain import GENESIS, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events
@@ -94,7 +95,7 @@ class LedgerCache:
             return
         try:
             (self._fold if entry.event in _NAMES else self._fold_ladder)(entry)
-        except (UsageError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (UsageError, *UNDECODABLE) as error:
             self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
     def _fold(self, entry: LedgerRow) -> None:

@@ -12,6 +12,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.text import visible
 from cotenant.changes.change_ledger import ChangeLedger
@@ -63,7 +64,7 @@ def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[Wor
         if entry.event == POSTPONED:
             try:
                 body = msgspec.json.decode(entry.body, type=_Body)
-            except msgspec.MsgspecError:
+            except UNDECODABLE:
                 continue
             hidden[workload] = PostponedRecommendation(
                 workload, body.until_seconds, entry.actor, body.reason, entry.seconds

@@ -14,6 +14,7 @@ import msgspec
 from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
 from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
 from cotenant.base.errors import CotenantError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import (
     BLKIO_QOS_ANNOTATION,
     CPU_BURST_ANNOTATION,
@@ -71,7 +72,7 @@ def _json_checker(kind: Any) -> Callable[[str], bool]:
     def readable(text: str) -> bool:
         try:
             msgspec.json.decode(text, type=kind)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNDECODABLE:
             return False
         return True
 
@@ -177,7 +178,7 @@ def _unknown_words(annotations: Mapping[str, Any]) -> Iterator[str]:
     for key in WORDS.keys() & annotations.keys():
         try:
             document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNDECODABLE:
             continue  # named as no JSON object already
         for name, words in WORDS[key].items():
             word = document.get(name)

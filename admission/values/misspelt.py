@@ -17,6 +17,7 @@ import msgspec
 from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
 from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, FIELDS, FIELDS_BY_KIND, LABEL_NAMES, NODE_NAMES
 from cotenant.base.allocation.device_request import DEVICE_RESOURCES
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import RESOURCE_ALIASES
 from cotenant.base.text import format_value
 
@@ -92,7 +93,7 @@ def _fields(annotations: Json) -> Iterator[str]:
     for key in sorted(annotations.keys() & (FIELDS.keys() | FIELDS_BY_KIND.keys())):
         try:
             document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNDECODABLE:
             continue
         if key in FIELDS:
             yield from _near_fields(key, document, FIELDS[key])

@@ -21,6 +21,7 @@ from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.writers import GITOPS_MANAGERS
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
@@ -215,7 +216,7 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
     """Return the floor that a row of the ledger lent; None for a row that cannot be read."""
     try:
         return msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
 
 

@@ -14,6 +14,7 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.model import EVERYTHING, AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -108,7 +109,7 @@ def proposals_between(notes: Iterable[LedgerNote], first_seconds: float, end_sec
         try:
             values = msgspec.json.decode(note.details.get("values", ""), type=tuple[ProposedValue, ...])
             namespace, kind, name = note.subject.split("/")
-        except (msgspec.MsgspecError, ValueError):
+        except (ValueError, *UNDECODABLE):
             continue
         proposals[note.subject] = ProposedWorkload(WorkloadRef(namespace, kind, name), note.seconds, values)
     return list(proposals.values())

@@ -18,6 +18,7 @@ from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.reasons import Reason
@@ -144,7 +145,7 @@ def boost_of(subject: str, seconds: float, details: Mapping[str, str]) -> PodBoo
     try:
         write = msgspec.json.decode(details.get("write", ""), type=Write)
         namespace, kind, name = subject.split("/")
-    except (msgspec.MsgspecError, ValueError):
+    except (ValueError, *UNDECODABLE):
         return None
     return PodBoost(WorkloadRef(namespace, kind, name), write, seconds)
 

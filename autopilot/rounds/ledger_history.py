@@ -13,6 +13,7 @@ from cotenant.autopilot.decide.floors import LentFloor, lent_of
 from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from cotenant.autopilot.decide.starts import PodBoost, boost_of
 from cotenant.autopilot.model import AutopilotEvent
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.ledger.chain import GENESIS
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import Clock
@@ -78,6 +79,6 @@ def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotE
 def _details(body: str) -> dict[str, str]:
     try:
         values: Any = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return {}
     return {key: str(value) for key, value in values.items()} if isinstance(values, dict) else {}

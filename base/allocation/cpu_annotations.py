@@ -20,6 +20,7 @@ from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.base.allocation.cpu_topology import CpuTopology
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import (
     EXTENDED_RESOURCES,
     NODE_RESERVATION_ANNOTATION,
@@ -30,8 +31,6 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.resource import Resource
 
-NO_JSON: Final = (msgspec.DecodeError, RecursionError, UnicodeError)
-"""What reading an annotation as JSON may raise, also one that is nested for its own sake or has half a surrogate."""
 CPU_RESOURCES: Final = frozenset({"cpu", *(EXTENDED_RESOURCES[band, Resource.CPU] for band in Band)})
 """Wire names under which the scheduler allocates CPU on a NUMA node; a batch pod's is kubernetes.io/batch-cpu."""
 WireT = TypeVar("WireT")
@@ -143,5 +142,5 @@ def _decode_annotation(annotations: Mapping[str, str], key: str, kind: type[Wire
         return None
     try:
         return msgspec.json.decode(text, type=kind)
-    except NO_JSON as bad:
+    except UNDECODABLE as bad:
         raise UsageError(f"{whose}: annotation {key} cannot be read: {bad}") from bad

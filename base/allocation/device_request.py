@@ -33,6 +33,7 @@ from cotenant.base.allocation.devices import (
     DeviceKind,
 )
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import Amounts
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -278,7 +279,7 @@ def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str)
         return None
     try:
         return msgspec.json.decode(text, type=kind | None)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {name} is {format_value(text)}: {error}", fix="See docs/devices.md for its form."
         ) from error

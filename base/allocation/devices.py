@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.pod_request import Amounts, parse_quantities, rest, sum_amounts
 from cotenant.base.kubernetes.quantity import format_bytes, parse_bytes
@@ -245,7 +246,7 @@ def _partitions(annotations: Mapping[str, str], what: str) -> dict[int, tuple[Gp
         return {}
     try:
         table = msgspec.json.decode(text, type=dict[int, list[_PartitionWire]])
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {GPU_PARTITIONS_ANNOTATION} is {format_value(text)}: {error}",
             fix='Write such as {"2": [{"minors": [0, 1], "allocationScore": 1}]}.',
@@ -302,7 +303,7 @@ def decode_allocations(text: str, what: str = "pod") -> Allocations:
         return {}
     try:
         table = _TABLE.decode(text)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {format_value(text)}: {error}",
             fix="It is written with the pod's binding; delete the pod if somebody changed it.",

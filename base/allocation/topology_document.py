@@ -21,6 +21,7 @@ import msgspec
 from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
 from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.protocol import (
     BE_SHARED_POOLS_ANNOTATION,
@@ -155,7 +156,7 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
         text = annotations.get(key)
         try:
             return otherwise if not text else msgspec.json.decode(text, type=kind)
-        except (msgspec.MsgspecError, UnicodeError, RecursionError) as bad:
+        except UNDECODABLE as bad:
             raise _unreadable(name, key, bad) from bad
 
     if CPU_TOPOLOGY_ANNOTATION not in annotations:

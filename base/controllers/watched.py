@@ -17,6 +17,7 @@ from cotenant.base.cluster import Node, Pod
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.controllers.published import ExistingObject, is_other_program
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
@@ -133,6 +134,6 @@ def _zones(annotations: Mapping[str, str]) -> tuple[int, ...]:
         return ()
     try:
         status = msgspec.json.decode(text, type=_NumaResourceStatus)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return ()
     return tuple(sorted({zone.node for zone in status.numa_node_resources or ()}))

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.json_documents.json_pointer import last_key
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 
 LONGEST: Final = 160
 """Characters of a difference."""
@@ -25,7 +26,7 @@ def difference(old: str, new: str) -> str:
     try:
         before = dict(_leaves(msgspec.json.decode(old))) if old else {}
         after = dict(_leaves(msgspec.json.decode(new))) if new else {}
-    except (msgspec.MsgspecError, RecursionError):
+    except UNDECODABLE:
         return cut(new or old, LONGEST)
     changed_names = [name for name, value in after.items() if before.get(name) != value]
     names = [name for name in changed_names if name in before] or changed_names

@@ -32,6 +32,7 @@ from cotenant.base.errors import (
     ClusterUnreachable,
 )
 from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.base.process.clock import Clock, ServerClock
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -366,7 +367,7 @@ def decode_answer(answer: ApiResponse, kind: Any, path: str) -> Any:
     """Return the decoded body of a successful answer; raise ClusterError if it is not the API's JSON."""
     try:
         return decoder_of(kind).decode(answer.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise ClusterError(
             f"{path}: the answer is not the API's JSON: {error}",
             fix="Check that the kubeconfig's server is an API server.",
@@ -382,7 +383,7 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
     """The Status object; an empty one when the body is something else."""
     try:
         return decoder_of(_ErrorStatus).decode(answer.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return _ErrorStatus()
 
 

@@ -19,6 +19,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
 from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitItem, LimitRangeObject, QuotaObject
 from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
@@ -105,7 +106,7 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
     try:
         status = decoder_of(_ResourceStatus).decode(text) if text else None
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return ()
     return tuple(zone.node for zone in status.numa_node_resources) if status else ()
 
@@ -285,7 +286,7 @@ def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str
     workload = targets.get((meta.namespace, spec.vpa_object_name))
     try:
         status = msgspec.json.decode(checkpoint.status, type=CheckpointStatus)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise _unreadable_checkpoint(meta, str(error)) from None
     if workload is None or status.version != CHECKPOINT_VERSION or status.total_samples_count < 1:
         return None

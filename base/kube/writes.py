@@ -29,6 +29,7 @@ from cotenant.base.errors import (
     NotLeader,
 )
 from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.client import KubeClient, refusal
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Create, Delete, Intent, Outcome, Patch
@@ -110,7 +111,7 @@ class Writer:
             if full_response:
                 return decoder_of(Json).decode(answer.body)
             return dict(msgspec.to_builtins(decoder_of(_Headed).decode(answer.body)))
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise ClusterError(f"{verb} {intent.address}: written, but the answer is not JSON: {error}") from error
 
 

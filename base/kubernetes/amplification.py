@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 
@@ -45,6 +46,6 @@ def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
 def _object(text: str) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(text) if text else {}
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return {}
     return value if isinstance(value, dict) else {}

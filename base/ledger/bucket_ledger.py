@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.ledger.chain import (
     GENESIS,
     VERSION,
@@ -199,7 +200,7 @@ def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
             raise StoreError(f"{path} is of a newer version", fix="Use the version that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]
         rows = tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
-    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError) as error:
+    except (ValueError, *UNDECODABLE) as error:
         raise StoreCorrupt(
             f"the ledger {path} is damaged: {error}",
             fix="Restore an earlier version of the object; nothing was written.",

@@ -24,6 +24,7 @@ from structlog.types import EventDict, Processor
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.json_documents.difference import difference
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.logs import json_stderr
 from cotenant.base.logs.repeated_events import CountingHandler
 from cotenant.base.process.clock import Clock
@@ -119,7 +120,7 @@ def _to_json_types(value: Any) -> Any:
         return value
     try:
         return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
+    except (TypeError, ValueError, OverflowError, *UNDECODABLE):
         return repr(value)
 
 

@@ -14,6 +14,8 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+
 JobT = TypeVar("JobT")
 PARENT_GONE: Final = 1
 """Exit code of a child whose parent has gone."""
@@ -31,7 +33,7 @@ def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> Jo
     text = pipe.readline() if one_line else pipe.read()
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         if text.rstrip().endswith(b"}"):
             raise  # it was written to its end: a fault of ours, which is to be seen
         raise SystemExit(PARENT_GONE) from None

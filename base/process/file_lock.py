@@ -20,6 +20,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreBusy, StoreError, StoreForbidden
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 
 PAUSE_SECONDS: Final = 0.02
 """Between two tries."""
@@ -54,7 +55,7 @@ def holder(path: Path) -> Holder | None:
     """Return the holder that the lock file names; None if there is none or it cannot be read."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+    except (OSError, *UNDECODABLE):
         return None
 
 

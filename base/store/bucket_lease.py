@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from cotenant.base.errors import StoreBusy, StoreConflict, StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store.buckets import NO_CONDITIONS_FIX, QUICK
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ def _decode_holder(content: bytes) -> LeaseHolder:
     """
     try:
         return msgspec.json.decode(content, type=LeaseHolder)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return LeaseHolder("", "an unknown host")
 
 

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 
 from cotenant.base.errors import StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store import version
 from cotenant.base.store.files import Folder
 
@@ -44,7 +45,7 @@ def require(folder: Folder, cluster: str) -> None:
 def _decode_layout(content: bytes, path: str) -> int:
     try:
         return msgspec.json.decode(content, type=_Layout).layout
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise StoreError(
             f"{path} does not say which layout the folder has ({error}). Nothing was changed",
             fix="Restore the file from a backup, or set store.url to another folder.",

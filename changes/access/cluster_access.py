@@ -20,6 +20,7 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 
 from cotenant.base.errors import ClusterForbidden
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import Access, KubeClient, review
 from cotenant.base.kube.access import SELF_REVIEWS
 from cotenant.base.kube.auth import load_access
@@ -222,7 +223,7 @@ def _names_uid(request: ApiRequest) -> bool:
     """Return whether the applied object has a uid, so that the API server refuses to create it."""
     try:
         body = msgspec.json.decode(request.body or b"null")
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return False
     return isinstance(body, dict) and bool((body.get("metadata") or {}).get("uid"))
 
@@ -240,7 +241,7 @@ def _decides_on_plan(request: ApiRequest, resource: Mapping[str, str] | None) ->
         return False
     try:
         body = msgspec.json.decode(request.body or b"null")
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return True
     if isinstance(body, list):
         return any(_reaches(str(operation.get(key, "-"))) for operation in body for key in ("path", "from"))

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import QuantityError, UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import Resource
 
@@ -71,7 +72,7 @@ def decode_swaps(text: str) -> dict[str, ResourceSwap]:
         raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")
     try:
         return msgspec.json.decode(text, type=dict[str, ResourceSwap])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(f"{RESOURCES_ANNOTATION} cannot be read: {error}") from error
 
 

@@ -13,6 +13,7 @@ import structlog
 
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.root import Settings
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
 
@@ -108,7 +109,7 @@ class Pipeline:
             if code == 0:
                 return msgspec.json.decode(answer, type=RunResults)
             failure = msgspec.json.decode(answer, type=PipelineFailure)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             raise PipelineFailed(
                 f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."
             ) from error

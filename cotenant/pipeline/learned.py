@@ -17,6 +17,7 @@ import structlog
 from msgspec.structs import replace
 
 from cotenant.base.errors import StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store
@@ -55,7 +56,7 @@ def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | N
         if stored[1][_END] != grown[1][_END]:  # the process ended between the two writes
             return None
         return _decode_learned(*stored, grown[0])
-    except (StoreError, KeyError, ValueError, IndexError, msgspec.MsgspecError) as error:
+    except (StoreError, KeyError, ValueError, IndexError, *UNDECODABLE) as error:
         structlog.get_logger(__name__).info("forecasts learn anew", group=group, reason=str(error))
         return None
 

@@ -26,6 +26,7 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
 from cotenant.base.errors import SettingsError, StoreConflict, StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store.files import Folder
 from cotenant.dashboard.access.sessions import Session, Sessions, fresh_id
 
@@ -259,7 +260,7 @@ class SharedSessions(Sessions):
         """None, and a line in the log, for what another key has encrypted, or this one for another id."""
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=_Record)
-        except (InvalidToken, msgspec.MsgspecError):
+        except (InvalidToken, *UNDECODABLE):
             _log.warning(
                 "session_unreadable",
                 fix="Give all replicas the same access.session_key_file; else somebody wrote there.",

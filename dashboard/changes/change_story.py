@@ -11,6 +11,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base import measures
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import FieldMove, LedgerEntry
@@ -212,7 +213,7 @@ def _body_text(row: LedgerEntry) -> str:
     """Words and source of a row's body; a body that is no JSON is named as that."""
     try:
         body = msgspec.json.decode(row.body)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return "the row's body is damaged"
     fields = body if isinstance(body, dict) else {}
     source = f"from {fields['source']}" if fields.get("source") else ""

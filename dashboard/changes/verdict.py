@@ -16,6 +16,7 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent, visible
@@ -66,7 +67,7 @@ def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Chan
             continue
         try:
             verdict = msgspec.json.decode(row.body, type=_VerdictBody).verdict
-        except msgspec.MsgspecError:
+        except UNDECODABLE:
             continue
         if verdict is not None:
             judgements.append((row, verdict))

@@ -13,6 +13,7 @@ import msgspec
 from fastapi import Response
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.dashboard.rest.wire import require_short_lists
 
 CALLBACK: str = "_dash-update-component"
@@ -103,7 +104,7 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
     """Unreadable unless the body is one that Dash can hand to a callback of ours."""
     try:
         call = msgspec.json.decode(body, type=_Callback)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
     for property_ in _properties((*call.inputs, *call.state)):
         try:

@@ -13,6 +13,7 @@ import typer
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import NoData, SourceUnreachable, UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
 
@@ -144,7 +145,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
             "is asked in its pod, or by --url. On a node that runs it by hand (`cotenant node enforcer`), name its "
             "folder by enforcer.state_dir.",
         ) from error
-    except (OSError, ValueError, http.client.HTTPException, msgspec.MsgspecError) as error:
+    except (OSError, ValueError, http.client.HTTPException, *UNDECODABLE) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error
 
 

@@ -34,10 +34,10 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
 from cotenant.base.allocation.cpu_lists import format_cpus
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import QuantityError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, EXTENDED_SPEC_ANNOTATION, SKIP_HOOKS_LABEL
 from cotenant.base.kubernetes.qos import QosClass
@@ -116,7 +116,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     broken = ""
     try:
         amounts = _batch_amounts_of(pod)
-    except (*NO_JSON, QuantityError) as bad:
+    except (QuantityError, *UNDECODABLE) as bad:
         broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
         if not pod.resources_known:
             nothing = ContainerResources(broken=broken)

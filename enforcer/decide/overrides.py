@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
 from cotenant.base.json_documents.struct_validation import without_nulls
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, PodSpec, Verdict
@@ -44,7 +44,7 @@ def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tu
         return {}, ()
     try:
         return without_nulls(msgspec.json.decode(text, type=dict[str, Any])), ()
-    except NO_JSON as bad:
+    except UNDECODABLE as bad:
         return {}, (unreadable(pod, annotation, bad),)
 
 

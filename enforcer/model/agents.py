@@ -16,6 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from cotenant.base.errors import ClusterError, ClusterForbidden, CotenantError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import ConfiguredPod
 from cotenant.base.kubernetes.protocol import NODE_AGENT
@@ -121,7 +122,7 @@ def _annotated_action(event: EventWire) -> AgentAction | None:
         return None
     try:
         return msgspec.json.decode(text, type=AgentAction)
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return None
 
 

@@ -15,6 +15,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.enforcer.contract import Evict, Observation, Strategy, SurfaceWant, Want
 from cotenant.enforcer.decide.loop import Ages, Memory, TickDecision, decide
 from cotenant.enforcer.model import node_policy
@@ -138,7 +139,7 @@ def _states(recorded: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[A
 def _decode_line(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise UsageError(
             f"{path} line {line} is no recording: {error}", fix="Record again, or take the broken line out."
         ) from error

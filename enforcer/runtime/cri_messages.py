@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.enforcer.contract import NO_LIMIT
 from cotenant.enforcer.decide.container_resources import ContainerResources
 from cotenant.enforcer.runtime.facts import RuntimePod
@@ -67,7 +68,7 @@ def cgroup_parent_of(info: str) -> str:
     """The pod's cgroup in what containerd adds to a verbose sandbox status; "" when it does not say."""
     try:
         return msgspec.json.decode(info or "{}", type=_Info).config.linux.cgroup_parent
-    except (msgspec.MsgspecError, UnicodeEncodeError):
+    except UNDECODABLE:
         return ""
 
 

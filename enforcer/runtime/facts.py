@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
@@ -71,5 +71,5 @@ def kube_qos_of(cgroup_parent: str) -> KubeQos:
 def _container_names(annotations: Mapping[str, str]) -> tuple[str, ...]:
     try:
         return tuple(msgspec.json.decode(annotations.get(EXTENDED_SPEC_ANNOTATION, "{}"), type=_Names).containers)
-    except NO_JSON:
+    except UNDECODABLE:
         return ()  # the decision reads the annotation itself, and says what is wrong with it

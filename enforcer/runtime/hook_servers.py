@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.enforcer.runtime.grpc_options import CHANNEL_OPTIONS
 from cotenant.enforcer.runtime.messages import hook
 
@@ -60,7 +61,7 @@ def parse(name: str, text: bytes) -> HookServer:
     """A registration. ValueError says what is wrong with it."""
     try:
         registration = msgspec.json.decode(text, type=_Registration)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise ValueError(f"{name}: {error}") from error
     path = registration.remote_endpoint.removeprefix("unix://")
     if not path.startswith("/") or "\0" in path:

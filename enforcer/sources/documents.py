@@ -13,6 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
@@ -84,7 +85,7 @@ def documents(text: str, name: str) -> list[Any]:
     if text.lstrip()[:1] in ("{", "["):
         try:
             return [msgspec.json.decode(text)]
-        except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
+        except UNDECODABLE:
             pass  # YAML's flow style begins alike
     import yaml  # only for people's files: the agent of a cluster never loads it
 

@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.enforcer.contract import PodReading, PodSpec
 
 BASELINE_ANNOTATION: Final = "cotenant.dev/interference-baseline"
@@ -106,7 +106,7 @@ def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
     text = pod.annotations.get(BASELINE_ANNOTATION)
     try:
         figures = msgspec.json.decode(text, type=dict[str, float]) if text is not None else {}
-    except NO_JSON:
+    except UNDECODABLE:
         return {}
     return {name: value for name, value in figures.items() if value > 0 and math.isfinite(value)}
 

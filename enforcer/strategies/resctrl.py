@@ -19,7 +19,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import RESCTRL_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (
@@ -172,7 +172,7 @@ def _own_groups(pods: list[PodReading], offers: ResctrlReading) -> tuple[dict[st
     for pod in pods:
         try:
             lines = pod_schemata(pod.spec, offers)
-        except NO_JSON as bad:
+        except UNDECODABLE as bad:
             verdicts.append(unreadable(pod.spec, RESCTRL_ANNOTATION, bad))
             continue
         if lines:

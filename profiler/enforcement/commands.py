@@ -22,6 +22,7 @@ from cotenant.base.commands.results import (
     url_of,
 )
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
@@ -186,7 +187,7 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
         for number, line in enumerate(lines, 1):
             try:
                 action = msgspec.json.decode(line, type=ActionRecord)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            except UNDECODABLE as error:
                 if number > 1 and not line.endswith(b"\n"):
                     message(f"{file} line {number} is not whole and was left out; import again when it is written")
                     return  # the agent is writing it, or was ended in the middle of it

@@ -14,11 +14,11 @@ import msgspec
 import numpy as np
 
 from cotenant.base.errors import SourceProtocol
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
 from cotenant.profiler.prometheus.client import Client
-from cotenant.profiler.prometheus.decode import UNREADABLE
 from cotenant.profiler.prometheus.promql import (
     in_values,
     metric_name_matcher,
@@ -99,5 +99,5 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
 def _decode_lanes(answer: msgspec.Raw) -> list[_LaneSeries]:
     try:
         return msgspec.json.decode(answer, type=list[_LaneSeries])
-    except UNREADABLE as error:
+    except UNDECODABLE as error:
         raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error

@@ -21,7 +21,8 @@ from cotenant.base.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
-from cotenant.profiler.prometheus import decode, retry
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.profiler.prometheus import retry
 
 _TOO_LARGE: Final = re.compile(
     r"too many|too large|exceed|limit|maximum|timed? ?out|(larger|longer|greater|less) than|must be within",
@@ -183,7 +184,7 @@ def parse_api_response(response: requests.Response, body: bytearray) -> ApiRespo
         )
     try:
         envelope = msgspec.json.decode(body, type=ApiResponse)
-    except decode.UNREADABLE:
+    except UNDECODABLE:
         envelope = ApiResponse("", error=_excerpt(body))
     if code == 200 and envelope.status == "success":
         return envelope

@@ -31,6 +31,7 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.json_documents.json_decoders import make_ready
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.catalogue import mask_secrets
 from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.profiler.prometheus import answers, decode, retry
@@ -171,7 +172,7 @@ class Client:
         try:
             answer = self._ask_with_retries(lambda: self._api.custom_query("vector(time())"))
             return float(msgspec.json.decode(answer, type=list[_Moment])[0].value[1])
-        except (SourceProtocol, SourceLimit, SourceForbidden, msgspec.DecodeError, IndexError, ValueError):
+        except (SourceProtocol, SourceLimit, SourceForbidden, IndexError, ValueError, *UNDECODABLE):
             return None
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from cotenant.base.errors import SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.profiler.prometheus.instances import host_of
@@ -43,8 +44,6 @@ _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
 """Not strict: values are numbers in quotes."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
-UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding raises on bytes that are not the JSON that was asked for."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -165,7 +164,7 @@ def texts(data: msgspec.Raw) -> list[str]:
 def _decode_answer(raw: msgspec.Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
-    except UNREADABLE as error:
+    except UNDECODABLE as error:
         raise SourceProtocol(f"the metric source's answer is not what was asked for: {error}") from error
 
 
@@ -174,7 +173,7 @@ def _pairs(raw: msgspec.Raw) -> Floats:
     text = bytes(raw).replace(b'"+Inf"', b'"Inf"')  # the one form that msgspec does not read
     try:
         pairs = _PAIRS.decode(text)
-    except UNREADABLE as error:
+    except UNDECODABLE as error:
         raise SourceProtocol(f"the metric source's samples are not pairs of numbers: {text[:80]!r}") from error
     return np.fromiter(chain.from_iterable(pairs), np.float64, 2 * len(pairs)).reshape(-1, 2)
 

@@ -18,6 +18,7 @@ import msgspec
 from cotenant.base.allocation.device_request import shared_resources_of
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.pod import PodCondition, PodSpecWire, PodStatusWire, PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.pod_qos import PodQos
@@ -321,5 +322,5 @@ def _object(text: str) -> dict[str, Any]:
         return {}
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+    except UNDECODABLE:
         return {}

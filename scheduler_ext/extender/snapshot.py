@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
 from cotenant.scheduler_ext.extender.name_index import NameIndex
 from cotenant.scheduler_ext.extender.watch.frame import (
@@ -216,7 +217,7 @@ def _reservation(text: bytes) -> Reservation | None:
     """Return the Reservation; None if it cannot be read, so that it has no owner and is closed to all pods."""
     try:
         return Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
-    except (CotenantError, msgspec.MsgspecError):
+    except (CotenantError, *UNDECODABLE):
         return None
 
 

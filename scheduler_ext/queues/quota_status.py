@@ -17,6 +17,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
@@ -127,7 +128,7 @@ def _apply(quota: QuotaNode, annotations: Mapping[str, Amounts], use: QuotaUse, 
 def _differs(text: str | None, amounts: Amounts) -> bool:
     try:
         before = amounts_of(msgspec.json.decode(text), "annotation") if text else {}
-    except (msgspec.MsgspecError, UsageError, UnicodeError):
+    except (UsageError, *UNDECODABLE):
         return True
     return _nonzero(before) != _nonzero(amounts)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.scheduler_ext.queues.model.quota_tree import (
@@ -165,7 +166,7 @@ def _annotated_total(quota: QuotaNode) -> Amounts:
         return {}
     try:
         return amounts_of(msgspec.json.decode(text), "total-resource")
-    except (msgspec.MsgspecError, UsageError, UnicodeError):
+    except (UsageError, *UNDECODABLE):
         return {}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import Taint
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
@@ -76,7 +77,7 @@ def _resources(text: Any, what: str) -> tuple[str, ...]:
         return ("cpu", "memory")
     try:
         return tuple(msgspec.json.decode(str(text), type=list[str]))
-    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         message = f"{what}: {RESOURCE_KEYS_ANNOTATION} {format_value(text)} is not a JSON list of resources"
         raise UsageError(message, fix='Write ["cpu", "memory"].') from error
 

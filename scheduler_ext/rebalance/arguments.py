@@ -16,6 +16,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.struct_validation import Deviation, deviations, without_nulls
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
@@ -299,7 +300,7 @@ def _parse_scalars(value: Any) -> Any:
         return value
     try:
         decoded = msgspec.json.decode(value)
-    except msgspec.DecodeError:
+    except UNDECODABLE:
         return value
     return decoded if isinstance(decoded, bool | int | float) else value
 

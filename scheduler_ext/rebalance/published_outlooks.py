@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.resource import MIB
 from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
@@ -75,7 +76,7 @@ def outlooks_in(body: Mapping[str, Any] | None) -> dict[WorkloadRef, WorkloadOut
         return {}
     try:
         rows = msgspec.msgpack.decode(zlib.decompress(base64.b64decode(text)), type=list[_PublishedOutlook])
-    except (zlib.error, msgspec.MsgspecError) as error:
+    except (zlib.error, *UNDECODABLE) as error:
         raise ValueError(str(error)) from error
     return {
         WorkloadRef(row.namespace, row.kind, row.name): WorkloadOutlook(

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toleration
 from cotenant.base.kubernetes.pod_request import CPU
@@ -111,7 +112,7 @@ class PodView:
             return ""
         try:
             return str(msgspec.json.decode(text).get("uid") or "")
-        except (msgspec.MsgspecError, UnicodeError, AttributeError, RecursionError):
+        except (AttributeError, *UNDECODABLE):
             return ""
 
     def as_placeholder(self) -> SwapPlaceholder:

@@ -20,6 +20,7 @@ import msgspec
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote, camel
 from cotenant.base.controllers.published import ExistingObject, PublishedCondition, PublishedMeta, seconds_of
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import readable_amounts
@@ -324,7 +325,7 @@ def _digest(published: RecommendationObject) -> str:
     """Settings digest in the evidence; empty when it cannot be read."""
     try:
         return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get("settings", ""))
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return ""
 
 

@@ -23,6 +23,7 @@ import structlog
 from cotenant.base.cluster import Inventory, LimitRange, Node, Quota
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.root import Settings
@@ -166,7 +167,7 @@ def reuse_results(
     wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
     try:
         said = {recommendation.container: recommendation for recommendation in _read_recommendations(store, wanted)}
-    except (StoreError, msgspec.MsgspecError) as error:
+    except (StoreError, *UNDECODABLE) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
         said = {}
     lost = {ref.workload for ref in wanted if ref not in said}
@@ -202,7 +203,7 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
         findings = tuple(finding_of(text) for text in found[0]["finding"].tolist())
         own: dict[str, Any] = {name: columns[name] for name in _COLUMNS}
         return Judgements(basis, int(stamp["until_seconds"]), **own, findings=findings)
-    except (StoreError, KeyError, ValueError, TypeError, msgspec.MsgspecError) as error:
+    except (StoreError, KeyError, ValueError, TypeError, *UNDECODABLE) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", group=group, reason=str(error))
         return None
 

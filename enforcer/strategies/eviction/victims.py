@@ -26,8 +26,8 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON
 from cotenant.base.colocation.reclaimable import Band
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
@@ -177,7 +177,7 @@ def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
     text = pod.annotations.get(EVICTION_POLICY_ANNOTATION)
     try:
         return text is None or task.value in msgspec.json.decode(text, type=list[str])
-    except NO_JSON:
+    except UNDECODABLE:
         return False
 
 

@@ -21,8 +21,9 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.base.allocation.cpu_annotations import NO_JSON, reserved_cpus
+from cotenant.base.allocation.cpu_annotations import reserved_cpus
 from cotenant.base.errors import QuantityError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
@@ -113,7 +114,7 @@ def _reserved_millicores(node: NodeReading) -> int:
         if reservation.apply_policy == _RESERVED_CPUS_ONLY:
             return 0
         return parse_millicores((reservation.resources or {}).get("cpu", 0), node.name)
-    except (*NO_JSON, QuantityError):
+    except (QuantityError, *UNDECODABLE):
         return 0
 
 

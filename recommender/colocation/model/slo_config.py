@@ -25,6 +25,7 @@ from cotenant.base.json_documents.struct_validation import (
     merge_objects,
     without_nulls,
 )
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
 from cotenant.base.text import format_value
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey, SloKeyForm
@@ -240,10 +241,10 @@ def _decode_config(text: str) -> Any:
         raise ValueError(f"longer than {_LENGTH_CAP} characters")
     try:
         return without_nulls(msgspec.json.decode(text.encode("utf-8")), _SELECTORS)
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ValueError(str(error)) from error
     except RecursionError:
         raise ValueError("nested too deeply") from None
+    except UNDECODABLE as error:
+        raise ValueError(str(error)) from error
 
 
 def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:

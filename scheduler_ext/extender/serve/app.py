@@ -23,6 +23,7 @@ import structlog
 
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.telemetry import Metrics
@@ -128,7 +129,7 @@ class ExtenderApp:
             return Response(404, b"not found\n")
         try:
             return Response(200, verb(request.body), JSON)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             return Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
         except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
             _log.exception("the extender failed", path=request.path)

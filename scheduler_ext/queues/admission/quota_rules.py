@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.problem import Problem
@@ -90,7 +91,7 @@ def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
     """Given weights with max's resources and no others; what is no JSON object stays, for the rules to refuse."""
     try:
         weights = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError):
+    except (TypeError, *UNDECODABLE):
         return str(text)
     if text and weights.keys() == maximum.keys():
         return str(text)

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.text import format_value
 
@@ -257,7 +258,7 @@ class _Reader:
             return (own,)
         try:
             names = msgspec.json.decode(str(value), type=list[str])
-        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        except UNDECODABLE:
             names = [""]
         if not all(0 < name.find("/") < len(name) - 1 for name in names) or (names and own not in names):
             self.note(GROUPS_ANNOTATION, value, f"is not a JSON list of namespace/name with {own} in it", "no group")

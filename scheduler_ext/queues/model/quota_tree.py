@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import QuantityError, UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import QUOTA_PREFIX, ROOT_QUOTA
 from cotenant.base.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
 from cotenant.base.text import format_value
@@ -214,7 +215,7 @@ def _json(annotations: Mapping[str, Any], key: str, absent: Any) -> Any:
         return absent
     try:
         return msgspec.json.decode(text)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError, TypeError) as error:
+    except (TypeError, *UNDECODABLE) as error:
         raise UsageError(f"{_path(key)}: is not JSON ({error})", fix="Correct the annotation.") from error
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Delete
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase, MigrationJob, address_of
@@ -90,7 +91,7 @@ def carrier_of(status: Json | None, feature: str) -> JobCarrier:
         return JobCarrier(f"The manager's feature {feature} is off: nobody would carry a move out.", ENABLE_COMMAND)
     try:
         condition = msgspec.json.decode(text, type=dict[str, str])
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return JobCarrier(f"The state of the manager's feature {feature} cannot be read: {text[:80]}", ENABLE_COMMAND)
     state, message = condition.get("reason", ""), condition.get("message", "")
     if state in WORKING:

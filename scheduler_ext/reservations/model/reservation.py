@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.kubernetes.pod_identity import (
     Condition,
@@ -196,8 +197,9 @@ class Reservation:
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
         try:
-            owners = msgspec.json.decode((meta.get("annotations") or {}).get(RESERVATION_OWNERS_ANNOTATION) or "[]")
-        except msgspec.MsgspecError as error:
+            text = (meta.get("annotations") or {}).get(RESERVATION_OWNERS_ANNOTATION) or "[]"
+            owners = msgspec.json.decode(text, type=list[Any])
+        except UNDECODABLE as error:
             raise UsageError(
                 f"{what}: {RESERVATION_OWNERS_ANNOTATION}: {error}", fix="Write a list of owners."
             ) from error
@@ -301,7 +303,7 @@ def affinity_of(pod: PodIdentity) -> Affinity:
             tuple(LabelSelector.parse({"matchExpressions": t.get("matchExpressions") or []}) for t in terms),
             tuple(toleration(entry) for entry in affinity.get("tolerations") or ()),
         )
-    except (msgspec.MsgspecError, UnicodeError, UsageError, AttributeError, TypeError):
+    except (UsageError, AttributeError, TypeError, *UNDECODABLE):
         return Affinity()
 
 

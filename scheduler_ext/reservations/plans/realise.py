@@ -18,6 +18,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
@@ -179,7 +180,7 @@ def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | No
     text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
     try:
         return msgspec.json.decode(text, type=Floor) if text else None
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
 
 

@@ -1,0 +1,1 @@
+"""Fuzzed inputs: how documents are mutated, and who reads them."""
