@@ -74,16 +74,17 @@ def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
 def _near_key(key: str, known: Iterable[str]) -> str:
     """A question after the known key with a like name that is the most alike as a whole; "" where none is."""
     name = key.rpartition("/")[2]
-    return _meant(key, [one for one in known if _alike(name, one.rpartition("/")[2])])
+    return _meant(key, [candidate for candidate in known if _alike(name, candidate.rpartition("/")[2])])
 
 
 def _near_resource(name: str) -> str:
     """A question after the known resource of a like name, whichever of the protocol's domains is written before it."""
     own = name.rpartition("/")[2]
     near = [
-        one
-        for one in _RESOURCES - RESOURCE_ALIASES.keys()
-        if _alike(own, one.rpartition("/")[2]) and _of_a_family(name, (*_OF_RESOURCES, one.rpartition("/")[0]))
+        candidate
+        for candidate in _RESOURCES - RESOURCE_ALIASES.keys()
+        if _alike(own, candidate.rpartition("/")[2])
+        and _of_a_family(name, (*_OF_RESOURCES, candidate.rpartition("/")[0]))
     ]
     return _meant(name, near)
 
@@ -105,13 +106,13 @@ def _fields(annotations: Json) -> Iterator[str]:
 def _near_fields(where: str, document: Any, known: Collection[str]) -> Iterator[str]:
     unknown = sorted(document.keys() - set(known)) if isinstance(document, Mapping) else []
     for name in unknown[:_MOST]:
-        if meant := _meant(name, [one for one in known if _alike(name, one)]):
+        if meant := _meant(name, [candidate for candidate in known if _alike(name, candidate)]):
             yield f"{where}: {format_value(name, 48)}: {meant}"
 
 
 def _meant(name: str, near: Collection[str]) -> str:
     """A question after the most alike of these, the first by name of several; "" for none."""
-    best = min(near, key=lambda one: (-_ratio(name, one), one), default="")
+    best = min(near, key=lambda candidate: (-_ratio(name, candidate), candidate), default="")
     return f"do you mean {best}?" if best else ""
 
 
@@ -120,7 +121,7 @@ def _alike(name: str, other: str) -> bool:
 
 
 def _ratio(name: str, other: str) -> float:
-    """How alike two names are, 0 to 1; case, hyphens and underscores do not count."""
+    """Return how alike two names are, 0 to 1; case, hyphens and underscores do not count."""
     return difflib.SequenceMatcher(None, _plain(name), _plain(other)).ratio()
 
 

@@ -29,7 +29,7 @@ class IntervalReader:
     def read(
         self, start_seconds: int, end_seconds: int, usual_seconds: int, shard: NamespaceShard
     ) -> tuple[tuple[intervals.RateSpan, ...], tuple[ScrapeSpan, ...]]:
-        """How usage is to be read in [start, end), and the intervals that were found; usual_seconds: where none was."""
+        """Return how to read usage in [start, end), and the intervals that were found; usual_seconds: where none was."""
         ends = intervals.hours(start_seconds, end_seconds)
         hourly, whole = self._by_hour(intervals.question, ends, shard, "scrape intervals are known of some hours alone")
         looks = intervals.rare_moments(start_seconds, end_seconds) if whole else ()
@@ -37,10 +37,10 @@ class IntervalReader:
         found = intervals.with_rare(hourly, rare)
         raw_start = downsampled.raw_start_seconds(found)
         if whole and raw_start is not None and raw_start > start_seconds:
-            self._look_for_downsampled(raw_start, shard)
+            self._note_downsampled(raw_start, shard)
         return intervals.rate_spans(found, usual_seconds), intervals.scrape_spans(found)
 
-    def _look_for_downsampled(self, raw_start: int, shard: NamespaceShard) -> None:
+    def _note_downsampled(self, raw_start: int, shard: NamespaceShard) -> None:
         """Note whether the day before the first raw samples has downsampled values."""
         day = intervals.hours(raw_start - DAY_SECONDS, raw_start)
         with suppress(SourceError):
