@@ -29,7 +29,7 @@ class IntervalReader:
     def read(
         self, start_seconds: int, end_seconds: int, usual_seconds: int, shard: NamespaceShard
     ) -> tuple[tuple[intervals.RateSpan, ...], tuple[ScrapeSpan, ...]]:
-        """Return how to read usage in [start, end), and the intervals that were found; usual_seconds: where none was."""
+        """Return how to read usage in [start, end), and the intervals found there; usual_seconds: where none was."""
         ends = intervals.hours(start_seconds, end_seconds)
         hourly, whole = self._by_hour(intervals.question, ends, shard, "scrape intervals are known of some hours alone")
         looks = intervals.rare_moments(start_seconds, end_seconds) if whole else ()
