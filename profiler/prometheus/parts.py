@@ -63,12 +63,12 @@ every runtime sets it."""
 ROOT: Final = (equal("id", "/"),)
 """A node's root group."""
 CORE: Final = "cpu"
-"""The label that splits a counter of CPU time: one series for each core, or one alone with the value `total`."""
-ONE_CORE: Final = Matcher(CORE, "!~", "|total")
-"""Series that speak of one core alone."""
-ALL_CORES: Final = Matcher(CORE, "=~", "|total")
-"""Series that speak of all cores together."""
-ONE_EACH: Final = Matcher(CORE, "!~", "[a-z]*0*[1-9][0-9]*")
+"""The label that splits a counter of CPU time: one series for each core, or one alone of all (`total`, `_Total`)."""
+ONE_CORE: Final = Matcher(CORE, "=~", ".*[0-9]")
+"""Series that speak of one core alone: whatever stands before it, its number comes last."""
+ALL_CORES: Final = Matcher(CORE, "!~", ".*[0-9]")
+"""Series that speak of all cores together, in any word or without the label."""
+ONE_EACH: Final = Matcher(CORE, "!~", "(.*[^0-9])?0*[1-9][0-9]*")
 """Of all series of a container one: the first core's, or that of all cores, or both where it has both."""
 USUALLY_AT_MOST_SECONDS: Final = 900
 """Longest scrape interval that is not a rare one."""

@@ -85,6 +85,14 @@ VARIANTS: dict[str, tuple[str, list[Series]]] = {
     "4 cores, each": ("4", split(4)),
     "4 cores, each, other names": ("4", split(4, "cpu{}")),
     "4 cores, each, plain numbers": ("4", split(4, "{}")),
+    "4 cores, each, in capitals": ("4", split(4, "CPU{}")),
+    "4 cores, each, with the group of processors": ("4", split(4, "0,{}")),
+    "4 cores, all": ("4", whole(4, label="all")),
+    # the words of cAdvisor, Telegraf, Windows' counters, collectd
+    **{
+        f"4 cores, each beside {word}": ("4", [*split(4), *whole(4, label=word)])
+        for word in ("Total", "cpu-total", "_Total", "all")
+    },
     "4 cores, each on one node": ("4", split(4, but="n1")),
     "4 cores, each beside the total": ("4", [*split(4), *whole(4, label="total")]),
     "4 cores, each beside all of them without the label, or that alone": ("4", [*split(4, but="n1"), *whole(4)]),
