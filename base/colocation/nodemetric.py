@@ -88,6 +88,7 @@ class NodeMetric:
         capacity: the node's, in the resource's unit; 0 = not known, so nothing is compared.
         """
         said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
+        said |= {"prodReclaimableMetric": self.prod_reclaimable}
         said |= {f"pod {pod.namespace}/{pod.name}": pod.usage for pod in self.pods}
         said |= {f"host application {application.name}": application.usage for application in self.host_applications}
         most = BEYOND_CAPACITY * capacity

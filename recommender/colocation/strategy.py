@@ -135,11 +135,14 @@ def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[st
     The entire annotation is ignored, with a note, if any part of it is wrong.
     """
     text = annotations.get(COLOCATION_STRATEGY_ANNOTATION)
+    if text is None:
+        return {}, []
     what = f"annotation {COLOCATION_STRATEGY_ANNOTATION}"
     try:
-        return ({} if text is None else _attributes(_layers(text, what).cluster)), []
+        values = _attributes(_layers(text, what).cluster)
     except CotenantError as error:
         return {}, [f"{error.message}; the annotation is ignored"]
+    return values, [f"{what}: {finding.deviation}" for finding in parse(SloKey.COLOCATION, text)[1]]
 
 
 def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:

@@ -39,6 +39,9 @@ def usage(cpu: str | None = None, memory: str | None = None) -> dict[str, Any]:
 
 def metric(node_metric: Any, at: float | None = NOW, pods: Any = ()) -> NodeMetric:
     status = {"nodeMetric": node_metric, "podsMetric": list(pods) if isinstance(pods, tuple) else pods}
+    more = node_metric if isinstance(node_metric, dict) else {}
+    status["hostApplicationMetric"] = more.get("hosts")
+    status["prodReclaimableMetric"] = {"resource": more.get("prod")}
     if at is not None:
         status["updateTime"] = datetime.fromtimestamp(at, UTC).isoformat()
     return NodeMetric.parse({"metadata": {"name": "n"}, "status": status})
@@ -143,6 +146,10 @@ BEYOND = {
         tuple({"namespace": "ns", "name": f"p{i}", "podUsage": usage("1", "40Gi")} for i in range(3)),
         MEMORY,
     ),
+    "a host application": (FULL | {"hosts": [{"name": "h", "usage": usage("39", "1Gi")}]}, (), CPU),
+    # 1,484 cores of 32 that prod would have requested: mid pods would get all that is idle
+    "what prod will not use": (FULL | {"prod": usage("1484", "1Gi")}, (), CPU),
+    "the memory that prod will not use": (FULL | {"prod": usage("1", "900Gi")}, (), MEMORY),
     "a pod's memory above its node": (
         FULL,
         ({"namespace": "ns", "name": "p", "podUsage": usage("1", "80Gi")},),

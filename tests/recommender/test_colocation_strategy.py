@@ -98,6 +98,19 @@ def test_an_annotation_that_cannot_be_used_is_ignored_whole_and_noted(text: str)
     assert COLOCATION_STRATEGY_ANNOTATION in found.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"cpuReclaimTresholdPercent": 40}', "do you mean cpuReclaimThresholdPercent?"),
+        ('{"enable": true, "enable": false}', "is the last of several of this name"),
+        ('{"cpuReclaimThresholdPercent": 140}', "is more than the node has"),
+    ],
+)
+def test_a_slip_in_an_annotation_that_can_be_used_is_noted(text: str, words: str) -> None:
+    (note,) = resolve(parse(enable=True), None, text).notes
+    assert COLOCATION_STRATEGY_ANNOTATION in note and words in note
+
+
 def test_a_bad_ratio_label_is_ignored_alone_and_noted() -> None:
     found = resolve(parse(), {CPU_RECLAIM_RATIO_LABEL: "-0.5", MID_STATIC_CPU_RATIO_LABEL: "0.2"})
     assert (found.strategy.cpu_reclaim_percent, found.strategy.mid_static_cpu_percent) == (60, 20)

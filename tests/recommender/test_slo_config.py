@@ -256,6 +256,35 @@ def test_an_unknown_key_is_noticed_wherever_it_stands(key: SloKey, text: str, wo
     assert words in finding.advice
 
 
+@pytest.mark.parametrize(
+    ("key", "text", "words"),
+    [
+        (SloKey.COLOCATION, '{"enable": true, "enable": false}', "$.enable: false is the last of several"),
+        (
+            THRESHOLDS,
+            '{"clusterStrategy": {"enable": true}, "clusterStrategy": {"cpuSuppressPolicy": "cpuset"}}',
+            '$.clusterStrategy: {"cpuSuppressPolicy": "cpuset"} is the last of several',
+        ),
+        (
+            SloKey.COLOCATION,
+            '{"nodeConfigs": [{"nodeSelector": {}}, {"nodeSelector": {"matchLabels": {"a": "b", "a": "c"}}}]}',
+            "$.nodeConfigs[1].nodeSelector.matchLabels.a: 'c' is the last of several",
+        ),
+    ],
+)
+def test_a_member_that_is_written_twice_is_noticed_wherever_it_stands(key: SloKey, text: str, words: str) -> None:
+    layers, (finding,) = parse(key, text)
+    assert layers is not None and not finding.fatal
+    assert words in finding.advice and "once" in finding.fix
+
+
+@pytest.mark.parametrize("key", [SloKey.CPU_NORMALIZATION, SloKey.AMPLIFICATION])
+def test_who_switches_on_a_key_that_is_only_checked_is_told_so(key: SloKey) -> None:
+    _, (finding,) = parse(key, '{"enable": true}')
+    assert not finding.fatal and "has no effect on cotenant's manager" in finding.advice
+    assert parse(key, '{"enable": false}')[1] == ()
+
+
 def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
     config = SloConfig().updated({"resource-treshold-config": "{}", "vendor-extension": "{"})
     assert [f.key for f in config.findings] == ["resource-treshold-config"]

@@ -8,6 +8,8 @@ manager (NodeSLO), by the webhook that refuses a bad ConfigMap, and by `cotenant
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -214,7 +216,7 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
                 key.value, deviation, "Write a JSON object; `cotenant config check slo-config` shows where."
             ),
         )
-    wrong = list(_deviations(form, document))
+    wrong = [*_find_repetitions(text), *_deviations(form, document)]
     layers = None if any(d.fatal for d in wrong) else _layers(form, document)
     if layers is not None:
         wrong += _contradictions(form, layers)
@@ -245,6 +247,36 @@ def _decode_config(text: str) -> Any:
         raise ValueError("nested too deeply") from None
     except UNDECODABLE as error:
         raise ValueError(str(error)) from error
+
+
+class _Members(dict[str, Any]):
+    """The members of a JSON object, and the names that it has several times."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        super().__init__(pairs)
+        self.repeated = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
+
+
+def _find_repetitions(text: str) -> list[Deviation]:
+    """Return a deviation for each repeated member; none of a document that Python cannot hold."""
+    try:
+        return list(_repeated_members(json.loads(text, object_pairs_hook=_Members)))
+    except (ValueError, RecursionError):
+        return []
+
+
+def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:
+    """Members that an object has twice: JSON's readers take the last one, and people may mean the first."""
+    if isinstance(value, _Members):
+        for name, child in value.items():
+            here = below(path, name)
+            if name in value.repeated:
+                problem, fix = "is the last of several of this name and holds", f"Write {here} once."
+                yield Deviation(here, child, problem, fatal=False, fix=fix)
+            yield from _repeated_members(child, here)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from _repeated_members(child, f"{path}[{index}]")
 
 
 def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:

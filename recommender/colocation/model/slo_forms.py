@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from cotenant.base.colocation.collect_policy import LONGEST_SECONDS, go_duration, seconds_of
 from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
-from cotenant.base.json_documents.struct_validation import Deviation, field_names
+from cotenant.base.json_documents.struct_validation import Deviation, below, field_names
 from cotenant.enforcer.model import node_policy_defaults as defaults
 from cotenant.enforcer.model.node_policy import ClassPolicies, CpuBurst, HostApplication, System, Thresholds
 
@@ -138,6 +138,13 @@ def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
             yield Deviation(here, window, f"is longer than {go_duration(LONGEST_SECONDS)}, for which samples are kept")
 
 
+def _without_effect(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """Keys of Koordinator's that are checked and not acted on: who switches one on is told that nothing follows."""
+    if values.get("enable") is True:
+        fix = "Leave the key to Koordinator's manager, which writes the ratios into nodes' annotations."
+        yield Deviation(below(path, "enable"), True, "has no effect on cotenant's manager", fatal=False, fix=fix)
+
+
 FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
     SloKey.COLOCATION: SloKeyForm(
         "colocation", CONFIG_FORM, "", "nodeConfigs", rules=(_check_overcommit, _long_windows)
@@ -163,6 +170,10 @@ FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
     SloKey.HOST_APPLICATIONS: SloKeyForm(
         "host applications", HostApplications, "", "nodeConfigs", rules=(_applications,), part="hostApplications"
     ),
-    SloKey.CPU_NORMALIZATION: SloKeyForm("CPU normalization", CpuNormalization, "", "nodeConfigs"),
-    SloKey.AMPLIFICATION: SloKeyForm("resource amplification", Amplification, "", "nodeConfigs"),
+    SloKey.CPU_NORMALIZATION: SloKeyForm(
+        "CPU normalization", CpuNormalization, "", "nodeConfigs", rules=(_without_effect,)
+    ),
+    SloKey.AMPLIFICATION: SloKeyForm(
+        "resource amplification", Amplification, "", "nodeConfigs", rules=(_without_effect,)
+    ),
 }
