@@ -102,8 +102,10 @@ TIME: Final = "Check that the server is not overloaded, or raise profiler.promet
 
 
 _NOT_THIS_METHOD: Final = (404, 405, 411, 415, 501)
-"""What servers answer to a method that they do not take; 404 where they route by it. Gateways may answer 400 in words
-of their own."""
+"""What servers answer to a method that they do not take; 404 where they route by it. Gateways may answer any other 4xx
+in words of their own, or redirect."""
+_PAGE: Final = re.compile(r"(/(?:classic/)?(?:graph|query|alerts|targets)|/api/v1(?:/[\w/]+?)??)/api/v1/")
+"""A page of Prometheus, or its API, at the end of the address that was given, before what is added to it."""
 
 
 class ApiResponse(msgspec.Struct, frozen=True):
@@ -178,7 +180,7 @@ def parse_api_response(response: requests.Response, body: bytearray) -> ApiRespo
             f"{url} answered {code} {response.reason}", fix=grant if SERVICE_PROXY.search(url) else _RIGHTS
         )
     if 300 <= code < 400:
-        raise SourceProtocol(
+        raise Refused(
             f"{url} redirects to {response.headers.get('location', 'nowhere')!r}, which is not followed",
             fix="Give the address itself; a redirect to a login page means that credentials are missing.",
         )
@@ -214,9 +216,17 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
         return Overloaded(
             message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
         )
-    fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
-    by_method = code in _NOT_THIS_METHOD or (code == 400 and not from_prometheus)
+    fix = _REFUSED if from_prometheus else _without_page(url)
+    by_method = code in _NOT_THIS_METHOD or (400 <= code < 500 and not from_prometheus)
     return Refused(message, fix=fix) if by_method else SourceProtocol(message, fix=fix)
+
+
+def _without_page(url: str) -> str:
+    """Return what helps where another server, or a page, answered: people copy the address of one."""
+    page = _PAGE.search(url)
+    if page:
+        return f"Leave {page[1]} out of the address: the path of the API is added to it."
+    return "Check the address and its path prefix: this is not Prometheus' API."
 
 
 def _own_words(error: str) -> str:

@@ -256,7 +256,7 @@ class _BoundedSession(requests.Session):
         self._account = account
         self._is_network_known = False
         self._takes_post: bool | None = None
-        self._parameters = parse_qs(urlsplit(settings.url).query, keep_blank_values=True)
+        self._parameters = parse_qs(urlsplit(settings.url.strip()).query, keep_blank_values=True)
         self.headers["Accept-Encoding"] = "identity"
         # Set always: without it requests would send whatever ~/.netrc holds for the host.
         self.auth = auth
@@ -353,7 +353,7 @@ def worth_compressing(size_bytes: int, seconds: float) -> bool:
 
 def _address(url: str) -> tuple[str, tuple[str, str] | None]:
     """Address without credentials, parameters and trailing slash, and the credentials."""
-    parts = urlsplit(url)
+    parts = urlsplit(url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(
             f"{mask_secrets('url', url)!r} is not an http or https address of Prometheus",

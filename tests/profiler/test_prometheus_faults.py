@@ -287,3 +287,19 @@ def test_a_path_prefix_is_kept(served: Served, proxy: FaultProxy, tmp_path: Path
         pulled(store_in(tmp_path), served.end, profiler_settings(f"{proxy.url}/prom/"))
     assert proxy.requests[0][0].startswith("/prom/api/v1/")
     assert "path prefix" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "page", ["/graph", "/query", "/classic/graph", "/targets", "/api/v1", "/api/v1/", "/api/v1/query?query=up"]
+)
+def test_the_address_of_a_page_is_told_from_that_of_the_server(served: Served, tmp_path: Path, page: str) -> None:
+    with pytest.raises(SourceProtocol) as caught:
+        pulled(store_in(tmp_path), served.end, profiler_settings(f"{served.server.url}{page}"))
+    bare = page.partition("?")[0].rstrip("/")
+    assert caught.value.fix == f"Leave {bare} out of the address: the path of the API is added to it."
+
+
+@pytest.mark.parametrize("form", ["{}/", "{}//", " {}", "{} ", "{}\n", "{}#top", "{}/?a=b#top"])
+def test_what_people_copy_with_an_address_changes_nothing(served: Served, tmp_path: Path, form: str) -> None:
+    record = pulled(store_in(tmp_path), served.end, profiler_settings(form.format(served.server.url)))
+    assert record.source == f"prometheus {served.server.url}"

@@ -91,7 +91,7 @@ def test_a_pattern_is_tried_once_and_not_at_all_where_it_is_taken(served: Served
     assert not any("cotenant_name" in text for text in texts)
 
 
-@pytest.mark.parametrize("status", [403, 405, 501, 404, 400])
+@pytest.mark.parametrize("status", [403, 405, 501, 404, 400, 401, 406, 411, 415, 422, 426, 302, 307])
 def test_a_server_that_refuses_post_is_asked_with_get(
     served: Served, plain: Store, tmp_path: Path, status: int
 ) -> None:
