@@ -21,10 +21,10 @@ LONGEST_VALUE: Final = 60
 _CHANGING: Final = re.compile(
     r"0x[0-9a-f]+"
     r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration as Go writes it
-    r"|\b\d+(?:\.\d+)? (?:ms|s|sec|seconds?|min|minutes?|hours?)\b"
+    r"|\b\d+(?:\.\d+)? (?:ms|milliseconds?|s|sec|seconds?|min|minutes?|hours?)\b"
 )
 _MONTH: Final = "(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
-_TIME: Final = r"\d\d:\d\d:\d\d(?:[.,]\d+)?(?: GMT| [+-]\d{4}| \d{4})?"
+_TIME: Final = r"\d{1,2}:\d\d:\d\d(?:[.,]\d+)?(?: GMT| [+-]\d{4}| \d{4})?"
 _IDENTIFIER: Final = re.compile(
     r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"  # a UUID
     r"|\b\d{4}[-/]\d\d[-/]\d\d(?:[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\b"  # a moment
@@ -35,12 +35,14 @@ _IDENTIFIER: Final = re.compile(
     r"|#[0-9a-f]+(?:\.[0-9a-f]+){2,}\b"  # a reference of Akamai
     r"|\b\d{9,}(?:\.\d+)?\b"  # Unix time
     r"|(?<=:)\d{1,5}(?=->)"  # the port that a connection was opened from, as Go's programs write it
-    r"|(?<=\battempt )\d+(?:/\d+)?|(?<=\bgoroutine )\d+|(?<=\bpid )\d+",
+    r"|(?<=\battempt )\d+(?:/\d+)?|(?<=\bretry )\d+(?: of \d+)?|(?<=\bretry-after: )\d+"
+    r"|(?<=\bgoroutine )\d+|(?<=\bpid )\d+|(?<=\bterm )\d+|(?<=\bindex )\d+"
+    r"|[?&]\w+=\d+(?:\.\d+)?(?=[&\s)'\"]|$)|(?<=\bresource version: )\d+(?: \(\d+\))?",  # where a watch goes on
     re.IGNORECASE,
 )
 _RANDOM: Final = re.compile(
-    r"\b(?=[a-z\d_]*[A-Z])(?=(?:[A-Za-z_]*\d){3})\w{12,}\b"
-    r"|\b(?=[\w+/]*[A-Z])(?=[\w+/]*(?:[A-Z]{2}|\d))[\w+/]{12,200}={1,2}(?!\w)"
+    r"\b(?=[\w+/]*[A-Z])(?=[\w+/]*(?:[A-Z]{2}|\d))[\w+/]{12,200}={1,2}(?!\w)"
+    r"|\b(?=[a-z\d_]*[A-Z])(?=(?:[A-Za-z_]*\d){3})\w{12,}\b"
 )
 """A request's identifier in letters of both cases: no name of Kubernetes is written so."""
 

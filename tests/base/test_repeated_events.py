@@ -139,9 +139,21 @@ A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74
                 ("throttled, request JYcmVEAxoAMEYpQ=", "throttled, request KYcnVEAxoAMEZpQ="),
                 ("blocked, incident 1Zx9QpYt0aBcDeFg", "blocked, incident 7Zx9QpYt0aBcDeFh"),
                 ("retrying (attempt 3/10)", "retrying (attempt 4/10)"),
+                # an API server, its etcd, a bucket
+                (
+                    "no connection (url: /api/v1/pods?resourceVersion=123456&timeoutSeconds=312)",
+                    "no connection (url: /api/v1/pods?resourceVersion=123999&timeoutSeconds=287)",
+                ),
+                ("too old resource version: 123456 (234567)", "too old resource version: 123457 (234999)"),
+                ("no leader, term 12, index 99812", "no leader, term 13, index 99899"),
+                ("answered 503 Retry-After: 12", "answered 503 Retry-After: 9"),
+                ("retry 3 of 5 in 0:00:12", "retry 4 of 5 in 0:00:24"),
+                ("curlCode: 28, no answer after 3001 milliseconds", "curlCode: 28, no answer after 3007 milliseconds"),
+                ("SlowDown, HostId uYjfBVq0Zlq1Hs9w+3dK5tR==", "SlowDown, HostId aYjfBVq0Zlq1Hs9w+4dK5tQ=="),
             )
         ),
         ({"error": 'no {exported_namespace="a"}'}, {"error": 'no {exported_container="a"}'}, False),
+        ({"error": "no /api/v1/pods?limit=500"}, {"error": "no /api/v1/nodes?limit=500"}, False),
         ({"error": "limit 500m is low"}, {"error": "limit 400m is low"}, False),
         ({"error": "mac 00:11:22:33:44:55 fails"}, {"error": "mac 00:11:22:33:44:56 fails"}, False),
         ({"error": "answered 502: bad gateway"}, {"error": "answered 503: bad gateway"}, False),
