@@ -18,6 +18,15 @@ Schema = Mapping[str, Any]
 KEEPS_ALL: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 MOST_NAMED: Final = 3
+_BOUNDS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("maximum", "maxLength", "maxItems", "maxProperties"), ">"),
+    **dict.fromkeys(("minimum", "minLength", "minItems", "minProperties"), "<"),
+}
+"""A bound of a schema -> on which side of it values are refused."""
+_MEASURES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("maxLength", "minLength"), " characters"),
+    **dict.fromkeys(("maxItems", "minItems", "maxProperties", "minProperties"), " entries"),
+}
 
 
 def older_definitions(client: KubeClient) -> list[str]:
@@ -70,6 +79,9 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
         return
     if served.get("enum"):
         yield from (f"{path}={value}" for value in ours.get("enum") or () if value not in served["enum"])
+    yield from _narrower_bounds(ours, served, path)
+    demanded = {*(served.get("required") or ())} - {*(ours.get("required") or ())}
+    yield from (f"{path} without {name}" for name in sorted(demanded))
     served_fields = served.get("properties") or {}
     for name, field in (ours.get("properties") or {}).items():
         if not path and name == "metadata":
@@ -84,6 +96,14 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
             yield from missing_fields(our_field, served_field, f"{path}{mark}")
         elif our_field and served_field is None:
             yield f"{path}{mark}"
+
+
+def _narrower_bounds(ours: Schema, served: Schema, path: str) -> Iterator[str]:
+    """Bounds of the served schema that refuse what ours allows."""
+    for name, sign in _BOUNDS.items():
+        bound, own = served.get(name), ours.get(name)
+        if bound is not None and (own is None or (own > bound if sign == ">" else own < bound)):
+            yield f"{path}{sign}{bound:g}{_MEASURES.get(name, '')}"
 
 
 def _takes_type(ours: Schema, served: Schema) -> bool:

@@ -116,6 +116,18 @@ TEXT, NUMBER, EITHER = {"type": "string"}, {"type": "integer"}, {"x-kubernetes-i
         (NUMBER, EITHER, []),
         (NUMBER, {"type": "number"}, []),
         ({"type": "number"}, NUMBER, [".a:number"]),
+        # what an older bound refuses, of any kind
+        ({"type": "integer", "maximum": 1000}, {"type": "integer", "maximum": 100}, [".a>100"]),
+        (NUMBER, {"type": "integer", "minimum": 1}, [".a<1"]),
+        ({"type": "string", "maxLength": 253}, {"type": "string", "maxLength": 63}, [".a>63 characters"]),
+        ({"type": "array", "maxItems": 9}, {"type": "array", "maxItems": 8}, [".a>8 entries"]),
+        ({"type": "integer", "maximum": 100}, {"type": "integer", "maximum": 1000}, []),
+        # what it demands, and this version may leave out
+        (
+            {"type": "object", "properties": {"b": TEXT, "c": TEXT}, "required": ["c"]},
+            {"type": "object", "properties": {"b": TEXT, "c": TEXT}, "required": ["b", "c"]},
+            [".a without b"],
+        ),
         # an object without fields drops all entries of a map, as it drops fields
         ({"type": "object", "additionalProperties": TEXT}, {"type": "object"}, [".a{}"]),
         ({"type": "object", "additionalProperties": TEXT}, {"type": "object", "additionalProperties": True}, []),
