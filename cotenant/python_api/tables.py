@@ -69,8 +69,9 @@ def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
 
 
 def times_of(seconds: Any) -> Any:
-    """Unix seconds as UTC times; NaN becomes NaT."""
-    return pd.Series(pd.to_datetime(np.asarray(seconds, dtype=np.float64), unit="s", utc=True)).dt.as_unit("s")
+    """Unix seconds as UTC times; NaN, and what is no time that pandas has, becomes NaT."""
+    numbers = np.asarray(seconds, dtype=np.float64)
+    return pd.Series(pd.to_datetime(numbers, unit="s", utc=True, errors="coerce")).dt.as_unit("s")
 
 
 def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFrame:

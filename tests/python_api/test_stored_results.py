@@ -18,6 +18,7 @@ import cotenant
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.base.usage.usage import Signal
+from cotenant.python_api.tables import times_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
 from tests.support import command_line
 from tests.support.dashboard import WEEK, Results, results
@@ -275,3 +276,10 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
         paths = cotenant.forecast_paths(clusters.frame(lambda one: one.forecasts("scope=cluster")))
     own = cotenant.forecast_paths(clusters["east"].forecasts("scope=cluster"))
     pd.testing.assert_frame_equal(paths[paths["cluster"] == "east"].drop(columns="cluster"), own)
+
+
+def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> None:
+    """1e300 seconds and infinity are garbage of one row; 1,700,000,000 s is 2023-11-14 22:13:20."""
+    times = times_of([1.7e9, np.inf, -np.inf, 1e300, np.nan])
+    assert list(times.isna()) == [False, True, True, True, True]
+    assert times[0] == pd.Timestamp("2023-11-14 22:13:20", tz="UTC")
