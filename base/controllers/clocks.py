@@ -17,6 +17,29 @@ FEWEST: Final = 2
 """Nodes that must agree against us: one may be wrong itself."""
 
 
+def believed_ahead_seconds(
+    now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]
+) -> float:
+    """Return how far ahead of our clock the time is by which nodes' reports are judged; 0 to go by our own.
+
+    That is the API server's where both are far apart, unless the reports agree with our clock alone. Arguments are
+    those of `server_disagrees`.
+    """
+    if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
+        return 0.0
+    by_server, by_us = _reports_agree(server_seconds, now_seconds, reported_seconds)
+    return 0.0 if by_us and not by_server else server_seconds - now_seconds
+
+
+def _reports_agree(server_seconds: float, now_seconds: float, reported_seconds: Iterable[float]) -> tuple[bool, bool]:
+    """Return whether any node's report is as young as it should be by the API server's time, and by ours."""
+    times = list(reported_seconds)
+    by_server, by_us = (
+        any(-APART_SECONDS <= at - time <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds)
+    )
+    return by_server, by_us
+
+
 def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
     """Return a sentence on how our clock and the API server's differ and which of them is wrong; "" if they agree.
 
@@ -25,10 +48,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""
-    times = list(reported_seconds)
-    by_server, by_us = (
-        any(-APART_SECONDS <= at - time <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds)
-    )
+    by_server, by_us = _reports_agree(server_seconds, now_seconds, reported_seconds)
     if by_server and not by_us:
         which = "Nodes' reports agree with the API server: set the clock of the manager's machine."
     elif by_us and not by_server:

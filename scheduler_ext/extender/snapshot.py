@@ -60,7 +60,8 @@ class NodeSnapshot:
     guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
     rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
     reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
-    taken_seconds: monotonic time at which the watcher sent it. steps: changes of rows so far; trail: which rows each
+    taken_seconds: monotonic time at which the watcher sent it; clock_ahead_seconds: how far the time by which reports
+    are judged was ahead of the machine's. steps: changes of rows so far; trail: which rows each
     of the last ones changed.
     """
 
@@ -81,6 +82,7 @@ class NodeSnapshot:
     rooms: Mapping[str, FreeCpus] = field(default_factory=dict)
     device_rooms: Mapping[str, FreeDevices] = field(default_factory=dict)
     taken_seconds: float = -math.inf
+    clock_ahead_seconds: float = 0.0
     steps: int = 0
     trail: tuple[npt.NDArray[np.int32], ...] = ()
 
@@ -146,6 +148,7 @@ def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         rooms=_update_capacities(moved.rooms, frame.rooms, frame.fresh),
         device_rooms=_update_capacities(moved.device_rooms, frame.device_rooms, frame.fresh),
         taken_seconds=frame.sent_seconds,
+        clock_ahead_seconds=frame.clock_ahead_seconds,
     )
 
 

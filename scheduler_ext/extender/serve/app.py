@@ -227,7 +227,7 @@ class ExtenderApp:
 
     # --- what is noted ------------------------------------------------------------------------------------------------
     def _now(self) -> Moment:
-        return Moment(self._parts.clock.now_seconds(), monotonic())
+        return Moment(self._parts.clock.now_seconds() + self._parts.view.snapshot.clock_ahead_seconds, monotonic())
 
     def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
         """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""

@@ -88,7 +88,8 @@ class Frame(msgspec.Struct, frozen=True):
 
     rows: int32 row numbers; values: float64 (rows, WIDTH); ahead: float64 (rows, 2, SLOTS) of p95 from `first_slot`
     (Unix time / SLOT_SECONDS) on, b"" when no forecast changed. reservations: what changed of them, as JSON, None where
-    one is gone. sent_seconds: monotonic time at which it left. fresh: the first of a watcher, which knows nothing of
+    one is gone. sent_seconds: monotonic time at which it left; clock_ahead_seconds: of the cluster's time before the
+    machine's. fresh: the first of a watcher, which knows nothing of
     what was before.
     """
 
@@ -111,6 +112,7 @@ class Frame(msgspec.Struct, frozen=True):
     """Devices that are free, of nodes where that changed; None where a node is gone."""
     gone: list[str] | None = None
     """uids of pods that left."""
+    clock_ahead_seconds: float = 0.0
 
 
 ENCODER: Final = msgspec.msgpack.Encoder()

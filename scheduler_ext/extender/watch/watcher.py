@@ -16,9 +16,12 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
+import structlog
+from msgspec.structs import replace
 
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
+from cotenant.base.controllers.clocks import believed_ahead_seconds
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.observed import ON_NODES
@@ -44,6 +47,7 @@ from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 
+_log = structlog.get_logger(__name__)
 HEARTBEAT_SECONDS: Final = 1.0
 SHORTEST_STALE_SECONDS: Final = 20.0
 """A view that is to be younger than this costs no more watches than one of this age: a view so young is no aim."""
@@ -92,7 +96,7 @@ class Watching:
 
         only: the members of PATHS that are watched; by default all of them, as far as the settings use them.
         """
-        load = settings.load_aware
+        load, self._server_clock, self._is_clock_apart = settings.load_aware, client.server_clock, False
         self.table = NodeTable(load)
         self.mirrors: dict[str, Mirror[Any]] = {
             "nodes": Mirror(client, PATHS["nodes"], SchedulableNode, node_of, wake),
@@ -137,13 +141,28 @@ class Watching:
 
         with_shares: as in `NodeTable.take`.
         """
-        now, sources = time.time(), self.sources()
+        ahead, sources = self._clock_ahead_seconds(), self.sources()
+        now = time.time() + ahead
         if not self.complete():
             return Frame(time.monotonic(), sources)
         if math.isinf(self.table.watched_since):
             self.table.watched_since = now
         self._drain(now)
-        return self.table.take(sources, now, time.monotonic(), with_shares)
+        return replace(self.table.take(sources, now, time.monotonic(), with_shares), clock_ahead_seconds=ahead)
+
+    def _clock_ahead_seconds(self) -> float:
+        """Return how far the cluster's time is ahead of this machine's, where they are far apart; logged once."""
+        reports = [m.updated_seconds for m in self.table.metrics.values() if m.updated_seconds is not None]
+        ahead = believed_ahead_seconds(time.time(), self._server_clock.now_seconds(), reports)
+        if ahead and not self._is_clock_apart:
+            direction = "behind" if ahead > 0 else "ahead of"
+            _log.warning(
+                "clock_apart",
+                what=f"this machine's clock is {abs(ahead):.0f} s {direction} the API server's, by which reports of "
+                "nodes are judged; set it by NTP",
+            )
+        self._is_clock_apart = bool(ahead)
+        return ahead
 
     def sources(self) -> dict[str, CollectionState]:
         """State of each collection."""
