@@ -16,6 +16,8 @@ from cotenant.cli.cluster.probes.outcome import ProbeState
 from tests.cli.test_doctor import invoke
 from tests.support.api_server import ApiServer, make_certificate
 
+CONFIGURATION = "/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config"
+
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiServer]:
@@ -64,9 +66,37 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     assert asked == [
         "/version",
         *(f"{path}?limit=1" for path in cluster.scan_resource_paths().values()),
+        CONFIGURATION,
         "/api/v1/services?limit=500",
         "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles?limit=500",
     ]
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (None, []),
+        ({"colocation-config": '{"enable": true}'}, []),
+        ({"colocation-config": '{"enable": "yes"}'}, ["'yes' is not true or false"]),
+        ({"colocation-config": '{"enabel": true}'}, ["do you mean enable?"]),
+        ({"colocation-config": '{"enable": true, "enable": false}'}, ["is the last of several of this name"]),
+        ({"colocation_config": "{}"}, ["do you mean colocation-config?"]),
+        (
+            {"colocation-config": "enable: true", "resource-threshold-config": '{"clusterStrategy": {"enabel": 1}}'},
+            ["is not JSON", "do you mean enable?"],
+        ),
+    ],
+)
+def test_what_is_wrong_in_the_configuration_of_colocation_is_named(
+    api: ApiServer, settings: KubeSettings, data: dict[str, str] | None, words: list[str]
+) -> None:
+    api.objects[CONFIGURATION] = {"metadata": {"name": "slo-controller-config"}, "data": data}
+    found = [finding for finding in cluster.probes(settings) if finding.probe == "colocation configuration"]
+    assert [finding.state for finding in found] == ([ProbeState.WARNING] if words else [])
+    for finding in found:
+        assert all(word in finding.found for word in words)
+        assert "cotenant config check slo-config" in finding.fix
 
 
 @pytest.mark.server

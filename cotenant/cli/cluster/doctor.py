@@ -86,7 +86,7 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
     yield from storage.probes(url, clock)
     prometheus = found_prometheus(settings, env)
     profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
-    of_cluster = list(cluster.probes(settings.kube))
+    of_cluster = list(cluster.probes(settings.kube, settings.manager.namespace))
     readable = any(finding.probe == cluster.RIGHTS and finding.state is ProbeState.OK for finding in of_cluster)
     recorders, asked_well = storage.running_recorders(url, clock.now_seconds()), bool(profiler.prometheus.url)
     for finding in metrics.probes(profiler, clock, alone=not readable, recorded=bool(recorders)):

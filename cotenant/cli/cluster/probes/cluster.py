@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.errors import ClusterForbidden
+from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.cli.cluster.probes import reclaimed
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
@@ -15,10 +16,14 @@ if TYPE_CHECKING:
 
 RIGHTS: Final = "kubernetes rights"
 """Name of the probe that finds out whether a scan may list what it reads."""
+MOST_NAMED: Final = 5
 
 
-def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
-    """Kubeconfig, then the API, then rights; each only when the one before went well."""
+def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
+    """Kubeconfig, then the API, then rights; each only when the one before went well.
+
+    namespace: of slo-controller-config.
+    """
     from cotenant.base.kube import connect
 
     clients: list[KubeClient] = []
@@ -38,6 +43,10 @@ def probes(settings: KubeSettings) -> Iterator[ProbeFinding]:
             )
             if served.state is not ProbeState.OK:  # a cluster without any is none the worse
                 yield served
+            tried = f"ConfigMap {namespace}/{SLO_CONFIG_MAP} as the manager reads it"
+            strategies = Probe("colocation configuration", tried).run(lambda: configuration(clients[0], namespace))
+            if strategies.state is not ProbeState.OK:
+                yield strategies
             yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(
                 lambda: probe_prometheus(clients[0])
             )
@@ -88,6 +97,24 @@ def definitions(client: KubeClient) -> ProbeOutcome:
     if found:
         return ProbeOutcome(ProbeState.WARNING, "; ".join(found), OLD_DEFINITION)
     return ProbeOutcome(ProbeState.OK, "none that is served is older than this version")
+
+
+def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
+    """Name what in slo-controller-config cannot be used, or does not do what it seems to; without one all is well."""
+    from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+    from cotenant.recommender.colocation.model.slo_config import SloConfig
+
+    try:
+        body = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{SLO_CONFIG_MAP}", ConfigMapObject)
+    except ClusterForbidden:
+        return ProbeOutcome(ProbeState.OK, "it may not be read")
+    findings = SloConfig().updated(body.data if body else None).findings
+    if not findings:
+        return ProbeOutcome(ProbeState.OK, "all of it is in force")
+    named = "; ".join(finding.advice for finding in findings[:MOST_NAMED])
+    more = f"; and {len(findings) - MOST_NAMED} more" if len(findings) > MOST_NAMED else ""
+    fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
+    return ProbeOutcome(ProbeState.WARNING, named + more, fix)
 
 
 def scan_resource_paths() -> dict[str, str]:
