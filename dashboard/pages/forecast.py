@@ -70,7 +70,7 @@ WIDTHS: Final = {
     "relative_wql": 88,
     "coverage_95": 120,
     "model": 190,
-    "reason": 164,
+    "reason": 182,
 }
 
 

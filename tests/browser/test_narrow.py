@@ -10,23 +10,21 @@ import pytest
 from playwright.sync_api import Locator, Page, ViewportSize, expect
 from playwright.sync_api import TimeoutError as NotInTime
 
+from cotenant.base.reasons import Reason
 from cotenant.dashboard import pages
+from cotenant.dashboard.tables.labels import label
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import STILL, api, settled, wait_for_column
 from tests.browser.test_stories import drawn
 from tests.support.extent import full
+from tests.support.page_sweep import MISFITS, SIDEWAYS
 from tests.support.pictures import pictured
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TELEPHONE: ViewportSize = {"width": 390, "height": 844}
 OUTSIDE = """() => [...document.querySelectorAll('.top button, .top summary, .page-head > *')]
     .filter(e => e.getBoundingClientRect().right > innerWidth).map(e => e.id || e.textContent)"""
-SIDEWAYS = """() => {
-    const root = document.documentElement, value = e => e.offsetWidth && e.scrollWidth > e.clientWidth + 1;
-    const cut = [...document.querySelectorAll('h1, h2, .stat-value')].filter(value).map(e => `cut: ${e.textContent}`);
-    return root.scrollWidth > root.clientWidth ? [`page: ${root.scrollWidth}`, ...cut] : cut; }"""
-"""A page wider than the screen beside its scrollbar, and headlines that lose their end."""
 ALL_PATHS = tuple(page.path for page in pages.ALL if not page.parent)
 BROKEN = """() => [...document.querySelectorAll('.facts th[scope=col]')].filter(e => {
     const range = document.createRange(); range.selectNodeContents(e);
@@ -40,45 +38,6 @@ SHREDDED = """() => [...document.querySelectorAll('.terms td')].filter(e => {
 
 
 LAPTOPS = ((1366, 768), (1440, 900))
-MISFITS = """() => {
-    const root = document.documentElement, misfits = [];
-    const say = (what, e) => misfits.push(`${what}: ${e.id || e.className} ${e.textContent.slice(0, 40)}`);
-    const drawn = selector => [...document.querySelectorAll(selector)].filter(e => e.offsetWidth && e.offsetHeight);
-    if (root.scrollWidth > root.clientWidth) misfits.push(`page: ${root.scrollWidth} of ${root.clientWidth}`);
-    for (const e of drawn('.facets, .facets *')) {
-        const scrolls = /auto|scroll/.test(getComputedStyle(e).overflowY);
-        if (scrolls && e.scrollHeight > e.clientHeight) say('scrollbar', e);
-    }
-    for (const e of drawn('.ag-horizontal-left-spacer'))
-        if (/auto|scroll/.test(getComputedStyle(e).overflowX)) say('scrollbar', e);
-    for (const e of drawn('.scroll'))
-        if (e.scrollHeight > e.clientHeight && e.scrollHeight < e.clientHeight + 12) say('scrolls by a few pixels', e);
-    for (const e of drawn('.scroll:has(> .facts)'))
-        if (e.scrollWidth > e.clientWidth + 1) say('columns outside', e);
-    const whole = ['h1', 'h2', 'h3', '.stat-label', '.stat-value', '.ag-pinned-left-cols-container .ag-cell',
-        '.ag-cell .chip', '.panel li', '.worst a'];
-    for (const e of drawn(whole.join()))
-        if (e.scrollWidth > e.clientWidth + 1 && !e.closest('.visually-hidden')) say('cut', e);
-    for (const grid of drawn('.list-page .grid-frame')) {
-        const [box, rows] = [grid, grid.querySelector('.ag-body-viewport')].map(e => e.getBoundingClientRect());
-        const pinned = grid.querySelector('.ag-pinned-left-header').getBoundingClientRect();
-        if (pinned.width > box.width / 2 + 1) misfits.push(`pinned: ${pinned.width} of ${box.width}`);
-        for (const e of grid.querySelectorAll('.ag-header-cell[aria-sort]:not([aria-sort=none])'))
-            if (e.getBoundingClientRect().right > box.right + 1) say('sorted column outside', e);
-        const loaded = [...grid.querySelectorAll('.ag-pinned-left-cols-container .ag-row')];
-        const bottom = Math.min(rows.bottom, innerHeight) + 1;
-        const seen = loaded.filter(e => e.getBoundingClientRect().bottom <= bottom).length;
-        if (seen < Math.min(10, loaded.length)) misfits.push(`rows in sight: ${seen}`);
-    }
-    for (const bar of drawn('.chips')) {
-        const box = bar.getBoundingClientRect();
-        for (const e of bar.children) {
-            const it = e.getBoundingClientRect(), cut = it.right > box.right + 1 || it.bottom > box.bottom + 1;
-            if (it.top < box.bottom && cut) say('cut', e);
-        }
-    }
-    return misfits; }"""
-"""What a laptop's window with scrollbars has no room for, in words."""
 PAGES_OF_LAPTOPS = (
     "/workloads", "/nodes", "/pods", "/reservations", "/batch", "/enforcement", "/findings", "/health", "/forecast",
     "/workload/pay/Deployment/checkout",
@@ -215,6 +174,22 @@ def cut_headings(page: Page) -> list[str]:
 @pytest.mark.parametrize("path", full("/workloads", "/nodes", "/pods"))
 def test_no_heading_of_a_list_is_cut(address: str, open_page: Open, path: str) -> None:
     assert cut_headings(settled(open_page(f"{address}{path}", size=SMALL_LAPTOP))) == []
+
+
+FORECAST_REASONS = (
+    Reason.OK, Reason.NO_DATA, Reason.STALE, Reason.FROM_PORTRAIT, Reason.SHORT_RECORD, Reason.NO_PEAK,
+    Reason.FEW_TESTED_DAYS,
+)  # fmt: skip
+WRITTEN = "(chip, text) => { chip.textContent = text; return chip.scrollWidth - chip.clientWidth; }"
+"""How many pixels a chip would lack for a text."""
+
+
+def test_a_forecast_s_reason_is_never_cut_whichever_it_is(address: str, open_page: Open) -> None:
+    width, height = LAPTOPS[0]
+    page = settled(open_page(f"{address}/forecast", size={"width": width, "height": height}))
+    chip = page.locator(".ag-cell[col-id=reason] .chip").first
+    lacking = {reason: chip.evaluate(WRITTEN, label(reason)) for reason in FORECAST_REASONS}
+    assert lacking == dict.fromkeys(FORECAST_REASONS, 0)
 
 
 DIALOGS = {"Keyboard": "#help-button", "Units and time zone": "#display-button"}
