@@ -11,6 +11,8 @@ from typing import Final, Protocol
 
 WHAT_IF: Final = "what-if"
 """Name of the stored document, a WhatIf."""
+FAILED: Final = "It failed: "
+"""Begins the reason of a replay that ended with an error, which follows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,14 @@ def young(window_days: float, recording: RecorderStatus | None = None, now_secon
     return panels.panel("What will appear when", _list(window_days), note=note, id_="what-when")
 
 
+def replay_words(window_days: float) -> str:
+    """Say when the slider of the risk appears, by the length of the history in days; "" once that is long enough."""
+    if window_days >= REPLAY_DAYS:
+        return ""
+    length = display.duration(window_days * 86_400)
+    return f"It appears by itself after a scan with {REPLAY_DAYS} days of history; now there are {length}."
+
+
 def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
     """Show what is known before any analysis: the use at the newest readings, and from where."""
     present = recording.present

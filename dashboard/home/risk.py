@@ -11,11 +11,12 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.text import percent, visible
-from cotenant.base.usage.what_if import ReplayProgress, RiskOutcome, WhatIf
+from cotenant.base.usage.what_if import FAILED, ReplayProgress, RiskOutcome, WhatIf
 from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.home import beginnings
 from cotenant.dashboard.tables import display
 
 HOME_SLIDER: Final = "home-risk"
@@ -98,7 +99,7 @@ def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
 
 
 def no_replay(view: View) -> Component:
-    """Why there is no slider yet: how far its replay is, when it begins, or why it failed and which command does it."""
+    """Why there is no slider yet: how far its replay is, when it comes, or why it failed and which command does it."""
     job = view.given.replay
     progress = job.progress if job else None
     if progress is not None:
@@ -107,6 +108,9 @@ def no_replay(view: View) -> Component:
         return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
     if not job.reason:
         return html.Div(html.P(f"{NONE} {SOON} {NONE_WHY}", role="status"), className="review-progress")
+    overview = view.source.snapshot().overview
+    if overview is not None and (coming := beginnings.replay_words(overview.window_days)):
+        return panels.empty(NONE, why=f"{coming} The last try: {visible(job.reason.removeprefix(FAILED))}")
     in_demo = IN_DEMO if view.given.steering is not None else ""
     return panels.empty(NONE, why=f"{visible(job.reason)} {NONE_WHY}{in_demo}", command=COMMAND)
 

@@ -217,7 +217,7 @@ def test_a_first_visit_by_keys_alone_approves_a_plan_in_five_keys(
     # g v leads to the plans; Preview, Approve, and Enter on what asks once more.
     assert hand.actions <= MOST_ACTIONS
     assert found.spec("deployment-web")["approval"]["scope"] == "Once"
-    assert found.spec("deployment-web")["approval"]["by"] == "ann"
+    assert found.spec("deployment-web")["approval"]["by"] == "administrator"  # of the API server's users
 
 
 NARROW: Final = {"width": 1366, "height": 768}

@@ -12,7 +12,7 @@ from cotenant.dashboard.figures import what_if as charts
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.home import risk
 from cotenant.dashboard.pages import what_if
-from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.dashboard.sources.source import ResultSource, Snapshot, StoreSource
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 from tests.support.dashboard import Results, replayed
@@ -63,6 +63,19 @@ class Unreplayed:
         return None
 
 
+class Young(Unreplayed):
+    """Results of so many days, of which no replay is stored."""
+
+    def __init__(self, behind: ResultSource, days: float) -> None:
+        super().__init__(behind)
+        found = behind.snapshot()
+        assert found.overview is not None
+        self._found = replace(found, overview=replace(found.overview, window_days=days))
+
+    def snapshot(self) -> Snapshot:
+        return self._found
+
+
 def test_results_without_a_replay_say_which_command_makes_one(made: Results) -> None:
     page = text_of(what_if.render(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), ""))
     assert risk.NONE in page
@@ -84,7 +97,7 @@ def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_sto
     made: Results,
 ) -> None:
     job = Replaying(None)
-    shown = replace(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), given=DashboardContext(replay=job))
+    shown = replace(view_on(Young(StoreSource(made.store, support.QUICK), 15.0)), given=DashboardContext(replay=job))
     assert risk.SOON in text_of(what_if.render(shown, "")) and risk.COMMAND not in text_of(what_if.render(shown, ""))
     marks = [risk.replay_mark(shown)]
     job.progress = ReplayProgress(0, 10, None)
@@ -99,6 +112,29 @@ def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_sto
     page = text_of(what_if.render(shown, ""))
     assert risk.COMMAND in page and "It was stopped." in page
     assert len(set(marks)) == 4, "an open page draws itself anew at each"
+
+
+TOO_FEW = "14.0 days of nodes are there; 14 of history and a day after it are needed."
+
+
+@pytest.mark.parametrize("reason", [f"It failed: {TOO_FEW}", "It was stopped. A scan of the next day begins it again."])
+@pytest.mark.parametrize("days", [0.5, 14.0, 14.9])
+def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
+    made: Results, days: float, reason: str
+) -> None:
+    source = Young(StoreSource(made.store, support.QUICK), days)
+    shown = replace(view_on(source), given=DashboardContext(replay=Replaying(None, reason)))
+    for page in (text_of(risk.no_replay(shown)), text_of(risk.panel(shown))):
+        # 14 days come before the first day that is tried, which is the 15th
+        assert "It appears by itself after a scan with 15 days of history; now there are" in page
+        assert reason.removeprefix("It failed: ") in page and "failed" not in page and risk.COMMAND not in page
+
+
+def test_a_replay_of_a_history_that_is_long_enough_says_that_it_failed(made: Results) -> None:
+    source = Young(StoreSource(made.store, support.QUICK), 15.0)
+    job = Replaying(None, "It failed: the disk is full.")
+    page = text_of(what_if.render(replace(view_on(source), given=DashboardContext(replay=job)), ""))
+    assert "It failed: the disk is full." in page and risk.COMMAND in page and "It appears by itself" not in page
 
 
 def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:

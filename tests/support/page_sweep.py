@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize
+from playwright.sync_api import TimeoutError as NotInTime
 
 PATIENCE_MS: Final = 120_000
 SIDEWAYS: Final = """() => {
@@ -122,8 +123,11 @@ def faults_of(page: Page, window: Window, paths: Iterable[str], axe: str) -> Ite
     origin = "/".join(page.url.split("/")[:3])
     for path in paths:
         page.goto(f"{origin}/{path}")
-        page.wait_for_function(READY)
-        page.wait_for_load_state("load")
+        try:
+            page.wait_for_function(READY)
+        except NotInTime:
+            yield Fault(window, path, "fit", f"not drawn within {PATIENCE_MS // 1000} s")
+            continue
         for what in unfit(page, window):
             yield Fault(window, path, "fit", what)
         for what in serious(page, axe):

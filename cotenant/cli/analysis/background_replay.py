@@ -25,7 +25,7 @@ from cotenant.base.process.memory import free_bytes, resident_bytes
 from cotenant.base.progress import ProgressMessage
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.base.usage.what_if import WHAT_IF, ReplayJob, ReplayProgress, WhatIf
+from cotenant.base.usage.what_if import FAILED, WHAT_IF, ReplayJob, ReplayProgress, WhatIf
 from cotenant.dashboard.commands.replays import Replays
 from cotenant.experiment.what_if import RISKS_PERCENT
 from cotenant.recommender.model.views import Overview
@@ -151,7 +151,7 @@ class BackgroundReplay:
         try:
             child = self._start()
         except OSError as error:
-            self._reason = f"It failed: no process can be started: {error.strerror}."
+            self._reason = f"{FAILED}no process can be started: {error.strerror}."
             return
         self._stop.clear()
         self._idle.clear()
@@ -160,7 +160,7 @@ class BackgroundReplay:
         reader.start()
         ended = self._wait_for_end(child, None if free is None else free * MOST_MEMORY_SHARE)
         reader.join()
-        failed = f"It failed: {self._error or f'exit code {child.returncode}'}." if child.returncode else ""
+        failed = f"{FAILED}{self._error or f'exit code {child.returncode}'}." if child.returncode else ""
         self._running, self._reason = False, ended or failed
         self._idle.set()
 
