@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 RIGHTS: Final = "kubernetes rights"
 """Name of the probe that finds out whether a scan may list what it reads."""
-MOST_NAMED: Final = 5
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
@@ -111,10 +110,8 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
     findings = SloConfig().updated(body.data if body else None).findings
     if not findings:
         return ProbeOutcome(ProbeState.OK, "all of it is in force")
-    named = "; ".join(finding.advice for finding in findings[:MOST_NAMED])
-    more = f"; and {len(findings) - MOST_NAMED} more" if len(findings) > MOST_NAMED else ""
     fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
-    return ProbeOutcome(ProbeState.WARNING, named + more, fix)
+    return ProbeOutcome(ProbeState.WARNING, "; ".join(finding.advice for finding in findings), fix)
 
 
 def scan_resource_paths() -> dict[str, str]:
