@@ -12,12 +12,14 @@ from typing import Any, Final
 import yaml
 
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.process.shipped_manifests import deploy
 
 Schema = Mapping[str, Any]
 KEEPS_ALL: Final = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING: Final = "x-kubernetes-int-or-string"
 MOST_NAMED: Final = 3
+_OWN: Final = OWN_GROUP.partition("/")[0]
 _BOUNDS: Final[Mapping[str, str]] = {
     **dict.fromkeys(("maximum", "maxLength", "maxItems", "maxProperties"), ">"),
     **dict.fromkeys(("minimum", "minLength", "minItems", "minProperties"), "<"),
@@ -43,11 +45,12 @@ def older_definitions(client: KubeClient) -> list[str]:
             if path not in documents:
                 documents[path] = client.get(path)
             served = served_schema(documents[path] or {}, spec["group"], version["name"], spec["names"]["kind"])
-            missing = list(missing_fields(version["schema"]["openAPIV3Schema"], served)) if served is not None else []
+            ours, shared = version["schema"]["openAPIV3Schema"], spec["group"] != _OWN
+            missing = list(missing_fields(ours, served, is_shared=shared)) if served is not None else []
             if missing:
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 fields = ", ".join(missing[:MOST_NAMED])
-                found.append(f"{name} {version['name']} is older than this program: it lacks {fields}{more}")
+                found.append(f"{name} {version['name']} is older than this program: it does not take {fields}{more}")
     return found
 
 
@@ -67,10 +70,12 @@ def served_schema(document: Schema, group: str, version: str, kind: str) -> Sche
     )
 
 
-def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str]:
+def missing_fields(ours: Schema, served: Schema, path: str = "", *, is_shared: bool = False) -> Iterator[str]:
     """Fields, values and types of our schema that the served one does not take, by path.
 
-    A schema that takes all of them lacks none; one without fields takes no entries of a map either.
+    A schema that takes all of them lacks none; one without fields takes no entries of a map either. is_shared: the
+    kind is Koordinator's too, whose definition has bounds that ours leaves out (32,768 characters of a condition's
+    message); what we write is far within them.
     """
     if served.get(KEEPS_ALL):
         return
@@ -79,7 +84,7 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
         return
     if served.get("enum"):
         yield from (f"{path}={value}" for value in ours.get("enum") or () if value not in served["enum"])
-    yield from _narrower_bounds(ours, served, path)
+    yield from _narrower_bounds(ours, served, path, is_shared=is_shared)
     demanded = {*(served.get("required") or ())} - {*(ours.get("required") or ())}
     yield from (f"{path} without {name}" for name in sorted(demanded))
     served_fields = served.get("properties") or {}
@@ -87,22 +92,24 @@ def missing_fields(ours: Schema, served: Schema, path: str = "") -> Iterator[str
         if not path and name == "metadata":
             continue
         if name in served_fields:
-            yield from missing_fields(field, served_fields[name], f"{path}.{name}")
+            yield from missing_fields(field, served_fields[name], f"{path}.{name}", is_shared=is_shared)
         elif "additionalProperties" not in served:
             yield f"{path}.{name}"
     for inner, mark in (("items", "[]"), ("additionalProperties", "{}")):
         our_field, served_field = ours.get(inner), served.get(inner)
         if isinstance(our_field, Mapping) and isinstance(served_field, Mapping):
-            yield from missing_fields(our_field, served_field, f"{path}{mark}")
+            yield from missing_fields(our_field, served_field, f"{path}{mark}", is_shared=is_shared)
         elif our_field and served_field is None:
             yield f"{path}{mark}"
 
 
-def _narrower_bounds(ours: Schema, served: Schema, path: str) -> Iterator[str]:
+def _narrower_bounds(ours: Schema, served: Schema, path: str, *, is_shared: bool) -> Iterator[str]:
     """Bounds of the served schema that refuse what ours allows."""
     for name, sign in _BOUNDS.items():
         bound, own = served.get(name), ours.get(name)
-        if bound is not None and (own is None or (own > bound if sign == ">" else own < bound)):
+        if bound is None or (own is None and is_shared):
+            continue
+        if own is None or (own > bound if sign == ">" else own < bound):
             yield f"{path}{sign}{bound:g}{_MEASURES.get(name, '')}"
 
 

@@ -65,7 +65,7 @@ def test_an_older_definition_is_named_with_what_it_lacks_and_the_write_with_what
 ) -> None:
     wait_for("the older definition", lambda: named(control_plane), 60)
     (sentence,) = named(control_plane)
-    assert sentence == f"{NAME} v1alpha1 is older than this program: it lacks .spec.{FIELD}"
+    assert sentence == f"{NAME} v1alpha1 is older than this program: it does not take .spec.{FIELD}"
     outcome = definitions(control_plane.client(account(control_plane, "cotenant-manager")))
     assert outcome.state is ProbeState.WARNING
     assert sentence in outcome.found
@@ -135,6 +135,22 @@ TEXT, NUMBER, EITHER = {"type": "string"}, {"type": "integer"}, {"x-kubernetes-i
 )
 def test_a_type_that_the_served_definition_refuses_is_found(ours: Any, served: Any, missing: list[str]) -> None:
     assert list(missing_fields({"properties": {"a": ours}}, {"properties": {"a": served}})) == missing
+
+
+@pytest.mark.parametrize(
+    ("ours", "served", "missing"),
+    [
+        ({"type": "string"}, {"type": "string", "maxLength": 32768}, []),
+        ({"type": "array"}, {"type": "array", "minItems": 1}, []),
+        ({"type": "string", "maxLength": 253}, {"type": "string", "maxLength": 63}, [".a>63 characters"]),
+        (TEXT, NUMBER, [".a:string"]),
+    ],
+)
+def test_bounds_that_koordinators_own_definition_has_besides_are_no_sign_of_age(
+    ours: Any, served: Any, missing: list[str]
+) -> None:
+    found = missing_fields({"properties": {"a": ours}}, {"properties": {"a": served}}, is_shared=True)
+    assert list(found) == missing
 
 
 @pytest.mark.parametrize(
