@@ -110,7 +110,9 @@ def no_replay(view: View) -> Component:
         return html.Div(html.P(f"{NONE} {SOON} {NONE_WHY}", role="status"), className="review-progress")
     overview = view.source.snapshot().overview
     if overview is not None and (coming := beginnings.replay_words(overview.window_days)):
-        return panels.empty(NONE, why=f"{coming} The last try: {visible(job.reason.removeprefix(FAILED))}")
+        why = f"{coming} The last try: {visible(job.reason.removeprefix(FAILED))}"
+        used = ("What each workload uses so far", f"{view.settings.base_path}workloads")
+        return panels.empty(NONE, why=why, link=used)
     in_demo = IN_DEMO if view.given.steering is not None else ""
     return panels.empty(NONE, why=f"{visible(job.reason)} {NONE_WHY}{in_demo}", command=COMMAND)
 
