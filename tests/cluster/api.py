@@ -143,17 +143,29 @@ class Api:
         }
         if time.monotonic() - self._asked_at > IDLE_SECONDS:
             self._connection.close()
+        kept = self._connection.sock is not None
         try:
-            self._connection.request(method, address, content, headers)
-            answer = self._connection.getresponse()
-            text = answer.read()
-        except BaseException:
-            self._connection.close()
-            raise
+            answer, text = self._exchange(method, address, content, headers)
+        except (http.client.RemoteDisconnected, ConnectionError):
+            # A server that was killed since has closed the kept connection: what may be asked twice is asked anew.
+            if not kept or method not in ("GET", "DELETE"):
+                raise
+            answer, text = self._exchange(method, address, content, headers)
         self._asked_at = time.monotonic()
         if answer.status >= 300:
             raise ApiError(answer.status, _decoded(text))
         return _decoded(text)
+
+    def _exchange(
+        self, method: str, address: str, content: bytes | None, headers: dict[str, str]
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        try:
+            self._connection.request(method, address, content, headers)
+            answer = self._connection.getresponse()
+            return answer, answer.read()
+        except BaseException:
+            self._connection.close()
+            raise
 
     def close(self) -> None:
         """Drop the connection."""
