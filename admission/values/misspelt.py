@@ -30,10 +30,12 @@ _ALIKE: Final = 0.8
 _RESOURCES: Final = frozenset((*CLASS_NAMES, *DEVICE_RESOURCES, *RESOURCE_ALIASES))
 _LONGEST: Final = 80
 """Characters of a name that are compared; those of the protocol are shorter."""
-
-
 _MOST: Final = 16
 """Unknown names that are compared in one place: an answer to the API server may not take long."""
+_KNOWN: Final = LABEL_NAMES | ANNOTATION_NAMES | NODE_NAMES
+_NO_ANNOTATION: Final = LABEL_NAMES - ANNOTATION_NAMES
+_NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES
+_WITH_FIELDS: Final = FIELDS.keys() | FIELDS_BY_KIND.keys()
 
 
 def misspelt_on_pod(pod: Json) -> Iterator[str]:
@@ -52,16 +54,15 @@ def misspelt_keys(metadata: Json) -> Iterator[str]:
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     yield from (
         f"label {format_value(key, 96)} is an annotation: as a label it has no effect"
-        for key in sorted(labels.keys() & (ANNOTATION_NAMES - LABEL_NAMES))
+        for key in sorted(labels.keys() & _NO_LABEL)
     )
     yield from (
         f"annotation {format_value(key, 96)} is a label: as an annotation it has no effect"
-        for key in sorted(annotations.keys() & (LABEL_NAMES - ANNOTATION_NAMES))
+        for key in sorted(annotations.keys() & _NO_ANNOTATION)
     )
-    known = LABEL_NAMES | ANNOTATION_NAMES | NODE_NAMES
     for kind, keys in (("label", labels), ("annotation", annotations)):
-        for key in islice((key for key in sorted(keys) if key not in known and _of_a_family(key)), _MOST):
-            if meant := _near_key(key, known):
+        for key in islice((key for key in sorted(keys) if key not in _KNOWN and _of_a_family(key)), _MOST):
+            if meant := _near_key(key):
                 yield f"{kind} {format_value(key, 72)}: {meant}"
 
 
@@ -71,10 +72,10 @@ def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
     return any(_alike(domain, family) for family in families)
 
 
-def _near_key(key: str, known: Iterable[str]) -> str:
+def _near_key(key: str) -> str:
     """A question after the known key with a like name that is the most alike as a whole; "" where none is."""
     name = key.rpartition("/")[2]
-    return _meant(key, [candidate for candidate in known if _alike(name, candidate.rpartition("/")[2])])
+    return _meant(key, [candidate for candidate in _KNOWN if _alike(name, candidate.rpartition("/")[2])])
 
 
 def _near_resource(name: str) -> str:
@@ -91,7 +92,7 @@ def _near_resource(name: str) -> str:
 
 def _fields(annotations: Json) -> Iterator[str]:
     """Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`)."""
-    for key in sorted(annotations.keys() & (FIELDS.keys() | FIELDS_BY_KIND.keys())):
+    for key in sorted(annotations.keys() & _WITH_FIELDS):
         try:
             document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
         except UNDECODABLE:

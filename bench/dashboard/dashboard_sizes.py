@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from bench.record import ROOT, Row, below, record
 from cotenant.dashboard import pages
+from tests.support.chromium import installed, launched
 from tests.support.hands import Hands
 from tests.support.page_sweep import READY, WINDOWS, Fault, faults_of, visit
 from tools import fetch_plotly
@@ -42,11 +42,6 @@ MOST_ROWS: Final = 12
 CHANGED: Final = "a change applied"
 PATIENCE_MS: Final = 120_000
 START_SECONDS: Final = 3600
-BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser")
-FLAGS: Final = (
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-features=OverlayScrollbar",
-)  # fmt: skip
 LAPTOP: Final = WINDOWS[0]
 
 
@@ -56,9 +51,10 @@ def main() -> None:
     expect.set_options(timeout=PATIENCE_MS)
     rows: list[Row] = []
     with sync_playwright() as driver:
-        path = next(filter(None, map(shutil.which, BROWSERS)))
-        hidden = ["--hide-scrollbars"]
-        browser = driver.chromium.launch(executable_path=path, args=list(FLAGS), ignore_default_args=hidden)
+        path = installed()
+        if path is None:
+            raise SystemExit("Chromium is missing: make system")
+        browser = launched(driver, path)
         for nodes in sizes:
             with demo(nodes, WORKLOADS.get(nodes, 15 * nodes)) as url:
                 rows += [*swept(browser, url, nodes, axe), *first_visits(browser, url, nodes)]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,26 +10,14 @@ from typing import Final, Literal
 import pytest
 from playwright.sync_api import Browser, ConsoleMessage, Page, ViewportSize, expect, sync_playwright
 
+from tests.support import chromium as chromium_program
 from tests.support import dashboard as support
 from tools import fetch_plotly
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS: Final = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-software-rasterizer",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-features=OverlayScrollbar",
-    # A page lives for seconds here: to optimise its program costs a tenth of its opening and pays for nothing.
-    "--js-flags=--no-opt --no-maglev",
-)
+BRIEF: Final = "--js-flags=--no-opt --no-maglev"
+"""A page lives for seconds here: to optimise its program costs a tenth of its opening and pays for nothing."""
 SIZE: Final[ViewportSize] = {"width": 1440, "height": 900}
-BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser")
-"""The first that is installed is used: without its windows Chromium takes half the processor time."""
 PATIENCE_MS: Final = 60_000
 """How long anything may take to appear: on a loaded machine a page needs half a minute."""
 Open = Callable[..., Page]
@@ -52,14 +38,11 @@ def address(made: support.Results) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
-    path = os.environ.get("COTENANT_CHROMIUM") or next(filter(None, map(shutil.which, BROWSERS)), None)
+    path = chromium_program.installed()
     if path is None:
         pytest.fail("Chromium is missing: apt-get install chromium, or name it in COTENANT_CHROMIUM")
     with sync_playwright() as playwright:
-        # Playwright hides scrollbars by default; people on Linux and Windows have them, 15 pixels wide.
-        browser = playwright.chromium.launch(
-            executable_path=path, args=list(FLAGS), ignore_default_args=["--hide-scrollbars"]
-        )
+        browser = chromium_program.launched(playwright, path, BRIEF)
         yield browser
         browser.close()
 

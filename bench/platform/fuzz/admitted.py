@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
-from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodWire
+from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodWire, TolerationWire
 
 Admits = Callable[[Any], bool]
 CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
@@ -56,20 +56,12 @@ def _fits(document: Any, *kinds: Any) -> bool:
     return True
 
 
-class _Toleration(msgspec.Struct, rename="camel"):
-    key: str = ""
-    operator: str = ""
-    value: str = ""
-    effect: str = ""
-    toleration_seconds: int | None = None
-
-
 class _Named(msgspec.Struct):
     name: str
 
 
 class _PodSpec(msgspec.Struct, rename="camel"):
-    tolerations: list[_Toleration] | None = None
+    tolerations: list[TolerationWire] | None = None
     scheduling_gates: list[_Named] | None = None
 
 

@@ -23,7 +23,7 @@ class IntervalReader:
 
     client: Client
     labels: Mapping[str, str]
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = field(default=(), init=False)
     splits: int = field(default=0, init=False)
 
     def read(

@@ -152,7 +152,7 @@ class Watching:
 
     def _clock_ahead_seconds(self) -> float:
         """Return how far the cluster's time is ahead of this machine's, where they are far apart; logged once."""
-        reports = [m.updated_seconds for m in self.table.metrics.values() if m.updated_seconds is not None]
+        reports = (m.updated_seconds for m in self.table.metrics.values() if m.updated_seconds is not None)
         ahead = believed_ahead_seconds(time.time(), self._server_clock.now_seconds(), reports)
         if ahead and not self._is_clock_apart:
             direction = "behind" if ahead > 0 else "ahead of"
