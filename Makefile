@@ -101,6 +101,14 @@ scan-dashboard: $(VENV)/.test  ## Attack a running dashboard with Wapiti: ADDRES
 	@$(SCANNER)/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r tools/scanner.txt
 	@$(PY) -m tools.scan_dashboard '$(ADDRESS)' --wapiti $(SCANNER)/bin/wapiti
 
+# cosmic-ray starts the tests' own Python: nothing of it is installed beside the product.
+MUTATION := build/mutation
+.PHONY: mutants
+mutants: $(VENV)/.test system  ## Faults planted by cosmic-ray in the modules that guard safety: how many a test notices
+	@test -x $(MUTATION)/bin/python || $(PYTHON) -m venv $(MUTATION)
+	@$(MUTATION)/bin/python -m pip --disable-pip-version-check -q install --require-hashes -r tools/mutants.txt
+	@$(PY) -m bench.platform.mutants $(ARGS)
+
 EMULATOR := qemu-system-x86_64:qemu-system-x86 cpio modprobe:kmod
 .PHONY: soak
 soak: JOBS := 3
@@ -192,6 +200,7 @@ lock: $(VENV)/.test  ## Renew the locks (one per use)
 	@$(COMPILE) -c locks/test.txt --extra docs -o locks/docs.txt pyproject.toml
 	@$(COMPILE) --upgrade -o locks/images.txt locks/images.in
 	@$(COMPILE) --upgrade -o tools/scanner.txt tools/scanner.in
+	@$(COMPILE) --upgrade -o tools/mutants.txt tools/mutants.in
 
 .PHONY: chart
 chart: $(VENV)/.test  ## The Helm chart with its manifests, in build/chart

@@ -85,7 +85,8 @@ class Taint:
 
     @classmethod
     def parse(cls, body: Json) -> Taint:
-        """Parse one entry of `taints`."""
+        """Parse one entry of `taints`; UsageError where it is no object."""
+        body = object_of(body, "an entry of taints")
         return cls(str(body.get("key") or ""), str(body.get("value") or ""), str(body.get("effect") or ""))
 
 
@@ -101,13 +102,15 @@ class Condition:
 
     @classmethod
     def parse(cls, body: Json) -> Condition:
-        """Parse one entry of a status's conditions."""
+        """Parse one entry of a status's conditions; UsageError where it is no object."""
+        body = object_of(body, "an entry of status.conditions")
         names = ("type", "status", "reason", "message", "lastTransitionTime")
         return cls(*(str(body.get(name) or "") for name in names))
 
 
 def toleration(body: Json) -> Toleration:
-    """Parse an entry of a pod's `tolerations`."""
+    """Parse an entry of a pod's `tolerations`; UsageError where it is no object."""
+    body = object_of(body, "an entry of tolerations")
     return Toleration(
         str(body.get("key") or ""),
         str(body.get("operator") or "Equal"),

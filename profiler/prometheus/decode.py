@@ -44,6 +44,8 @@ _PAIRS: Final = msgspec.json.Decoder(list[tuple[float, float]], strict=False)
 """Not strict: values are numbers in quotes."""
 _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 """What float32 can hold after cores have become millicores."""
+_PAST_ANY_GRID: Final = 2.0**31
+"""Evaluation of every later time stamp too, so that it fits into an integer."""
 
 
 class Labels(msgspec.Struct, frozen=True):
@@ -179,14 +181,14 @@ def _pairs(raw: msgspec.Raw) -> Floats:
 
 
 def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:
-    """Evaluation of each time stamp; one between evaluations or before the first breaks the protocol."""
+    """Evaluation of each time stamp; one between evaluations, before the first or of no time breaks the protocol."""
     step = query.grid.step_seconds
     exact = (times - query.first_seconds) / step
     columns = np.rint(exact)
-    wrong = (np.abs(exact - columns) * step > 0.5) | (columns < 0)
-    if wrong.any():
-        raise SourceProtocol(f"the metric source answered for {times[wrong][0]:.3f}, which was not asked")
-    return columns.astype(np.int64)
+    asked = (np.abs(exact - columns) * step <= 0.5) & (columns >= 0)  # false for NaN and infinity
+    if not asked.all():
+        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not asked")
+    return np.minimum(columns, _PAST_ANY_GRID).astype(np.int64)
 
 
 def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -> Counter[Defect]:

@@ -172,14 +172,17 @@ def _weight_of(
 ) -> _Weight:
     """Worked out once for all pods that say the same; CotenantError for requests that cannot be read."""
     spec, factors = wire.spec, factors_of(annotations, settings)
-    amounts = _ENCODER.encode(_amounts_of(wire))
+    amounts = _amounts_of(wire)
     kind = (labels.get(QOS_LABEL), labels.get(PRIORITY_CLASS_LABEL), spec.priority, wire.status.qos_class)
+    percents = tuple(factors[r] for r in RESOURCES)
     try:
-        return _cached_weight(amounts, kind, tuple(factors[r] for r in RESOURCES))
+        return _cached_weight(_ENCODER.encode(amounts), kind, percents)
+    except OverflowError:  # an amount beyond 64 bits, which Kubernetes caps and MessagePack does not have
+        return _compute_weight(amounts, kind, percents)
     except CotenantError:
         # again, so that the error names this pod
         meta = wire.metadata
-        _effective_resources(_amounts_of(wire), f"pod {meta.namespace}/{meta.name or meta.generate_name}")
+        _effective_resources(amounts, f"pod {meta.namespace}/{meta.name or meta.generate_name}")
         raise
 
 
@@ -238,12 +241,18 @@ def _name_in(priority: PriorityClass, resource: Resource) -> str:
     return EXTENDED_RESOURCES[band, resource] if band else ""
 
 
+_Kind = tuple[str | None, str | None, int | None, str]
+"""Labels of QoS and priority class, spec.priority, status.qosClass."""
+
+
 @lru_cache(maxsize=1024)
-def _cached_weight(
-    amounts: bytes, kind: tuple[str | None, str | None, int | None, str], factors: tuple[int, ...]
-) -> _Weight:
-    """kind: labels of QoS and priority class, spec.priority, status.qosClass; factors: percent by RESOURCES."""
-    requests, limits = _effective_resources(_DECODER.decode(amounts), "pod")
+def _cached_weight(amounts: bytes, kind: _Kind, factors: tuple[int, ...]) -> _Weight:
+    return _compute_weight(_DECODER.decode(amounts), kind, factors)
+
+
+def _compute_weight(amounts: _Amounts, kind: _Kind, factors: tuple[int, ...]) -> _Weight:
+    """Compute a pod's weight; factors: percent by RESOURCES."""
+    requests, limits = _effective_resources(amounts, "pod")
     named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
     labels = {label: text for label, text in named if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)

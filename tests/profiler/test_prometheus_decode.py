@@ -28,7 +28,7 @@ REF = PodContainerRef("shop", "web-1", "app")
 LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/1"}
 
 
-def answer(*series: tuple[dict[str, str], Sequence[tuple[float, str]]]) -> msgspec.Raw:
+def answer(*series: tuple[dict[str, str], Sequence[tuple[float | str, str]]]) -> msgspec.Raw:
     body = [{"metric": labels, "values": [[t, v] for t, v in values]} for labels, values in series]
     return msgspec.Raw(json.dumps(body).encode())
 
@@ -39,7 +39,7 @@ def at(slot: int, grid: TimeGrid = GRID) -> int:
 
 
 def decoded(
-    part: QueryPart, *series: tuple[dict[str, str], Sequence[tuple[float, str]]], grid: TimeGrid = GRID
+    part: QueryPart, *series: tuple[dict[str, str], Sequence[tuple[float | str, str]]], grid: TimeGrid = GRID
 ) -> tuple[list[SignalUsage], Samples]:
     query = RangeQuery((part,), grid)
     found = samples(answer(*series), query)
@@ -78,6 +78,19 @@ def test_samples_after_the_asked_end_are_from_the_future_and_dropped() -> None:
     (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (at(6), "9"), (at(7), "9")]))
     assert found.defects[Defect.FUTURE] == 2
     assert np.nansum(named.usage.values) == 1000
+
+
+@pytest.mark.parametrize("time", [1e20, 1e300])
+def test_a_time_stamp_beyond_every_integer_is_from_the_future_too(time: float) -> None:
+    (named,), found = decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (time, "9")]))
+    assert found.defects[Defect.FUTURE] == 1
+    assert np.nansum(named.usage.values) == 1000
+
+
+@pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
+def test_a_time_stamp_that_is_no_number_breaks_the_protocol(time: float) -> None:
+    with pytest.raises(SourceProtocol, match="not asked"):
+        decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (str(time), "1")]))
 
 
 def test_a_time_stamp_between_evaluations_breaks_the_protocol() -> None:

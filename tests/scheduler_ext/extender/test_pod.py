@@ -98,6 +98,14 @@ def test_a_quantity_that_the_server_stores_and_nobody_can_count_leaves_the_pod_u
     assert found.estimate == (0.0, 0.0)
 
 
+def test_an_amount_beyond_64_bits_counts_as_the_most_that_kubernetes_holds() -> None:
+    pod = pod_json("p")
+    pod["spec"]["containers"][0]["resources"] = {"requests": {"memory": 10**25}}
+    found = facts(pod)
+    # Kubernetes' Quantity holds at most 2^63 - 1
+    assert (found.unread, found.requests["memory"]) == ("", 2**63 - 1)
+
+
 def test_a_bound_placeholder_uses_nothing_and_one_that_is_being_placed_counts_as_its_owner_would() -> None:
     labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "r1", **LS}
     bound = facts(pod_json("p", {"cpu": "1"}, labels=labels, node="n1"))

@@ -60,6 +60,13 @@ def test_the_shipped_example_is_read() -> None:
     assert job.delete_options["gracePeriodSeconds"] == 30 and job.reservation_template["spec"] == {"allocateOnce": True}
 
 
+def test_a_condition_without_a_body_is_empty_and_one_of_another_kind_is_refused() -> None:
+    empty = MigrationJob.parse(body() | {"status": {"conditions": [None]}})
+    assert [(condition.type, condition.status) for condition in empty.status.conditions] == [("", "")]
+    with pytest.raises(UsageError, match=r"an entry of status\.conditions is int, not an object"):
+        MigrationJob.parse(body() | {"status": {"conditions": [3]}})
+
+
 @pytest.mark.parametrize(
     ("spec", "part"),
     [
