@@ -6,6 +6,7 @@ that reverse the reading order, or a formula that a spreadsheet would run. None 
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import re
@@ -18,6 +19,10 @@ _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "�
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 MOST_DIGITS: Final = 6
 LONGEST_VALUE: Final = 60
+_COMPARED: Final = 80
+"""Characters of a name that are compared: the time grows with the square of the length."""
+_ALIKE: Final = 0.6
+"""Least ratio of `difflib` for a guess, its own default: about every third letter may differ."""
 _CHANGING: Final = re.compile(
     r"0x[0-9a-f]+"
     r"|\b(?:\d+h)?(?:\d+m)?\d+(?:\.\d+)?(?:[num\u00b5\u03bc]?s)\b|\b\d+h\d+m\b"  # a duration as Go writes it
@@ -129,10 +134,14 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")
 
 
-def nearest(name: str, addresses: Iterable[str]) -> str:
-    """A question after the address whose last part is spelt almost like the name; "" where none is."""
-    import difflib
+def closest_name(name: str, known: Iterable[str]) -> str:
+    """The known name that is spelt most like `name`; "" where none is alike enough to be a guess."""
+    near = difflib.get_close_matches(name[:_COMPARED], list(known), n=1, cutoff=_ALIKE)
+    return near[0] if near else ""
 
+
+def ask_for_closest(name: str, addresses: Iterable[str]) -> str:
+    """A question after the address whose last part is spelt almost like the name; "" where none is."""
     by_name = {address.rpartition("/")[2]: address for address in sorted(addresses)}
-    near = difflib.get_close_matches(name, by_name, n=1, cutoff=0.5)
-    return f"Did you mean {by_name[near[0]]}?" if near else ""
+    near = closest_name(name, by_name)
+    return f"Did you mean {by_name[near]}?" if near else ""

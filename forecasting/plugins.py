@@ -8,7 +8,6 @@ with the history's own quantiles in its place, says so once, and selection finds
 
 from __future__ import annotations
 
-import difflib
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
@@ -17,6 +16,7 @@ import numpy as np
 import structlog
 
 from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.text import closest_name
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array, Forecaster, conform
@@ -78,9 +78,9 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 
 
 def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
-    near = difflib.get_close_matches(name, installed, n=1)
+    near = closest_name(name, installed)
     names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
-    return f"Did you mean {near[0]}?" if near else f"Installed are {names}."
+    return f"Did you mean {near}?" if near else f"Installed are {names}."
 
 
 def _load_forecaster(point: EntryPoint) -> Forecaster:

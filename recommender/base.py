@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import replace
 from importlib.metadata import EntryPoint, entry_points
@@ -23,6 +22,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.recommender import RecommenderSettings
+from cotenant.base.text import closest_name
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.severity import danger_alone
@@ -55,8 +55,8 @@ def load_strategy(name: str) -> RecommendationStrategy:
     """The strategy of that name; SettingsError for an unknown one, CotenantError for a plug-in that does not load."""
     entry_points = strategies()
     if name not in entry_points:
-        near = difflib.get_close_matches(name, entry_points, n=1)
-        hint = f"Did you mean {near[0]}?" if near else f"Known strategies: {', '.join(sorted(entry_points))}."
+        near = closest_name(name, entry_points)
+        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(entry_points))}."
         raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
     try:
         strategy: RecommendationStrategy = entry_points[name].load()()

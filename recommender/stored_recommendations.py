@@ -13,7 +13,7 @@ from cotenant.base.identity import ContainerRef, WorkloadRef, folder_part
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.store import Store
 from cotenant.base.table import Table
-from cotenant.base.text import nearest
+from cotenant.base.text import ask_for_closest
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Recommendation, Restart
 from cotenant.recommender.model.views import RECOMMENDATIONS
@@ -123,7 +123,7 @@ class Explanations:
         names = {str(r.container.workload) for r in self.of_namespace(namespace)}
         if not names:
             return f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
-        return nearest(name, names) or "Run cotenant scan --offline -o csv for the names."
+        return ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for the names."
 
 
 def _matches(ref: WorkloadRef, parts: list[str]) -> bool:

@@ -228,7 +228,7 @@ def require_namespaces(
     of_scan = of_workloads | {pod.namespace for inventory in inventories for pod in inventory.pods}
     missing = sorted(elsewhere - of_scan) if inventories else []
     if missing:
-        from cotenant.base.text import nearest
+        from cotenant.base.text import ask_for_closest
 
-        fix = nearest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
+        fix = ask_for_closest(missing[0], of_scan) or f"It has {', '.join(sorted(of_scan)[:NAMESPACES_LISTED])}."
         raise UsageError(f"the last scan has no namespace {missing[0]!r}", fix=fix)

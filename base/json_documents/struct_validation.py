@@ -6,7 +6,6 @@ Stands between the text of a configuration and `msgspec.convert`. A null counts 
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from msgspec import inspect
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.quantity import parse_bytes
-from cotenant.base.text import format_value
+from cotenant.base.text import closest_name, format_value
 
 INT64: Final = (-(2**63), 2**63 - 1)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -108,8 +107,8 @@ def _struct(value: Any, kind: inspect.StructType, path: str) -> Iterator[Deviati
 
 def meant(key: str, candidates: Any) -> str:
     """A question after the closest known word, empty when none is near."""
-    near = difflib.get_close_matches(key[:80], list(candidates), n=1)
-    return f"; do you mean {near[0]}?" if near else ""
+    near = closest_name(key, candidates)
+    return f"; do you mean {near}?" if near else ""
 
 
 def _integer(value: Any, kind: inspect.IntType, path: str) -> Iterator[Deviation]:

@@ -10,7 +10,6 @@ A key that was a setting in an earlier release is ignored: `Loaded.ignored` name
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
@@ -36,6 +35,7 @@ from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.base.settings.former import FORMER, FORMER_SECTIONS, FormerSetting, former_setting
 from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.actions import ledger_location
+from cotenant.base.text import closest_name
 
 _LIST_FIX = "`cotenant config show` lists every setting."
 _API: Final = ("kube.kubeconfig", "kube.context")
@@ -289,8 +289,8 @@ def _find(path: str, settings: Mapping[str, Setting]) -> tuple[Setting, str]:
 
 
 def _unknown_setting_error(name: str, where: str, names: Iterable[str]) -> SettingsError:
-    near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
+    near = closest_name(name, names)
+    hint = f"; did you mean {near!r}?" if near else ""
     return SettingsError(f"{where}: unknown setting {name!r}{hint}", fix=_LIST_FIX)
 
 

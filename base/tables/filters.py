@@ -10,7 +10,6 @@ its newest row. An empty cell (no QoS label, say) is written `none`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.severity import Severity, Waste
 from cotenant.base.table import Kind, Schema
 from cotenant.base.tables import time_span
+from cotenant.base.text import closest_name
 
 KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "row": (),
@@ -319,8 +319,8 @@ def _require(word: str, allowed: Iterable[str], complaint: str) -> None:
     options = list(allowed)
     if word in options:
         return
-    near = difflib.get_close_matches(word, options, n=1)
-    fix = f"Did you mean {near[0]}?" if near else f"Known: {', '.join(options)}."
+    near = closest_name(word, options)
+    fix = f"Did you mean {near}?" if near else f"Known: {', '.join(options)}."
     raise UsageError(f"{complaint} {word!r}.", fix=fix)
 
 

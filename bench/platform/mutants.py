@@ -57,8 +57,9 @@ GUARDING: Final[Mapping[str, str]] = {
     "scheduler_ext/queues/test_preempt.py",
     "scheduler_ext/queues/runtime_quota.py": "scheduler_ext/queues/test_runtime_quota.py "
     "scheduler_ext/queues/test_quota_sequences.py",
-    "enforcer/decide/settle.py": "enforcer/test_settle.py enforcer/test_kubelet_values.py enforcer/test_every_container.py "
-    "enforcer/test_unchanged.py enforcer/test_resizes_beside_the_agent.py enforcer/test_pod_matrix.py",
+    "enforcer/decide/settle.py": "enforcer/test_settle.py enforcer/test_kubelet_values.py "
+    "enforcer/test_every_container.py enforcer/test_unchanged.py enforcer/test_resizes_beside_the_agent.py "
+    "enforcer/test_pod_matrix.py",
     "enforcer/apply/apply.py": "enforcer/test_apply_v1.py enforcer/test_trees.py enforcer/test_watchdog.py "
     "enforcer/test_agent_faults.py",
     "enforcer/apply/journal.py": "enforcer/test_journal.py enforcer/test_apply_v1.py enforcer/test_trees.py "
@@ -93,6 +94,7 @@ def try_module(tree: Path, module: str, program: Path, sample: int, seed: int) -
     Raises RuntimeError where the tests fail without a mutant.
     """
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--reruns", "0", "-p", "no:cacheprovider"]
+    command += ["-m", "not cluster and not soak"]
     command += [f"tests/{name}" for name in GUARDING[module].split()]
     begun = time.monotonic()
     sound = subprocess.run(command, cwd=tree, env=_environment(tree), capture_output=True, text=True, check=False)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Final
 
-CLOSE: Final = 0.6
-"""Share of letters that a mistyped word has in common with the one it is taken for."""
+from cotenant.base.text import closest_name
+
 START: Final = "Start"
 UNDERSTAND: Final = "Look and understand"
 ACT: Final = "Act, and see what was done"
@@ -397,8 +396,7 @@ def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
         return " ".join((FIRST_WORDS[word], *(rest if word in NAMED else ())))
     below = {child.name: f"{entry.name} {child.name}" for entry in COMMANDS for child in entry.children}
     known = below | FIRST_WORDS | {entry.name: entry.name for entry in COMMANDS}
-    close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
-    return known[close[0]] if close else ""
+    return known.get(closest_name(word.lower(), known), "")
 
 
 def nearest_table(word: str) -> str:
@@ -406,8 +404,7 @@ def nearest_table(word: str) -> str:
     if word in KINDS:
         return f"recommendations --filter kind={KINDS[word]}"
     known = SHORT_NAMES | {entry.name: entry.name for entry in GET}
-    close = get_close_matches(word.lower(), known, n=1, cutoff=CLOSE)
-    return known[close[0]] if close else ""
+    return known.get(closest_name(word.lower(), known), "")
 
 
 def find_rename(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:

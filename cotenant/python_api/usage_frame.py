@@ -6,7 +6,6 @@ start of its slot; slots are as long as the common divisor of the moments' dista
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from cotenant.base.errors import FrameError, NoData, NotEnoughHistory
+from cotenant.base.text import closest_name
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HALF_HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.python_api.tables import times_of
 
@@ -156,8 +156,8 @@ def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
         return FrameError(
             name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
         )
-    near = difflib.get_close_matches(name, columns, n=1)
-    fix = f"Rename {near[0]!r} if it is that." if near else f"It has: {', '.join(columns) or 'no columns'}."
+    near = closest_name(name, columns)
+    fix = f"Rename {near!r} if it is that." if near else f"It has: {', '.join(columns) or 'no columns'}."
     return FrameError(name, f"the DataFrame has no column {name!r}", fix=fix)
 
 

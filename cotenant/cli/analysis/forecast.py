@@ -24,7 +24,7 @@ from cotenant.base.errors import NoData, UsageError
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.base.text import percent
+from cotenant.base.text import ask_for_closest, percent
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 
@@ -147,8 +147,6 @@ def _in_unit(table: Table, resource: MeasuredResource) -> Table:
 
 def _row(table: Table, address: str) -> dict[str, Any]:
     """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME or node/NAME; NoData names what is close."""
-    from cotenant.base.text import nearest
-
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
@@ -159,7 +157,8 @@ def _row(table: Table, address: str) -> dict[str, Any]:
     for row in rows:
         if row["name"] == parts[-1] and parts[1:-1] in ([], [row["kind"]]):
             return row
-    near = nearest(parts[-1], ("/".join((*filter(None, (namespace or scope, r["kind"])), r["name"])) for r in rows))
+    addresses = ("/".join((*filter(None, (namespace or scope, r["kind"])), r["name"])) for r in rows)
+    near = ask_for_closest(parts[-1], addresses)
     raise NoData(f"no forecast for {address}", fix=near or f"cotenant get forecast --scope {scope} lists all of them.")
 
 

@@ -23,7 +23,6 @@ nobody knows; the other annotations still hold. Where a minimum is above its max
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from typing import Any, Final
 
 from cotenant.base.errors import QuantityError
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
+from cotenant.base.text import closest_name
 
 PREFIX: Final = "cotenant.dev/"
 PROFILES: Final = ("conservative", "balanced", "aggressive")
@@ -149,5 +149,5 @@ def _printable_text(text: object) -> str:
 
 
 def _nearest(name: str) -> str:
-    near = difflib.get_close_matches(name[:64], RULES, n=1)
-    return f"; did you mean {PREFIX}{near[0]}?" if near else ""
+    near = closest_name(name, RULES)
+    return f"; did you mean {PREFIX}{near}?" if near else ""
