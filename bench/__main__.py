@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.record import module_of
 
 HERE = Path(__file__).parent
-RUN_BY_OTHERS = {"dashboard_users", "guarded_hour", "node_load", "soak_hours"}
+RUN_BY_OTHERS = {"dashboard_users", "guarded_hour", "mutants", "node_load", "soak_hours"}
 
 
 def main(names: list[str]) -> int:
