@@ -33,10 +33,10 @@ GUARDING: Final[Mapping[str, str]] = {
     "changes/test_gpu_shares.py changes/test_choosing_methods.py recommender/test_heaps.py",
     "changes/change_ledger.py": "changes/test_lifecycle.py changes/test_known.py changes/test_watching.py "
     "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py",
-    "base/ledger/ledger.py": "base/test_ledger.py faults/test_ledger_on_a_bad_disk.py",
+    "base/ledger/ledger.py": "base/test_ledger.py changes/test_anchoring.py faults/test_ledger_on_a_bad_disk.py",
     "base/allocation/ledger.py": "base/allocation/test_allocation_ledger.py scheduler_ext/extender/test_allocation.py",
-    "base/allocation/allocator.py": "base/allocation scheduler_ext/extender/test_cpus.py "
-    "scheduler_ext/extender/test_devices.py scheduler_ext/extender/test_allocation.py",
+    "base/allocation/cpu_ownership.py": "base/allocation scheduler_ext/extender/test_cpus.py "
+    "scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_allocator.py": "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py "
     "scheduler_ext/extender/test_cpu_interleavings.py",
     "base/allocation/cpu_accumulator.py": "base/allocation/test_cpu_accumulator.py base/allocation/test_cpu_order.py "
@@ -135,7 +135,7 @@ def _cosmic_ray(program: Path, tree: Path, *arguments: str) -> str:
 
 def keep_sample(session: Path, source: str, sample: int, draw: Random) -> int:
     """Leave a sample of a session's mutants in it, none that changes nothing; how many there were to draw from."""
-    spans = list(annotation_spans(ast.parse(source)))
+    spans = list(unread_spans(ast.parse(source)))
     with closing(sqlite3.connect(session)) as connection, connection:
         rows = connection.execute(
             "SELECT job_id, operator_name, start_pos_row, start_pos_col FROM mutation_specs"
@@ -153,13 +153,19 @@ def keep_sample(session: Path, source: str, sample: int, draw: Random) -> int:
     return len(jobs)
 
 
-def annotation_spans(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """First and last (line, column) of each annotation: nothing evaluates them, so that a mutant there is no mutant."""
+def unread_spans(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
+    """First and last (line, column) of annotations and of decorators' arguments: a mutant there changes no result.
+
+    Nothing evaluates an annotation; that a dataclass is frozen or has slots shows in what cannot be written.
+    """
     for node in ast.walk(tree):
-        for found in (getattr(node, "annotation", None), getattr(node, "returns", None)):
-            if isinstance(found, ast.expr):
-                last = (found.end_lineno or found.lineno, found.end_col_offset or found.col_offset)
-                yield (found.lineno, found.col_offset), last
+        found = [getattr(node, "annotation", None), getattr(node, "returns", None)]
+        found += [keyword.value for call in getattr(node, "decorator_list", ()) if isinstance(call, ast.Call)
+                  for keyword in call.keywords]  # fmt: skip
+        for part in found:
+            if isinstance(part, ast.expr):
+                last = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
+                yield (part.lineno, part.col_offset), last
 
 
 def _results(dump: str) -> Iterator[dict[str, Any]]:
@@ -192,6 +198,7 @@ def main() -> int:
     options = parser.parse_args()
     if not options.program.exists():
         parser.error(f"no cosmic-ray at {options.program}: `make mutants` installs it")
+    (ROOT / "build").mkdir(exist_ok=True)
     chosen = [module for module in GUARDING if options.only in module]
     tried: list[Mutants] = []
     with tempfile.TemporaryDirectory() as folder:
@@ -200,9 +207,8 @@ def main() -> int:
         for module in chosen:
             tried.append(try_module(Path(folder), module, options.program, options.sample, options.seed))
             print(f"{module}: {tried[-1].killed} of {tried[-1].tried} noticed", file=sys.stderr, flush=True)
-    survivors = ROOT / "build" / "mutants.diff"
-    survivors.parent.mkdir(exist_ok=True)
-    survivors.write_text("\n".join(f"# {of.module}\n{diff}" for of in tried for diff in of.survivors))
+            survivors = "\n".join(f"# {of.module}\n{diff}" for of in tried for diff in of.survivors)
+            (ROOT / "build" / "mutants.diff").write_text(survivors)
     measured = rows(tried)
     command = " ".join([".venv/bin/python -m bench.platform.mutants", *sys.argv[1:]])
     record("mutants", command, measured, is_kept=not options.only)

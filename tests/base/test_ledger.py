@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import StoreCorrupt, StoreError
 from cotenant.base.ledger.chain import GENESIS, Anchor, chain_rows
-from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.ledger.ledger import BUSY_SECONDS, Ledger
 
 
 @pytest.fixture
@@ -51,6 +52,38 @@ def test_rows_come_back_in_order_and_the_chain_is_whole(ledger: Ledger) -> None:
     ]
     assert [e.event for e in ledger.entries("a")] == ["accepted", "applied"]
     assert ledger.verify(ledger.head()).wrong_seq is None
+
+
+def test_an_empty_ledger_has_a_head_of_no_row_which_every_later_ledger_holds(ledger: Ledger) -> None:
+    head = ledger.head()
+    assert (head.seq, head.hash) == (0, GENESIS)
+    ledger.append(1.0, "ann", [("accepted", "a", {})])
+    assert ledger.holds(head) and ledger.verify(head).wrong_seq is None
+
+
+def test_a_ledger_holds_the_heads_it_had_and_those_of_no_other(tmp_path: Path) -> None:
+    heads = [filled(tmp_path / name, 3) for name in ("first", "second")]
+    ledger = Ledger(tmp_path / "first")
+    assert [ledger.holds(head) for head in heads] == [True, False]
+    assert not ledger.holds(replace(heads[0], seq=4))
+
+
+def test_a_ledgers_identifier_is_that_of_its_key(tmp_path: Path) -> None:
+    first, second = Ledger(tmp_path / "first"), Ledger(tmp_path / "second")
+    assert first.id == Ledger(tmp_path / "first", reading=True).id != second.id
+    assert len(first.id) == 12
+
+
+def test_a_file_that_another_process_keeps_from_being_made_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+    path = tmp_path / "l.db"
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    begun = time.monotonic()
+    with pytest.raises(StoreError, match="locked"):
+        Ledger(path)
+    assert BUSY_SECONDS <= time.monotonic() - begun < 6 * BUSY_SECONDS
+    other.execute("ROLLBACK")
+    Ledger(path).append(1.0, "ann", [("accepted", "a", {})])
 
 
 def test_nothing_is_changed_or_removed_by_a_statement(ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from bench.platform.mutants import GUARDING, Mutants, annotation_spans, keep_sample, rows
+from bench.platform.mutants import GUARDING, Mutants, keep_sample, rows, unread_spans
 from bench.record import ROOT
 
 SOURCE = """\
@@ -56,8 +56,10 @@ def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     assert kept(stored[0]) == kept(stored[1]) and len(kept(stored[0])[0]) == 5
 
 
-def test_spans_are_those_of_parameters_and_results() -> None:
-    assert sorted(annotation_spans(ast.parse(SOURCE))) == [((1, 16), (1, 26)), ((1, 31), (1, 41))]
+def test_spans_are_those_of_parameters_results_and_arguments_of_decorators() -> None:
+    # `@dataclass(frozen=True)`: the value begins after 18 characters
+    assert list(unread_spans(ast.parse("@dataclass(frozen=True)\nclass A: ..."))) == [((1, 18), (1, 22))]
+    assert sorted(unread_spans(ast.parse(SOURCE))) == [((1, 16), (1, 26)), ((1, 31), (1, 41))]
 
 
 def test_the_score_is_of_all_mutants_that_were_tried() -> None:

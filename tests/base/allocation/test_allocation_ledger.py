@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.allocation.allocator import Holding
+from cotenant.base.allocation.allocator import LONGEST_WISH, Holding, check_length
 from cotenant.base.allocation.ledger import (
     NodeLedger,
     PodFate,
@@ -57,6 +58,18 @@ def test_entries_end_only_when_their_pod_is_known_to_be_over(entries: list[Holdi
     fates = {h.uid: data.draw(st.sampled_from(PodFate)) for h in entries if data.draw(st.booleans())}
     over = {uid for uid, fate in fates.items() if fate is PodFate.OVER}
     assert set(active_holdings(ledger, fates)) == set(ledger.holdings) - over
+
+
+def test_an_entry_says_that_we_wrote_it_and_a_pod_of_the_node_does_not() -> None:
+    body = {"metadata": {"name": "n1"}, "spec": {"pods": [{"uid": "u", "namespace": "shop", "name": "web"}]}}
+    assert parse_ledger("n1", body).holdings == {"u": Holding("shop/web", "u", entered=True)}
+    assert not Holding("shop/web", "u").entered
+
+
+@pytest.mark.parametrize(("length", "refused"), [(LONGEST_WISH, False), (LONGEST_WISH + 1, True)])
+def test_a_wish_of_the_longest_length_is_read_and_one_character_more_is_refused(length: int, refused: bool) -> None:
+    with pytest.raises(UsageError, match="pod web: annotation a has 4097 characters") if refused else nullcontext():
+        check_length({"a": "x" * length}, "a", "pod web")
 
 
 def test_an_entry_counts_before_what_its_pod_says_and_pods_without_one_count_too() -> None:
