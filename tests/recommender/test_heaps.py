@@ -266,9 +266,20 @@ def test_a_limit_over_a_flag_that_somebody_raised_since_the_scan_holds_that_heap
     assert limit is not None and (limit.now, limit.amount) == (6 * GIB, (3072 + 203) * MIB)
 
 
-@pytest.mark.parametrize(("amount_mib", "passes"), [(4000, False), (4096, False), (4200, True), (7000, True)])
-def test_no_strategy_sets_a_limit_at_or_below_the_heap_that_the_template_sets(amount_mib: int, passes: bool) -> None:
-    values = (Value(MEMORY, Field.LIMIT, 6 * GIB, amount_mib * MIB, Action.SET, Reason.OK),)
+@pytest.mark.parametrize(
+    ("now_mib", "amount_mib", "passes"),
+    [
+        (6144, 4000, False), (6144, 4096, False), (6144, 4200, True), (6144, 7000, True),
+        (None, 4000, False), (None, 4200, True),  # set first
+        (3000, 3500, True),  # raised from below the heap: nearer to what the runtime may take, though not there yet
+        (3000, None, True),  # taken away
+    ],
+)  # fmt: skip
+def test_no_strategy_sets_a_limit_at_or_below_the_heap_that_the_template_sets(
+    now_mib: int | None, amount_mib: int | None, passes: bool
+) -> None:
+    now, amount = (None if mib is None else mib * MIB for mib in (now_mib, amount_mib))
+    values = (Value(MEMORY, Field.LIMIT, now, amount, Action.SET, Reason.OK),)
     plain = replace(shrinking(), values=values, heap=None, strategy="krr-simple")
     context = GuardrailContext(live(env=[{"name": "A", "value": "-Xms1g -Xmx4g"}]), 0.0)
     rules = {rule.rule: rule for rule in judge([plain], context, GuardrailSettings())}
