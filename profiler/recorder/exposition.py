@@ -1,4 +1,4 @@
-"""A kubelet's `/metrics/resource` as columns. Pure.
+"""A kubelet's `/metrics/resource`, and throttled time of its `/metrics/cadvisor`, as columns. Pure.
 
 One regular expression a metric finds all its lines at once and numpy converts the numbers, so that nothing is done line
 by line in Python. Labels stay bytes: they are the same in every answer, so that a reader turns each text into a name
@@ -68,6 +68,12 @@ _CONTAINER_MEMORY: Final = _lines_of("container_memory_working_set_bytes")
 _CONTAINER_START: Final = _lines_of("container_start_time_seconds")
 _NODE_CPU: Final = _lines_of("node_cpu_usage_seconds_total")
 _NODE_MEMORY: Final = _lines_of("node_memory_working_set_bytes")
+THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
+"""cAdvisor's counter of a container's wait for its quota, on all CPUs; only of what has a quota."""
+_THROTTLED: Final = _lines_of(THROTTLED)
+_NAMING: Final = re.compile(rb'(?:^|,)(container|namespace|pod)="([^"]*)"')
+_PAUSE: Final = b"POD"
+"""Name under which some runtimes show a pod's sandbox."""
 _LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
@@ -81,6 +87,26 @@ def parse_resource_metrics(text: bytes) -> ResourceAnswer:
     ]
     cpu, memory, starts, node_cpu, node_memory = (part for part, _ in parts)
     return ResourceAnswer(cpu, memory, starts, node_cpu, node_memory, sum(malformed for _, malformed in parts))
+
+
+def parse_throttled_time(text: bytes) -> SampleColumns:
+    """Seconds for which containers waited for their quota; labels as in `/metrics/resource`, whatever else is named.
+
+    Groups of whole pods and of the node, which name no container, are passed over.
+    """
+    found, _ = _columns(_THROTTLED, b"\n" + text)
+    labels = [_container_labels(label) for label in found.labels]
+    kept = [i for i, label in enumerate(labels) if label]
+    return SampleColumns([labels[i] for i in kept], found.values[kept], found.times[kept])
+
+
+def _container_labels(labels: bytes) -> bytes:
+    """The text by which `/metrics/resource` names the same container; empty where none is named."""
+    named = dict(_NAMING.findall(labels))
+    container, namespace, pod = named.get(b"container"), named.get(b"namespace"), named.get(b"pod")
+    if not container or container == _PAUSE or not namespace or not pod:
+        return b""
+    return b'container="%b",namespace="%b",pod="%b"' % (container, namespace, pod)
 
 
 def _columns(pattern: re.Pattern[bytes], text: bytes) -> tuple[SampleColumns, int]:

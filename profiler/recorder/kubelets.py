@@ -24,16 +24,18 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.kube.auth import Access
+from cotenant.profiler.recorder.exposition import THROTTLED
 
 INTERVAL_SECONDS: Final = 60.0
 """Between two readings of a kubelet: the default of a Prometheus server."""
-RESOURCE_PATH: Final = "/metrics/resource"
 CONNECTIONS: Final = 128
 """At the same time."""
 PATIENCE_SECONDS: Final = 10.0
 """For a whole answer; a kubelet that collects anew takes a second."""
 LONGEST_PAUSE_SECONDS: Final = 600.0
 MOST_BYTES: Final = 64 * 1024**2
+_PIECE: Final = 128 * 1024
+"""Unpacked at a time."""
 SPREAD: Final = 0.5
 """Share of the interval over which the nodes of a round are asked."""
 CERTIFICATE_FIX: Final = (
@@ -44,7 +46,27 @@ CERTIFICATE_FIX: Final = (
 FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
 
 Take = Callable[[str, bytes, float], None]
-"""Called with the node, the text of its answer and the Unix time of its arrival."""
+"""Called with the node, the text of its answer and the Unix time of its arrival; a SourceError counts as no answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsPage:
+    """A page of a kubelet. metric: the only one that is wanted of a long page, which is sent compressed then.
+
+    Kubelets that can leave the others out are asked to (`name[]`); of other answers, what follows is not unpacked.
+    """
+
+    path: str
+    metric: str = ""
+
+    @property
+    def target(self) -> str:
+        """Path and query of the question."""
+        return f"{self.path}?name%5B%5D={self.metric}" if self.metric else self.path
+
+
+RESOURCES: Final = MetricsPage("/metrics/resource")
+THROTTLING: Final = MetricsPage("/metrics/cadvisor", THROTTLED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +112,17 @@ class Kubelets:
     """Asks nodes round by round; `errors` has those that did not answer when they were last asked."""
 
     def __init__(
-        self, access: Access, rules: KubeletRules, interval_seconds: float, now: Callable[[], float] = time.time
+        self,
+        access: Access,
+        rules: KubeletRules,
+        interval_seconds: float,
+        now: Callable[[], float] = time.time,
+        page: MetricsPage = RESOURCES,
     ) -> None:
         """Create the reader; nothing is asked yet. SettingsError for a file of certificates that cannot be read."""
         self.asked = 0
         """Questions so far."""
-        self._access, self._interval, self._now = access, interval_seconds, now
+        self._access, self._interval, self._now, self._page = access, interval_seconds, now, page
         self._context = tls_context(access, rules)
         self._troubles: dict[str, _Trouble] = {}
 
@@ -133,14 +160,14 @@ class Kubelets:
         self.asked += 1
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
-                text = await fetch(address, RESOURCE_PATH, self._context, authorization)
+                text = await fetch(address, self._page, self._context, authorization)
+            take(address.node, text, self._now())
         except TimeoutError:
             self._note(address.node, SourceUnreachable(f"{_who(address)} gave no answer in {PATIENCE_SECONDS:g} s"))
         except CotenantError as error:
             self._note(address.node, error)
         else:
             self._troubles.pop(address.node, None)
-            take(address.node, text, self._now())
 
     def _note(self, node: str, error: CotenantError) -> None:
         times = self._troubles[node].times + 1 if node in self._troubles else 1
@@ -178,8 +205,10 @@ def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
     return context
 
 
-async def fetch(address: KubeletAddress, path: str, context: ssl.SSLContext | None, authorization: str) -> bytes:
-    """Return the body of a GET; SourceError for anything but a complete answer of 200."""
+async def fetch(
+    address: KubeletAddress, page: MetricsPage, context: ssl.SSLContext | None, authorization: str
+) -> bytes:
+    """Return the page, or as much of it as holds its metric; SourceError for anything but a complete answer of 200."""
     try:
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
     except ssl.SSLCertVerificationError as error:
@@ -192,16 +221,16 @@ async def fetch(address: KubeletAddress, path: str, context: ssl.SSLContext | No
             fix=f"Is the port {address.port} of nodes open to this pod, and to no NetworkPolicy closed?",
         ) from error
     try:
-        lines = [f"GET {path} HTTP/1.1", f"Host: {address.place}", "Accept: text/plain", "Connection: close"]
-        writer.write(
-            "\r\n".join([*lines, *([f"Authorization: {authorization}"] if authorization else []), "", ""]).encode()
-        )
+        lines = [f"GET {page.target} HTTP/1.1", f"Host: {address.place}", "Accept: text/plain", "Connection: close"]
+        lines += ["Accept-Encoding: gzip"] if page.metric else []
+        lines += [f"Authorization: {authorization}"] if authorization else []
+        writer.write("\r\n".join([*lines, "", ""]).encode())
         raw = await _read_all(reader, address)
     except OSError as error:
         raise SourceUnreachable(f"{_who(address)}: the connection broke: {error.strerror or error}") from error
     finally:
         writer.close()
-    return _body(raw, address)
+    return _body(raw, page, address)
 
 
 async def _read_all(reader: asyncio.StreamReader, address: KubeletAddress) -> bytes:
@@ -216,7 +245,7 @@ async def _read_all(reader: asyncio.StreamReader, address: KubeletAddress) -> by
     return b"".join(parts)
 
 
-def _body(raw: bytes, address: KubeletAddress) -> bytes:
+def _body(raw: bytes, page: MetricsPage, address: KubeletAddress) -> bytes:
     """The body of a whole answer; SourceError for another status or an answer that was cut."""
     head, separator, body = raw.partition(b"\r\n\r\n")
     first, *lines = head.split(b"\r\n")
@@ -231,7 +260,35 @@ def _body(raw: bytes, address: KubeletAddress) -> bytes:
     status = int(words[1])
     if status != 200:
         raise _refusal(status, whole, address)
-    return whole
+    if fields.get(b"content-encoding", b"").lower() != b"gzip":
+        return whole
+    try:
+        return unpack(whole, page.metric)
+    except (zlib.error, ValueError) as error:
+        raise SourceProtocol(f"{_who(address)}: its answer cannot be unpacked: {error}") from error
+
+
+def unpack(packed: bytes, metric: str) -> bytes:
+    """Content of gzip up to the end of a metric, all of it where the metric is missing.
+
+    zlib.error for bytes that are none, ValueError for those that are cut or hold more than MOST_BYTES.
+    """
+    unpacker, text, first = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), bytearray(b"\n"), -1
+    sample, comment = b"\n" + metric.encode() + b"{", b"\n#"
+    while not unpacker.eof:
+        begun = max(0, len(text) - len(sample))
+        piece = unpacker.decompress(packed, _PIECE)
+        packed = unpacker.unconsumed_tail
+        text += piece
+        if len(text) > MOST_BYTES:
+            raise ValueError(f"it holds more than {MOST_BYTES >> 20} MiB")
+        first = first if first >= 0 else text.find(sample, begun)
+        # The samples of a metric follow each other, and the next metric begins with its comments.
+        if first >= 0 and (end := text.find(comment, max(first, begun))) >= 0:
+            return bytes(text[1 : end + 1])
+        if not piece and not packed and not unpacker.eof:
+            raise ValueError("it was cut")
+    return bytes(text[1:])
 
 
 def _join_chunks(body: bytes) -> bytes | None:

@@ -37,6 +37,14 @@ class RecordedPod(StatedPod):
         """True if it was placed and has not ended."""
         return bool(self.spec.node_name) and self.status.phase not in ENDED_PHASES
 
+    @property
+    def runs_with_quota(self) -> bool:
+        """True if it runs and a container of it has a limit of CPU, and so a quota that may throttle it."""
+        if self.status.phase != "Running":
+            return False
+        each = (*(self.spec.containers or ()), *(self.spec.init_containers or ()))
+        return any(c.resources is not None and Resource.CPU in (c.resources.limits or ()) for c in each)
+
     def ends(self) -> Iterator[ContainerEnds]:
         """Yield each container with its number of restarts and its known ends for lack of memory."""
         meta = self.metadata

@@ -22,6 +22,7 @@ SIGNALS: Final = frozenset(
     {
         Signal.CPU_USAGE_MEAN,
         Signal.CPU_USAGE_MAX,
+        Signal.CPU_THROTTLED_MEAN,
         Signal.MEMORY_WORKING_SET_MAX,
         Signal.NODE_CPU_USAGE_MEAN,
         Signal.NODE_MEMORY_WORKING_SET_MAX,

@@ -20,7 +20,7 @@ import structlog
 
 from cotenant.base.cluster import Inventory
 from cotenant.base.controllers.sender import Leadership
-from cotenant.base.errors import CotenantError, NotLeader
+from cotenant.base.errors import CotenantError, NotLeader, SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.process.clock import Clock
@@ -28,9 +28,9 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
-from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
+from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.gaps import GAPS_KEPT, RecordingGap, count_missing, gap_before, gaps_between, join_gaps
-from cotenant.profiler.recorder.kubelets import SPREAD, KubeletRules, Kubelets
+from cotenant.profiler.recorder.kubelets import SPREAD, THROTTLING, KubeletRules, Kubelets
 from cotenant.profiler.recorder.pod_records import declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import AHEAD_SECONDS, ClosedSlot, UsageSlots
@@ -97,6 +97,7 @@ class Recorder:
         self.watch = ClusterWatch(client)
         """The pods and nodes."""
         self._kubelets = Kubelets(client.access, rules, self._round_seconds, clock.now_seconds)
+        self._throttling = Kubelets(client.access, rules, self._round_seconds, clock.now_seconds, THROTTLING)
         self._retry_seconds = settings.manager.retry_seconds
         self._begin()
 
@@ -221,12 +222,23 @@ class Recorder:
         return min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS
 
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
-        """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served."""
+        """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served.
+
+        Throttled time is a page of its own, which the kubelet is asked for where a container of its node has a quota.
+        """
         addresses = self.watch.kubelets()
         present = {address.node for address in addresses}
         self._answered = dict.fromkeys(present, NodeSource.NONE)
-        await self._kubelets.read_round(
-            addresses, self._take, spread=spread, stopped=stopping.is_set if stopping else None
+        may_throttle = self.watch.nodes_with_quotas() - self._kubelets.errors.keys()
+        stopped = stopping.is_set if stopping else None
+        await asyncio.gather(
+            self._kubelets.read_round(addresses, self._take, spread=spread, stopped=stopped),
+            self._throttling.read_round(
+                [address for address in addresses if address.node in may_throttle],
+                self._take_throttled,
+                spread=spread,
+                stopped=stopped,
+            ),
         )
         failing = frozenset(self._kubelets.errors)
         if failing:
@@ -251,6 +263,14 @@ class Recorder:
         self.nodes.add(node, answer.node_cpu, answer.node_memory, received_seconds=received_seconds)
         self._samples += answer.samples
         self._answered[node] = NodeSource.KUBELET
+
+    def _take_throttled(self, node: str, text: bytes, received_seconds: float) -> None:
+        """Take in what a kubelet tells of quotas. SourceProtocol where it tells nothing: that is not zero."""
+        throttled = parse_throttled_time(text)
+        if not throttled.labels:
+            raise SourceProtocol(f"the kubelet of node {node} tells no throttled time of containers that have a limit")
+        self.containers.add_throttled(node, throttled, received_seconds=received_seconds)
+        self._samples += len(throttled.labels)
 
     def _read_metrics_api(self, nodes: Collection[str]) -> None:
         """Count what the metrics API has of these nodes; without it they are gaps."""
@@ -384,6 +404,7 @@ class Recorder:
 
     def _new_status(self, now: float) -> RecorderStatus:
         troubles = {node: f"{e.message} {e.fix}".strip() for node, e in sorted(self._kubelets.errors.items())}
+        unthrottled = [e for node, e in sorted(self._throttling.errors.items()) if node not in troubles]
         before = self._status
         earlier = before.until_seconds if before and before.until_seconds <= now + FIVE_MINUTES_SECONDS else 0
         since = max(earlier, math.ceil(self._begun / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS)
@@ -395,7 +416,9 @@ class Recorder:
             interval_seconds=self._interval,
             nodes=count_sources(self._sources),
             troubles=dict(list(troubles.items())[:TROUBLES_KEPT]),
-            questions=self._kubelets.asked,
+            unthrottled=len(unthrottled),
+            throttling_trouble=f"{unthrottled[0].message} {unthrottled[0].fix}".strip() if unthrottled else "",
+            questions=self._kubelets.asked + self._throttling.asked,
             samples=self._samples,
             gaps=join_gaps(gaps)[-GAPS_KEPT:],
             present=self._present_use(now),

@@ -4,13 +4,14 @@ Between two samples of a counter its rate is taken to be constant, and each slot
 that a slot's mean is CPU time / time covered. A container's counter begins at zero when the container starts: where its
 start time is known, the first sample of a new container, or of one that restarted, counts from there. What no pair of
 samples covers is in no sum: a slot of which less than SHORTEST_COVERED_SECONDS are covered has no value. Memory is the
-highest sample in the slot; zero bytes is not a measurement.
+highest sample in the slot; zero bytes is not a measurement. Throttled time is a second counter of a container, where
+its kubelet tells it: without samples it has no value.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
 
@@ -36,9 +37,8 @@ SAME_START_SECONDS: Final = 0.5
 """Start times that differ by less are the same start."""
 FORGOTTEN_SECONDS: Final = 900.0
 """A series without a sample for so long is gone; if it comes back, it begins anew. An older sample is no news."""
-COLUMNS: Final = ("_time", "_value", "_start", "_rate", "_bytes")
-"""By row, NaN where there is none: the last sample of a counter and its time, the start of the container, and the last
-rate (millicores) and memory."""
+COLUMNS: Final = ("_start", "_rate", "_bytes")
+"""By row, NaN where there is none: the start of the container, and the last rate (millicores) and memory."""
 NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
 
 
@@ -55,18 +55,25 @@ class WindowMeans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedSlot(Generic[RefT]):
-    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN where there is none."""
+    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN where there is none.
+
+    throttled_mean: what a quota refused, in millicores.
+    """
 
     start_seconds: int
     refs: tuple[RefT, ...]
     cpu_mean: Floats
     cpu_max: Floats
     memory_max: Floats
+    throttled_mean: Floats
 
     @property
     def end_seconds(self) -> int:
         """Unix time at which it ends."""
         return self.start_seconds + FIVE_MINUTES_SECONDS
+
+
+SUMS: Final = ("work", "covered", "highest", "memory", "refused", "refused_covered")
 
 
 @dataclass(slots=True, eq=False)
@@ -77,37 +84,64 @@ class _OpenSlot:
     covered: Floats
     highest: Floats
     memory: Floats
+    refused: Floats
+    refused_covered: Floats
 
     @classmethod
     def empty(cls, size: int) -> _OpenSlot:
         """Return a slot of which nothing is known yet."""
-        return cls(np.zeros(size), np.zeros(size), np.zeros(size), np.zeros(size))
+        return cls(*(np.zeros(size) for _ in SUMS))
 
     def grow(self, size: int) -> None:
         """Add rows up to `size`."""
-        for name in ("work", "covered", "highest", "memory"):
+        for name in SUMS:
             setattr(self, name, _pad(getattr(self, name), size, 0.0))
 
     def keep(self, rows: Rows) -> None:
         """Keep these rows alone, in this order."""
-        for name in ("work", "covered", "highest", "memory"):
+        for name in SUMS:
             setattr(self, name, getattr(self, name)[rows])
 
     def join_rows(self, to: Rows, size: int) -> _OpenSlot:
         """Return `size` rows, row i of this slot added to row to[i]."""
         out = _OpenSlot.empty(size)
-        np.add.at(out.work, to, self.work)
-        np.add.at(out.covered, to, self.covered)
-        np.maximum.at(out.highest, to, self.highest)
-        np.maximum.at(out.memory, to, self.memory)
+        for name in SUMS:
+            join = np.maximum if name in ("highest", "memory") else np.add
+            join.at(getattr(out, name), to, getattr(self, name))
         return out
 
-    def values(self) -> tuple[Floats, Floats, Floats]:
-        """Mean and maximum of CPU in millicores, maximum of memory in bytes; NaN where there is none."""
-        measured = self.covered >= SHORTEST_COVERED_SECONDS
-        mean = np.where(measured, self.work / np.maximum(self.covered, SHORTEST_COVERED_SECONDS), np.nan)
-        highest = np.where(measured, np.fmax(self.highest, mean), np.nan)
-        return mean, highest, np.where(self.memory > 0, self.memory, np.nan)
+    @property
+    def measured_rows(self) -> Rows:
+        """Rows with any value."""
+        covered = np.maximum(self.covered, self.refused_covered)
+        return np.flatnonzero((covered >= SHORTEST_COVERED_SECONDS) | (self.memory > 0))
+
+    def values(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Mean and maximum of CPU, maximum of memory, mean of what was refused; NaN where there is none."""
+        mean = _mean(self.work, self.covered)
+        highest = np.where(np.isfinite(mean), np.fmax(self.highest, mean), np.nan)
+        memory = np.where(self.memory > 0, self.memory, np.nan)
+        return mean, highest, memory, _mean(self.refused, self.refused_covered)
+
+
+@dataclass(slots=True, eq=False)
+class _Counters:
+    """The last sample of a counter and its time, by row; NaN where there is none."""
+
+    time: Floats
+    value: Floats
+
+    def grow(self, size: int) -> None:
+        """Add rows up to `size`."""
+        self.time, self.value = _pad(self.time, size, np.nan), _pad(self.value, size, np.nan)
+
+    def keep(self, rows: Rows) -> None:
+        """Keep these rows alone, in this order."""
+        self.time, self.value = self.time[rows], self.value[rows]
+
+    def begin_anew(self, rows: Rows, starts: Floats) -> None:
+        """Forget the samples of containers that have started since."""
+        self.time[rows[~(self.time[rows] > starts)]] = np.nan
 
 
 class UsageSlots(Generic[RefT]):
@@ -129,7 +163,8 @@ class UsageSlots(Generic[RefT]):
         self._ref_of, self._longest = ref_of, longest_seconds
         self._rows: dict[str, dict[bytes, int]] = {}
         self._refs: list[RefT] = []
-        self._time, self._value, self._start, self._rate, self._bytes, self._seen = (np.empty(0) for _ in range(6))
+        self._start, self._rate, self._bytes, self._seen = (np.empty(0) for _ in range(4))
+        self._cpu, self._throttled = (_Counters(np.empty(0), np.empty(0)) for _ in range(2))
         self._slots: dict[int, _OpenSlot] = {}
         self._closed_until = -(2**62)
 
@@ -149,11 +184,19 @@ class UsageSlots(Generic[RefT]):
         received_seconds: float,
     ) -> None:
         """Take in one answer of a source; its samples without a time are of the moment when they were received."""
-        restarted = self._note_starts(source, starts)
-        self._add_counters(source, cpu, received_seconds, restarted)
+        self._note_starts(source, starts)
+        rows, begin, end, rate = self._intervals(self._cpu, *self._in_time(source, cpu, received_seconds))
+        self._add_intervals(rows, begin, end, rate)
         rows, times, values = self._in_time(source, memory, received_seconds)
         measured = values > 0
         self._add_memory(rows[measured], times[measured], values[measured])
+
+    def add_throttled(self, source: str, throttled: SampleColumns, *, received_seconds: float) -> None:
+        """Take in one answer of a source about the seconds that quotas refused; its labels are those of `add`."""
+        rows, begin, end, rate = self._intervals(self._throttled, *self._in_time(source, throttled, received_seconds))
+        for slot, inside, share in self._shares(begin, end):
+            slot.refused[rows[inside]] += rate[inside] * share
+            slot.refused_covered[rows[inside]] += share
 
     def add_means(self, source: str, means: WindowMeans, *, received_seconds: float) -> None:
         """Take in means over windows, as the metrics API has them.
@@ -164,25 +207,26 @@ class UsageSlots(Generic[RefT]):
         of_now = self._are_of_now(means.until[at], received_seconds)
         rows, at = rows[of_now], at[of_now]
         end, mean, memory = means.until[at], means.millicores[at], means.memory[at]
-        before = np.where(np.isnan(self._time[rows]), -np.inf, self._time[rows])
+        before = np.where(np.isnan(self._cpu.time[rows]), -np.inf, self._cpu.time[rows])
         begin = np.maximum(end - np.minimum(means.window_seconds[at], self._longest), before)
         newer = (end > before) & np.isfinite(begin) & np.isfinite(mean)
         self._add_intervals(rows[newer], begin[newer], end[newer], mean[newer])
-        self._time[rows[newer]], self._value[rows[newer]] = end[newer], np.nan
+        self._cpu.time[rows[newer]], self._cpu.value[rows[newer]] = end[newer], np.nan
         self._seen[rows] = np.fmax(self._seen[rows], end)
         self.newest_seconds = max(self.newest_seconds, float(end[newer].max(initial=-np.inf)))
         measured = memory > 0  # NaN is not
         self._add_memory(rows[measured], end[measured], memory[measured])
 
-    def _note_starts(self, source: str, starts: SampleColumns) -> Rows:
-        """Remember when containers started; the rows of those that started anew since their last sample."""
+    def _note_starts(self, source: str, starts: SampleColumns) -> None:
+        """Remember when containers started; the counters of those that started anew begin at zero."""
         rows, at = self._rows_of(source, starts.labels)
         values = starts.values[at]
         before = self._start[rows]
         # NaN compares as False: a start that becomes known later is no restart.
         changed = np.abs(values - before) > SAME_START_SECONDS
         self._start[rows] = values
-        return rows[changed]
+        for counters in (self._cpu, self._throttled):
+            counters.begin_anew(rows[changed], values[changed])
 
     def _in_time(self, source: str, samples: SampleColumns, received: float) -> tuple[Rows, Floats, Floats]:
         """Rows, times and values of samples that are of now; one for each row."""
@@ -210,11 +254,11 @@ class UsageSlots(Generic[RefT]):
         self.late += int(over.sum())
         return np.isfinite(times) & ~(ahead | over)
 
-    def _add_counters(self, source: str, cpu: SampleColumns, received: float, restarted: Rows) -> None:
-        """Count the work between each counter's last sample and this one."""
-        rows, times, values = self._in_time(source, cpu, received)
-        self._time[restarted] = np.nan
-        before, value = self._time[rows], self._value[rows]
+    def _intervals(
+        self, counters: _Counters, rows: Rows, times: Floats, values: Floats
+    ) -> tuple[Rows, Floats, Floats, Floats]:
+        """Rows, begins, ends and rates (thousandths a second) between each counter's last sample and this one."""
+        before, value = counters.time[rows], counters.value[rows]
         start = self._start[rows]
         fresh = np.isnan(before) & np.isfinite(start)
         before, value = np.where(fresh, start, before), np.where(fresh, 0.0, value)
@@ -225,12 +269,22 @@ class UsageSlots(Generic[RefT]):
         counted = newer & (length <= self._longest) & (values >= value)
         with np.errstate(divide="ignore", invalid="ignore"):
             rate = (values - value) / length * MILLICORES_PER_CORE
-        self._add_intervals(rows[counted], before[counted], times[counted], rate[counted])
-        self._time[rows[newer]], self._value[rows[newer]] = times[newer], values[newer]
+        counters.time[rows[newer]], counters.value[rows[newer]] = times[newer], values[newer]
+        return rows[counted], before[counted], times[counted], rate[counted]
 
     def _add_intervals(self, rows: Rows, begin: Floats, end: Floats, rate: Floats) -> None:
-        """Give each slot its share of intervals with a constant rate in millicores; an interval reaches over two."""
-        self._rate[rows], step = rate, FIVE_MINUTES_SECONDS
+        """Count CPU used in intervals at a constant rate in millicores."""
+        self._rate[rows] = rate
+        long_enough = end - begin >= SHORTEST_PEAK_SECONDS
+        for slot, inside, share in self._shares(begin, end):
+            slot.work[rows[inside]] += rate[inside] * share
+            slot.covered[rows[inside]] += share
+            high = rows[inside & long_enough]
+            slot.highest[high] = np.maximum(slot.highest[high], rate[inside & long_enough])
+
+    def _shares(self, begin: Floats, end: Floats) -> Iterator[tuple[_OpenSlot, npt.NDArray[np.bool_], Floats]]:
+        """Yield each open slot that intervals reach into, which ones do, and the seconds of these that lie in it."""
+        step = FIVE_MINUTES_SECONDS
         firsts = np.concatenate((np.floor(begin / step), np.ceil(end / step) - 1))
         for first in np.unique(firsts).tolist():
             slot_start = int(first) * step
@@ -242,12 +296,7 @@ class UsageSlots(Generic[RefT]):
             if slot is None:
                 self.late += int(inside.sum())
                 continue
-            own, own_share, own_rate = rows[inside], share[inside], rate[inside]
-            slot.work[own] += own_rate * own_share
-            slot.covered[own] += own_share
-            long_enough = (end - begin)[inside] >= SHORTEST_PEAK_SECONDS
-            high = own[long_enough]
-            slot.highest[high] = np.maximum(slot.highest[high], own_rate[long_enough])
+            yield slot, inside, share[inside]
 
     def _add_memory(self, rows: Rows, times: Floats, values: Floats) -> None:
         self._bytes[rows] = values
@@ -279,11 +328,11 @@ class UsageSlots(Generic[RefT]):
 
     def resting_series(self) -> tuple[RefT, ...]:
         """Series whose counter stands above zero: a rate of zero is then a measurement."""
-        return tuple(self._refs[i] for i in np.flatnonzero(self._value > 0).tolist())
+        return tuple(self._refs[i] for i in np.flatnonzero(self._cpu.value > 0).tolist())
 
     def _close_slot(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:
         """The slot's values; series with several counters (a pod that ran on two nodes) are joined."""
-        rows = np.flatnonzero((slot.covered >= SHORTEST_COVERED_SECONDS) | (slot.memory > 0))
+        rows = slot.measured_rows
         refs = [self._refs[row] for row in rows.tolist()]
         slot.keep(rows)
         distinct = tuple(dict.fromkeys(refs))
@@ -298,10 +347,13 @@ class UsageSlots(Generic[RefT]):
             return None
         slot = self._slots.get(start)
         if slot is None:
-            slot = self._slots[start] = _OpenSlot.empty(len(self._time))
+            slot = self._slots[start] = _OpenSlot.empty(len(self._seen))
         return slot
 
     # ---- rows
+
+    def _tables(self) -> list[_Counters | _OpenSlot]:
+        return [self._cpu, self._throttled, *self._slots.values()]
 
     def _rows_of(self, source: str, labels: Sequence[bytes]) -> tuple[Rows, Rows]:
         """Rows of labels, and the places of those labels: a text that names no series is left out."""
@@ -323,13 +375,13 @@ class UsageSlots(Generic[RefT]):
             return -1
         row = len(self._refs)
         self._refs.append(ref)
-        if row >= len(self._time):
-            size = max(64, 2 * len(self._time))
+        if row >= len(self._seen):
+            size = max(64, 2 * len(self._seen))
             for name in COLUMNS:
                 setattr(self, name, _pad(getattr(self, name), size, np.nan))
             self._seen = _pad(self._seen, size, -np.inf)
-            for slot in self._slots.values():
-                slot.grow(size)
+            for table in self._tables():
+                table.grow(size)
         return row
 
     def _forget(self, before_seconds: float) -> None:
@@ -340,8 +392,8 @@ class UsageSlots(Generic[RefT]):
             return
         for name in (*COLUMNS, "_seen"):
             setattr(self, name, getattr(self, name)[kept])
-        for slot in self._slots.values():
-            slot.keep(kept)
+        for table in self._tables():
+            table.keep(kept)
         self._refs = [self._refs[row] for row in kept.tolist()]
         new_row = {old: new for new, old in enumerate(kept.tolist())}
         for source in list(self._rows):
@@ -349,6 +401,12 @@ class UsageSlots(Generic[RefT]):
             self._rows[source] = left
             if not left:
                 del self._rows[source]
+
+
+def _mean(amount: Floats, covered: Floats) -> Floats:
+    """The mean over the time that was covered; NaN where that is too short."""
+    mean = amount / np.maximum(covered, SHORTEST_COVERED_SECONDS)
+    return np.where(covered >= SHORTEST_COVERED_SECONDS, mean, np.nan)
 
 
 def _pad(values: Floats, size: int, fill: float) -> Floats:

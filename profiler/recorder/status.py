@@ -48,8 +48,9 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     """The document `recorder` beside the history; moments in Unix seconds.
 
     begun_seconds: the first reading. until_seconds: end of the newest stored slot, 0 before the first. nodes: how many
-    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes. gaps: the newest
-    times in which nothing was recorded. present: None until two readings of a node are there.
+    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes. unthrottled: how
+    many other nodes have containers with a quota and do not tell what it refused; throttling_trouble: the reason of the
+    first. gaps: the newest times in which nothing was recorded. present: None until two readings of a node are there.
     """
 
     begun_seconds: float
@@ -58,6 +59,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     interval_seconds: float = 60.0
     nodes: dict[NodeSource, int] = {}
     troubles: dict[str, str] = {}
+    unthrottled: int = 0
+    throttling_trouble: str = ""
     questions: int = 0
     samples: int = 0
     gaps: list[RecordingGap] = []
@@ -74,14 +77,24 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """Sentences on what is known less well."""
-        notes = ["throttled time is unknown: demand counts as usage"]
+        notes = [self._throttling_note] if self.unthrottled else []
         if count := self.nodes.get(NodeSource.METRICS_API):
-            notes.append(f"{count} nodes were read from the metrics API: CPU and memory are means of its short windows")
+            notes.append(
+                f"{count} nodes were read from the metrics API: CPU and memory are means of its short windows, and "
+                "demand counts as usage"
+            )
         if count := self.nodes.get(NodeSource.NONE):
             first = next(iter(self.troubles.items()), ("", ""))
             notes.append(f"{count} nodes were not read and are gaps, such as {first[0]}: {first[1]}")
         notes += map(str, self.gaps)
         return tuple(notes)
+
+    @property
+    def _throttling_note(self) -> str:
+        return (
+            f"throttled time of {self.unthrottled} nodes is unknown, where demand counts as usage: "
+            f"{self.throttling_trouble}"
+        )
 
     def is_silent(self, now_seconds: float) -> bool:
         """Return whether nothing was written for so long that no recorder runs."""
@@ -108,6 +121,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             known.append(f"now {self.present}")
         if coming := self.coming_words(now_seconds):
             known.append(f"{coming}, each with the next analysis")
+        if self.unthrottled:
+            known.append(self._throttling_note)
         return [*known, *(f"node {node}: {why}" for node, why in self.troubles.items()), *map(str, self.gaps)]
 
 

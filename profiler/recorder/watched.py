@@ -72,6 +72,10 @@ class ClusterWatch:
         """The pods that are there."""
         return list(self._pods.snapshot().values())
 
+    def nodes_with_quotas(self) -> set[str]:
+        """Names of the nodes on which a container may be throttled."""
+        return {pod.spec.node_name for pod in self._pods.snapshot().values() if pod.runs_with_quota}
+
     def keep_versions(self, kept: bool) -> None:
         """Begin or cease to keep versions; those that were kept are dropped, as `pods` has the newest of each."""
         self._keeps_versions = kept

@@ -21,6 +21,7 @@ from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.recorder.exposition import Floats
 from cotenant.profiler.recorder.pod_records import DECLARED, Declared
 from cotenant.profiler.recorder.restarts import RestartLog, RestartState, hour_of
 from cotenant.profiler.recorder.slots import ClosedSlot
@@ -32,6 +33,7 @@ _CONTAINER_SIGNALS: Final = (
     (Signal.CPU_USAGE_MEAN, "cpu_mean"),
     (Signal.CPU_USAGE_MAX, "cpu_max"),
     (Signal.MEMORY_WORKING_SET_MAX, "memory_max"),
+    (Signal.CPU_THROTTLED_MEAN, "throttled_mean"),
 )
 _NODE_SIGNALS: Final = ((Signal.NODE_CPU_USAGE_MEAN, "cpu_mean"), (Signal.NODE_MEMORY_WORKING_SET_MAX, "memory_max"))
 _PARTS_OF_NEWEST_DAY: Final = 12
@@ -83,7 +85,7 @@ def _declared_usage(hour: int, declared: dict[PodContainerRef, Declared]) -> Ite
             yield _one_slot(signal, hour, list(amounts), list(amounts.values()))
 
 
-def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[float]) -> SignalUsage:
+def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[float] | Floats) -> SignalUsage:
     spec = signal.spec
     matrix = np.array(values, dtype=np.float32).reshape(-1, 1)
     return signal, Usage(tuple(refs), TimeGrid(start, spec.step_seconds, 1), matrix, spec.resource, spec.statistic)
@@ -98,12 +100,18 @@ def slot_usage(
         (nodes, _NODE_SIGNALS),
     )
     blocks = [
-        _one_slot(signal, slot.start_seconds, slot.refs, getattr(slot, name))
+        _known_of_slot(signal, slot, getattr(slot, name))
         for slots, signals in groups
         for slot in slots
         for signal, name in signals
     ]
-    return [(signal, usage) for signal, usage in blocks if not np.isnan(usage.values).all()]
+    return [(signal, usage) for signal, usage in blocks if usage.refs]
+
+
+def _known_of_slot(signal: Signal, slot: ClosedSlot[Any], values: Floats) -> SignalUsage:
+    """The series that have a value; few containers have a quota that throttles them."""
+    known = np.flatnonzero(np.isfinite(values))
+    return _one_slot(signal, slot.start_seconds, [slot.refs[i] for i in known.tolist()], values[known])
 
 
 def idle_rows(

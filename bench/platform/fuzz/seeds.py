@@ -372,6 +372,7 @@ KUBELET_METRICS: Final = b"""# HELP container_cpu_usage_seconds_total x
 container_cpu_usage_seconds_total{container="main",namespace="shop",pod="web-0"} 12.5 1795046400000
 container_memory_working_set_bytes{container="main",namespace="shop",pod="web-0"} 1.048576e+08 1795046400000
 container_start_time_seconds{container="main",namespace="shop",pod="web-0"} 1.7950464e+09
+container_cpu_cfs_throttled_seconds_total{container="main",id="/k",namespace="shop",pod="web-0"} 2.5 1795046400000
 node_cpu_usage_seconds_total 123.4 1795046400000
 node_memory_working_set_bytes 4e+09 1795046400000
 """

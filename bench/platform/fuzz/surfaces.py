@@ -44,7 +44,7 @@ from cotenant.enforcer.sources.wire import pod_of as agent_pod_of
 from cotenant.profiler.prometheus import decode
 from cotenant.profiler.prometheus.parts import Rates, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import RangeQuery
-from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.exposition import parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.pod_records import RecordedNode, RecordedPod
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.zones import Topology
@@ -205,7 +205,9 @@ def _label_values(draw: Random) -> None:
 
 
 def _kubelet(draw: Random) -> None:
-    parse_resource_metrics(mutated_bytes(seeds.KUBELET_METRICS, draw))
+    text = mutated_bytes(seeds.KUBELET_METRICS, draw)
+    parse_resource_metrics(text)
+    parse_throttled_time(text)
 
 
 def _settings(draw: Random) -> None:

@@ -28,7 +28,7 @@ from cotenant.cli.cluster.probes import both_sources
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.pipeline.containers import assess
 from cotenant.pipeline.stored_history import load
-from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.exposition import THROTTLED, parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
@@ -66,6 +66,8 @@ WAVES: Mapping[str, Wave] = {
     "db-0": Wave(900, 3000, 0.2),
     "quiet-1-a": Wave(4, 30, 0.0),
 }
+REFUSED_SHARE = 0.3
+"""Of what db-0 uses, refused by its quota."""
 OWNERS = {"web-1": "web", "quiet-1": "quiet"}
 
 
@@ -91,7 +93,9 @@ def lines() -> list[Line]:
         wave = WAVES.get(line.labels.get("pod", ""))
         shape = shapes[line.metric](wave) if wave and line.metric in READ else line.shape
         said[i] = replace(line, every=MINUTE, shape=shape)
-    return said
+    named = {"namespace": "shop", "pod": "db-0", "container": "main", "id": "/kubepods/db", "image": "i", "name": "db"}
+    refused = Line(THROTTLED, named, every=MINUTE, shape=lambda at: WAVES["db-0"].cpu_seconds(at) * REFUSED_SHARE)
+    return [*said, refused]
 
 
 def moment(seconds: float) -> str:
@@ -155,6 +159,16 @@ def objects() -> dict[str, Any]:
     }
 
 
+def cadvisor_page(said: Sequence[Line], at: int) -> bytes:
+    """The same kubelet's answer of what quotas refused."""
+    rows = []
+    for line in said:
+        if line.metric == THROTTLED and at >= line.since:
+            labels = ",".join(f'{key}="{value}"' for key, value in sorted(line.labels.items()))
+            rows.append(f"{line.metric}{{{labels}}} {line.sample(at)!r} {at * 1000}\n")
+    return "".join(rows).encode()
+
+
 def kubelet_text(said: Sequence[Line], at: int) -> bytes:
     """A kubelet's answer at a moment."""
     rows = []
@@ -200,6 +214,8 @@ def record(
             recorder.containers.add(
                 NODE, answer.container_cpu, answer.container_memory, answer.container_starts, received_seconds=at + 1
             )
+            refused = parse_throttled_time(cadvisor_page(said, at))
+            recorder.containers.add_throttled(NODE, refused, received_seconds=at + 1)
             recorder.nodes.add(NODE, answer.node_cpu, answer.node_memory, received_seconds=at + 1)
             assert recorder.store_closed(at - interval - 30), recorder.error
         assert recorder.store_closed(until), recorder.error
@@ -246,6 +262,14 @@ def test_the_mean_of_each_slot_is_the_same(both: Both) -> None:
     for name, ours in recorded.items():
         assert np.isfinite(ours).all()
         assert ours == pytest.approx(scanned[name], rel=1e-5), name
+
+
+def test_what_quotas_refused_is_the_same(both: Both) -> None:
+    recorded, scanned = (values(store, Signal.CPU_THROTTLED_MEAN) for store in (both.recorded, both.scanned))
+
+    assert recorded.keys() == scanned.keys() == {"shop/db-0/main"}
+    assert recorded["shop/db-0/main"] == pytest.approx(scanned["shop/db-0/main"], rel=1e-5)
+    assert np.nanmean(recorded["shop/db-0/main"]) > REFUSED_SHARE * WAVES["db-0"].millicores
 
 
 def test_a_recorded_peak_is_the_finer_one(both: Both) -> None:

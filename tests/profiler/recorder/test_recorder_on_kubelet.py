@@ -32,7 +32,7 @@ from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.profiler.recorder.kubelets import KubeletAddress, KubeletRules, fetch, tls_context
+from cotenant.profiler.recorder.kubelets import RESOURCES, KubeletAddress, KubeletRules, MetricsPage, fetch, tls_context
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from tests.cluster.accounts import account
@@ -293,10 +293,10 @@ def test_the_kubelet_refuses_all_but_metrics(control_plane: ControlPlane, node: 
         address = KubeletAddress(node.name, own_address(), port)
         token = access.authorization() or ""
 
-        assert b"node_cpu_usage_seconds_total" in answer_of(fetch(address, "/metrics/resource", context, token))
+        assert b"node_cpu_usage_seconds_total" in answer_of(fetch(address, RESOURCES, context, token))
         # What nodes/proxy allows: running commands, reading pods and logs.
         for path in ("/pods", "/logs/", "/runningpods/", "/run/ns/pod/main?cmd=id"):
             with pytest.raises(SourceForbidden, match="403"):
-                answer_of(fetch(address, path, context, token))
+                answer_of(fetch(address, MetricsPage(path), context, token))
         with pytest.raises(SourceForbidden, match="401"):
-            answer_of(fetch(address, "/metrics/resource", context, "Bearer nobody"))
+            answer_of(fetch(address, RESOURCES, context, "Bearer nobody"))

@@ -22,7 +22,7 @@ NONE = np.empty(0)
 
 def slot(start: int, **cpu: float) -> ClosedSlot[NodeRef]:
     mean = np.array(list(cpu.values()))
-    return ClosedSlot(start, tuple(map(NodeRef, cpu)), mean, mean, mean)
+    return ClosedSlot(start, tuple(map(NodeRef, cpu)), mean, mean, mean, mean)
 
 
 def test_a_recording_says_since_when_what_is_used_and_what_comes_when() -> None:
