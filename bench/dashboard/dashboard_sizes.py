@@ -38,8 +38,6 @@ WORKLOADS: Final = {2: 30, 60: 900, 500: 7500}
 DAYS: Final = 16
 """A replay of the risk needs 14 days of history and at least one after them."""
 MOST_CLICKS, MOST_SECONDS = 5, 60
-MOST_ROWS: Final = 12
-CHANGED: Final = "a change applied"
 PATIENCE_MS: Final = 120_000
 START_SECONDS: Final = 3600
 LAPTOP: Final = WINDOWS[0]
@@ -136,10 +134,9 @@ def first_visits(browser: Browser, url: str, nodes: int) -> Iterator[Row]:
     replayed(browser, url)
     for what, ways in WAYS.items():
         for hand, way in ways.items():
-            place = free_row(browser, url) if what == CHANGED else 0
             begun = time.monotonic()
             page = visit(browser, LAPTOP, url)
-            hands = way(page, place)
+            hands = way(page)
             seconds = time.monotonic() - begun
             page.context.close()
             note = "; ".join(hands.did)
@@ -154,44 +151,26 @@ def replayed(browser: Browser, url: str) -> None:
     page.context.close()
 
 
-def free_row(browser: Browser, url: str) -> int:
-    """Place of the first row of To do that no guardrail stops, as a person sees it in a review of that row alone."""
-    for place in range(MOST_ROWS):
-        page = visit(browser, LAPTOP, url)
-        to_confirm(page, place)
-        is_free = page.locator("#review-accept").is_enabled()
-        page.context.close()
-        if is_free:
-            return place
-    raise RuntimeError(f"none of the first {MOST_ROWS} rows can be accepted")
-
-
-def to_confirm(page: Page, place: int) -> Hands:
-    """From Home to the last step of a row's review by mouse."""
+def change_by_mouse(page: Page) -> Hands:
+    """Accept the first row that To do leads with."""
     hands = Hands(page)
     hands.click(page.get_by_role("link", name="Right-size", exact=True))
     listed(page)
-    hands.click(page.locator(f".ag-pinned-left-cols-container .ag-row[row-index='{place}'] input"))
+    hands.click(page.locator(".ag-pinned-left-cols-container .ag-row[row-index='0'] input"))
     expect(page.locator("#selection-count")).to_have_text("1 selected")
     hands.click(page.locator("#review-selected"))
     stepped(page, "Proposed changes")
     hands.click(page.locator("#review-last"))
     stepped(page, "Confirm")
-    return hands
-
-
-def change_by_mouse(page: Page, place: int) -> Hands:
-    hands = to_confirm(page, place)
     hands.click(page.locator("#review-accept"))
     return applied(hands)
 
 
-def change_by_keys(page: Page, place: int) -> Hands:
+def change_by_keys(page: Page) -> Hands:
     hands = Hands(page)
     hands.press("g r")
     listed(page)
-    for _ in range(place + 1):
-        hands.press("j")
+    hands.press("j")
     hands.press("r")
     stepped(page, "Proposed changes")
     hands.press("c")
@@ -217,7 +196,7 @@ def applied(hands: Hands) -> Hands:
     return hands
 
 
-def plan_by_mouse(page: Page, _place: int) -> Hands:
+def plan_by_mouse(page: Page) -> Hands:
     hands = Hands(page)
     hands.click(page.locator("#place-peaks"))
     expect(page.locator("#plan-next")).to_be_visible()
@@ -230,7 +209,7 @@ def plan_by_mouse(page: Page, _place: int) -> Hands:
     return approved(hands)
 
 
-def plan_by_keys(page: Page, _place: int) -> Hands:
+def plan_by_keys(page: Page) -> Hands:
     hands = Hands(page)
     hands.press("g v")
     expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.")
@@ -246,13 +225,13 @@ def approved(hands: Hands) -> Hands:
     return hands
 
 
-def risk_by_mouse(page: Page, _place: int) -> Hands:
+def risk_by_mouse(page: Page) -> Hands:
     hands = Hands(page)
     hands.click(page.get_by_role("link", name="What would more risk lend me?"))
     return answered(hands)
 
 
-def risk_by_keys(page: Page, _place: int) -> Hands:
+def risk_by_keys(page: Page) -> Hands:
     hands = Hands(page)
     hands.press("g t")
     return answered(hands)
@@ -264,8 +243,8 @@ def answered(hands: Hands) -> Hands:
     return hands
 
 
-WAYS: Final[dict[str, dict[str, Callable[[Page, int], Hands]]]] = {
-    CHANGED: {"keys": change_by_keys, "mouse": change_by_mouse},
+WAYS: Final[dict[str, dict[str, Callable[[Page], Hands]]]] = {
+    "a change applied": {"keys": change_by_keys, "mouse": change_by_mouse},
     "a plan approved": {"keys": plan_by_keys, "mouse": plan_by_mouse},
     "what a risk of 1 % would lend": {"keys": risk_by_keys, "mouse": risk_by_mouse},
 }

@@ -1,4 +1,4 @@
-"""What of a workload's recommendations the guardrails allow now, from the recommendations alone. Pure.
+"""The part of a workload's recommendations that the guardrails allow now, by them and the scan's template. Pure.
 
 Rules about the cluster (a rollout, a quota, a budget, a window) are judged in the review, on what is live then.
 """
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from cotenant.base.cluster import Workload
 from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.decide.checks.capacity import qos_class_rule
 from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from cotenant.changes.decide.patches import refusal
+from cotenant.changes.decide.rule import Guardrail
 from cotenant.changes.decide.steps import first_step, steps_count
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.restart import apply_recommendations
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +37,14 @@ class Readiness:
 def readiness(
     recommendations: Sequence[Recommendation], limits: GuardrailSettings, workload: Workload | None = None
 ) -> Readiness:
-    """Judge the first step of one workload's recommendations; by its class and labels too, where it is given."""
+    """Judge the first step of one workload's recommendations; by its template, class and labels where it is given."""
     first = first_step(recommendations, limits)
     if not any(value.changes_template for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)
     if any(refusal(r) for r in recommendations if any(value.changes_template for value in r.values)):
         return Readiness(Ready.BLOCKED, first, ("template",))
-    if failed := blocking(judge_recorded(first, limits), ()):
+    rules = [*judge_recorded(first, limits), *_template_rules(first, workload)]
+    if failed := blocking(rules, ()):
         return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))
     if workload is not None and gitops_key(workload.labels, limits):
         return Readiness(Ready.BLOCKED, first, (GITOPS,))
@@ -49,3 +53,10 @@ def readiness(
     is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
     ready = Ready.WHOLE if is_whole else Ready.FIRST_STEP
     return Readiness(ready, first, steps=steps_count(recommendations, first, limits))
+
+
+def _template_rules(first: Sequence[Recommendation], workload: Workload | None) -> list[Guardrail]:
+    """Judge whether its pods keep their QoS class; no rule where pods differ: the template of new ones is unknown."""
+    if workload is None or not workload.described or not workload.one_template:
+        return []
+    return [qos_class_rule(workload.containers, apply_recommendations(workload.containers, first))]

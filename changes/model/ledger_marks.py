@@ -33,7 +33,7 @@ HIDDEN: Final = f"{STATE}={EMPTY}"
 """The filter of a list that hides what was put off."""
 
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
-STEPS: Final = ("cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
+STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
 """Columns about the step that is allowed now."""
 
 

@@ -26,7 +26,7 @@ from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
 from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
 
-AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity"
+AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity&sort=steps"
 WASTE: Final = f"todo={TodoList.CUT}"
 """The two lists of what there is to do, as the page To do opens them."""
 KILLED_FIRST: Final = "sort=-memory_delta_total"

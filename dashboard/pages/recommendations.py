@@ -140,7 +140,8 @@ LIST: Final = Listing(
     revealed=(ledger_marks.STATE, ledger_marks.WHY),
     bar=select_bar.bar_container,
     tabs=(
-        ListTab("todo", TodoList.RAISE, "At risk (raise)", "severity"),
+        # Of the same severity first those that can be applied now, in the fewest steps: the others have no steps.
+        ListTab("todo", TodoList.RAISE, "At risk (raise)", ("severity", "steps")),
         ListTab("todo", TodoList.CUT, "Waste (cut)"),
         ListTab("todo", "", "All"),
     ),

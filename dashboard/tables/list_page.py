@@ -43,13 +43,13 @@ PATCHES: Final = "What applies the recommendations of these rows, as YAML to rev
 class ListTab:
     """One of the lists that a table is divided into: the rows of one value of a filter key, in an order of their own.
 
-    value: "" is all rows.
+    value: "" is all rows; order: columns in the grammar of the URL, the first decides, none: the list's own.
     """
 
     key: str
     value: str
     title: str
-    order: str = ""
+    order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +344,7 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
         narrowed = replace(query, conditions=tuple(sorted((*rest, *wanted))), sort=())
         on = query.values(tab.key) == ((tab.value,) if tab.value else ()) and not query.values(tab.key, negated=True)
         count = snapshot.count(listing.schema.name, narrowed)
-        href = link(narrowed) + (f"&sort={tab.order}" if tab.order else "")
+        href = link(narrowed) + "".join(f"&sort={column}" for column in tab.order)
         words = [html.Span(tab.title), " ", html.Strong(display.number(count))]
         chosen = {"aria-current": "true"} if on else {}
         items.append(

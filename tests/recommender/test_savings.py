@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.cluster import Workload
+from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
@@ -180,6 +180,27 @@ def test_ready_says_before_the_click_what_the_review_would_leave_out(
     # Rules that stop it come first: a second person would not help.
     young = replace(told, values=(replace(told.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
     assert readiness([young], GuardrailSettings(), Workload(WEB, 2, (), QosClass.LSR)).stopped_by == ("history",)
+
+
+def template(**more: object) -> Workload:
+    same = {CPU: 1_000, MEMORY: GIB}
+    return Workload(WEB, 2, (Container("app", same, same),), **more)  # type: ignore[arg-type]
+
+
+def test_a_class_that_the_pods_would_lose_is_said_before_the_click() -> None:
+    told = made(value(CPU, Field.REQUEST, 1_000, 800))
+    found = readiness([told], GuardrailSettings(), template())
+    assert (found.ready, found.stopped_by) == (Ready.BLOCKED, ("qos-class",))
+    # With its limit the request stays equal to it.
+    both = made(value(CPU, Field.REQUEST, 1_000, 800), value(CPU, Field.LIMIT, 1_000, 800))
+    assert readiness([both], GuardrailSettings(), template()).stopped_by == ()
+
+
+def test_a_class_is_not_guessed_where_the_template_is_not_known() -> None:
+    told = made(value(CPU, Field.REQUEST, 1_000, 800))
+    of_some_pods = replace(template().containers[0], pods=1)
+    for unknown in (template(described=False), replace(template(), containers=(of_some_pods,))):
+        assert readiness([told], GuardrailSettings(), unknown).stopped_by == ()
 
 
 def test_every_number_stands_under_its_word_and_none_is_negative() -> None:

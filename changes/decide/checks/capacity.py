@@ -30,7 +30,7 @@ def capacity_guardrails(
     kind = recommendations[0].container.workload.kind
     now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
     new = [_with_role(c, now) for c in apply_recommendations(now, recommendations)]
-    yield _class(now, new)
+    yield qos_class_rule(now, new)
     yield _limit_ranges(new, around)
     yield _quota(now, new, around)
     yield _node(now, new, around)
@@ -79,7 +79,7 @@ def _with_role(container: Container, now: Sequence[Container]) -> Container:
     return Container(container.name, container.requests, container.limits, before.role, before.restarts_on)
 
 
-def _class(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
+def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardrail:
     """Fails when pods lose the QoS class Guaranteed, because other classes are evicted first under memory pressure."""
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
