@@ -11,7 +11,7 @@ import typer
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.files import save_all
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows
 from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat
 from cotenant.changes.model.service import BundleForm
@@ -47,12 +47,16 @@ def status(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """List the policies: what each asks for, what it does now, and why that is less."""
+    from cotenant.autopilot.model import policy_totals
     from cotenant.autopilot.rounds.reading import RoundScope
     from cotenant.autopilot.service import status_table
 
     settings = settings_of(ctx, store, kubeconfig, context)
     reading = _service(settings, cluster).read(_person(settings), RoundScope(namespace or ()))
-    print_table(filter_rows(status_table(reading), namespace, None), output, headers=not no_headers)
+    table = filter_rows(status_table(reading), namespace, None)
+    print_table(table, output, headers=not no_headers)
+    if len(table):
+        print_totals(policy_totals(table), output)
     _finish(reading, settings)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,7 @@ from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import counted
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.savings import Savings
@@ -204,6 +206,19 @@ REPORT: Final = Schema(
     ),
     ("namespace",),
 )
+
+
+def policy_totals(status: Table) -> str:
+    """Sum up all rows of STATUS in a sentence."""
+    rows = list(status.rows())
+    modes = Counter(row["mode"] for row in rows)
+    by_mode = ", ".join(f"{modes[mode]:,} {mode.value}" for mode in AutopilotMode if modes[mode])
+    workloads, queued = (sum(row[name] for row in rows) for name in ("workloads", "queued"))
+    # Policies of one namespace count the same changes: they have them in common.
+    under_way = sum({row["namespace"]: row["under_way"] for row in rows}.values())
+    policies = "policy" if len(rows) == 1 else "policies"
+    counts = f"{counted(workloads, 'workload')}, {queued:,} queued, {under_way:,} under way"
+    return f"{len(rows):,} {policies} ({by_mode}): {counts}"
 
 
 @dataclass(frozen=True, slots=True)

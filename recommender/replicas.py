@@ -24,6 +24,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.recommender import ReplicaSettings
+from cotenant.base.table import Table
+from cotenant.base.text import counted
 from cotenant.base.usage.forecast import Forecasts
 
 TARGET_PERCENT: Final = 70
@@ -151,3 +153,13 @@ def _highest_need_ahead(need: Counts, lead_slots: int) -> Counts:
     padded = np.append(need, np.full(lead_slots, need[-1]))
     highest: Counts = np.lib.stride_tricks.sliding_window_view(padded, lead_slots + 1).max(axis=1)
     return highest
+
+
+def replica_totals(table: Table) -> str:
+    """Sum up all rows of REPLICAS in a sentence."""
+    rows = list(table.rows())
+    running = sum(row["replicas"] or 0 for row in rows)
+    floors = [row["floor"] for row in rows if row["floor"]]
+    proposed = f"{counted(len(floors), 'floor')} proposed, {counted(sum(floors), 'pod')} at most"
+    ahead = proposed if floors else "no floor proposed"
+    return f"{counted(len(rows), 'workload')}: {counted(running, 'pod')} now; {ahead}"

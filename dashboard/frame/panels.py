@@ -111,13 +111,18 @@ def _as_table(id_: str) -> Component:
     return html.Details([html.Summary("As a table"), where], className="more as-table", **{"data-figure": id_})
 
 
-def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str) -> Component:
-    """A table of texts and numbers in a frame that scrolls; the first column names the row, a row has all columns."""
+def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, total: str = "") -> Component:
+    """A table of texts and numbers in a frame that scrolls; the first column names the row, a row has all columns.
+
+    The heads, and the total in a sentence below all rows, stay in sight while the rows scroll.
+    """
     if any(len(cells) != len(heads) for cells in rows):
         raise ValueError(f"table {label!r}: a row has another number of cells than the {len(heads)} headings")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
-    table = html.Table([head, html.Tbody(body)], className="facts", **{"aria-label": label})
+    last = html.Tr(html.Td(html.Div(visible(total), className="facts-total"), colSpan=len(heads)))
+    foot = [html.Tfoot(last)] if total else []
+    table = html.Table([head, html.Tbody(body), *foot], className="facts", **{"aria-label": label})
     return html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": label})
 
 

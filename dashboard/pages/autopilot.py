@@ -9,7 +9,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRound, policy_totals
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.reasons import Reason
@@ -111,7 +111,7 @@ def policy_panel(view: View, now: AutopilotRound) -> Component:
         return panels.panel(POLICIES, panels.empty("There is no policy.", why=why, command=EXAMPLE), aside=add)
     drawn: Drawn = {"mode": lambda mode: panels.chip(mode, MODES[AutopilotMode(mode)])}
     lines = [[_policy_link(row), *cells(STATUS, row, drawn)[2:], _switch(view, row)] for row in rows[:MOST_ROWS]]
-    table = panels.facts(["Policy", *titles(STATUS)[2:], "Approval"], lines, POLICIES)
+    table = panels.facts(["Policy", *titles(STATUS)[2:], "Approval"], lines, POLICIES, policy_totals(now.status))
     return panels.panel(POLICIES, table, aside=add, note=row_note(len(rows), "autopilot status"))
 
 

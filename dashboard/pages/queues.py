@@ -28,9 +28,11 @@ from cotenant.dashboard.frame.table_cells import (
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
 from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables.labels import label
+from cotenant.scheduler_ext.queues.model import tables
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
+from cotenant.scheduler_ext.queues.model.totals import gang_totals, quota_totals, waiting_totals
 
 PATH: Final = "queues"
 HISTORY_HEIGHT: Final = 220
@@ -92,13 +94,13 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     drawn = panels.figure(figures.chart(rows, resource), "quota-figure", figures.height(len(rows)))
     ways = panels.choices("Resource", [(name, {"show": name}, name == resource) for name in resources(report)], search)
     note = NARROWED_WHY if report.narrowed else row_note(len(report.quotas), "get quotas")
-    return panels.panel(TREE, ways, drawn, quota_table(report.quotas, search), note=note)
+    return panels.panel(TREE, ways, drawn, quotas_shown(report.quotas, search), note=note)
 
 
-def quota_table(rows: Sequence[QuotaRow], search: str) -> Component:
+def quotas_shown(rows: Sequence[QuotaRow], search: str) -> Component:
     """The columns of `cotenant get quotas` that say anything; each name leads to the quota's last day."""
     lines = [_quota_cells(row, search) for row in rows[:MOST_ROWS]]
-    return panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE)
+    return panels.facts(*without_empty_columns(titles(QUOTAS), lines), TREE, quota_totals(tables.quota_table(rows)))
 
 
 def _quota_cells(row: QuotaRow, search: str) -> list[Any]:
@@ -164,7 +166,8 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
         return panels.panel(WAITING, state)
     _namespace, *heads = titles(WAITING_PODS)
-    table = panels.facts(*without_empty_columns(heads, [_waiting_cells(row) for row in rows[:MOST_ROWS]]), WAITING)
+    lines = [_waiting_cells(row) for row in rows[:MOST_ROWS]]
+    table = panels.facts(*without_empty_columns(heads, lines), WAITING, waiting_totals(tables.waiting_table(rows)))
     codes = reason_chips(row.code for row in rows)
     return panels.panel(WAITING, codes, table, note=row_note(len(rows), "get waiting"))
 
@@ -187,7 +190,8 @@ def gang_panel(report: QueueReport, search: str) -> Component:
         return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why, command=GANG))
     states = Counter(row.state for row in rows)
     chips = [panels.chip(f"{s.value} {states[s]:,}", TONES.get(s, "gray")) for s in GangState if states[s]]
-    table = panels.facts(titles(GANGS), [_gang_cells(row) for row in rows[:MOST_ROWS]], GANGS_TITLE)
+    lines, total = [_gang_cells(row) for row in rows[:MOST_ROWS]], gang_totals(tables.gang_table(rows))
+    table = panels.facts(titles(GANGS), lines, GANGS_TITLE, total)
     return panels.panel(GANGS_TITLE, html.Div(chips, className="chips"), table, note=row_note(len(rows), "get gangs"))
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, round_totals
-from cotenant.autopilot.model import AutopilotMode, QueueVerdict, RoundTotals, Way
+from cotenant.autopilot.model import STATUS, AutopilotMode, QueueVerdict, RoundTotals, Way, policy_totals
 from cotenant.autopilot.policy_draft import parse_draft
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.base.table import Table
 from cotenant.dashboard.autopilot.policy_editor import draft_name, draft_of
 from cotenant.recommender.model.savings import RequestTotals, Savings
 from tests.changes.world import recommended
@@ -34,6 +35,14 @@ def test_the_sum_of_a_round_is_of_what_is_done_or_proposed_and_not_of_what_waits
     savings = Savings(RequestTotals(400, 0, 200.0), RequestTotals(1000, 0, 500.0))
     assert found == RoundTotals(2, savings, 2)
     assert round_totals([]).changes == 0
+
+
+def test_the_totals_of_policies_count_what_they_have_in_common_once() -> None:
+    counts = [("shop", "a", "Act", 3, 1, 2), ("shop", "b", "Observe", 4, 2, 2), ("pay", "a", "Act", 5, 0, 1)]
+    names = ("namespace", "policy", "mode", "workloads", "queued", "under_way")
+    table = Table.from_rows(STATUS, [dict(zip(names, cells, strict=True)) for cells in counts])
+    # 3 + 4 + 5 workloads, 1 + 2 changes; both rows of shop count the same two that are under way, beside pay's one.
+    assert policy_totals(table) == "3 policies (1 Observe, 2 Act): 12 workloads, 3 queued, 3 under way"
 
 
 @pytest.mark.parametrize(

@@ -104,6 +104,17 @@ def test_a_namespace_without_findings_has_none(store: Store) -> None:
     assert (done.exit_code, "nothing found" in done.stderr) == (0, True)
 
 
+def test_totals_are_the_last_line_below_the_replicas(store: Store) -> None:
+    rows = shown(store, "get", "replicas")
+    floors = [row["floor"] for row in rows if row["floor"]]
+    pods = sum(row["replicas"] for row in rows)
+    *_, last = run(store, "get", "replicas").stderr.splitlines()
+    assert last.startswith(f"{len(rows):,} workloads: {pods:,} pods now; ")
+    assert last.endswith(
+        f"{len(floors):,} floors proposed, {sum(floors):,} pods at most" if floors else "no floor proposed"
+    )
+
+
 @pytest.mark.parametrize(
     ("command", "words"),
     [

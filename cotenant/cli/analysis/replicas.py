@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
@@ -44,6 +44,7 @@ def replicas(
     back.
     """
     from cotenant.recommender.model.views import REPLICAS
+    from cotenant.recommender.replicas import replica_totals
 
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
     table = scans.read_table(REPLICAS)
@@ -52,7 +53,9 @@ def replicas(
     if not len(rows):
         what = "an autoscaler on CPU or memory, or six replicas and more"
         message(f"none of {len(table)} workloads with {what} matches" if len(table) else f"no workload has {what}")
+        return
     for row in rows.rows():
         if row["most"] and row["needed"] and row["needed"] > row["most"]:
             name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
             message(f"{name}: maxReplicas {row['most']} is below the {row['needed']} that the forecast asks for")
+    print_totals(replica_totals(rows), output)

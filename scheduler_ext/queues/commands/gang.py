@@ -8,7 +8,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import examples, new_app, session_of
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import NamespaceOption, filter_rows
 from cotenant.scheduler_ext.queues.commands.live_queues import finish, open_queues
 from cotenant.scheduler_ext.queues.model.report import GangState
@@ -37,11 +37,14 @@ def list_(
 ) -> None:
     """List gangs with their state: how many pods exist, how many are placed, how many are needed together."""
     from cotenant.scheduler_ext.queues.model.tables import gang_table
+    from cotenant.scheduler_ext.queues.model.totals import gang_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
     rows = [row for row in report.gangs if not state or row.state in state]
     table = filter_rows(gang_table(rows), namespace, None)
     print_table(table, output, headers=not no_headers)
+    if len(table):
+        print_totals(gang_totals(table), output)
     if not report.gangs:
         message("no gang: no PodGroup, and no pod that names one by a label or by annotations (docs/queues.md)")
     elif not len(table):

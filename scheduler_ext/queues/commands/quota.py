@@ -18,6 +18,7 @@ from cotenant.base.commands.output import (
     message,
     print_document,
     print_table,
+    print_totals,
 )
 from cotenant.base.commands.results import NamespaceOption, filter_rows
 from cotenant.base.identity import PodName
@@ -73,6 +74,7 @@ def tree(
 ) -> None:
     """Show the tree of quotas: guarantee, limit, what each may use now and uses, borrowed and lent."""
     from cotenant.scheduler_ext.queues.model.tables import quota_table
+    from cotenant.scheduler_ext.queues.model.totals import quota_totals
 
     queues = open_queues(session_of(ctx), kubeconfig, context)
     rows = [
@@ -85,6 +87,8 @@ def tree(
     table = quota_table(rows)
     print_table(_indent_by_depth(table, rows) if output in (Format.TABLE, Format.WIDE) else table, output,
                 headers=not no_headers)  # fmt: skip
+    if rows:
+        print_totals(quota_totals(table), output)
     if not queues.view.quotas:
         no_quotas()
     elif not rows:
@@ -103,11 +107,14 @@ def waiting(
 ) -> None:
     """List the pods that wait for quota or for their gang, in the order of the queues, each with its reason."""
     from cotenant.scheduler_ext.queues.model.tables import waiting_table
+    from cotenant.scheduler_ext.queues.model.totals import waiting_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
     table = filter_rows(waiting_table(report.waiting), namespace, None)
     print_table(table, output, headers=not no_headers)
-    if not len(table):
+    if len(table):
+        print_totals(waiting_totals(table), output)
+    else:
         message("no pod waits for quota or for its gang")
     finish(report)
 

@@ -13,8 +13,9 @@ from cotenant.base.table import Kind, human_amount, kind_of
 from cotenant.scheduler_ext.queues.model.explanation import explanation, row_of
 from cotenant.scheduler_ext.queues.model.queue_service import quota_for, visible_to
 from cotenant.scheduler_ext.queues.model.report import WaitingPodRow
-from cotenant.scheduler_ext.queues.model.tables import quota_table, tables_of, waiting_table
-from tests.support.queues import NOW, QUOTAS, REPORT, WAITING
+from cotenant.scheduler_ext.queues.model.tables import gang_table, quota_table, tables_of, waiting_table
+from cotenant.scheduler_ext.queues.model.totals import gang_totals, quota_totals, waiting_totals
+from tests.support.queues import GANGS, NOW, QUOTAS, REPORT, WAITING
 
 OF_SHOP = (Grant(Role.VIEWER, ("shop",)),)
 
@@ -28,6 +29,23 @@ def test_amounts_are_exact_in_csv_and_in_the_resources_unit_in_tables() -> None:
     assert as_text[4].split()[:4] == ["research", "memory", "10.0Gi", "40.0Gi"]
     assert as_text[5].split()[:4] == ["lab", "nvidia.com/gpu", "10", "8"]
     assert "max 8 is below min 10" in as_text[5]
+
+
+def test_totals_count_what_a_quota_and_those_below_it_share_once() -> None:
+    # CPU is company's 46 of 60, of which research and shop are parts; memory has a row of research alone. The 3 pods
+    # that wait for research wait for company too.
+    assert quota_totals(quota_table(QUOTAS)) == (
+        "4 quotas; cpu 46 cores used of 60 cores; memory 8 GiB used of 20 GiB; nvidia.com/gpu 8 used of 8; 3 pods wait"
+    )
+    below = [row for row in QUOTAS if row.quota in ("research", "shop") and row.resource == "cpu"]
+    # 36 + 10 of 34 + 26: without the row of company they are the highest.
+    assert quota_totals(quota_table(below)) == "2 quotas; cpu 46 cores used of 60 cores; 3 pods wait"
+
+
+def test_totals_of_waiting_pods_and_gangs_name_their_groups() -> None:
+    assert waiting_totals(waiting_table(WAITING)) == "2 pods wait in 2 quotas and 1 gang"
+    # 16 + 4 pods exist, and none has a node.
+    assert gang_totals(gang_table(GANGS)) == "2 gangs: 1 WaitsForQuota, 1 NoRoom; 0 of 20 pods placed"
 
 
 def test_every_row_of_the_report_is_a_row_of_its_table() -> None:
