@@ -156,9 +156,16 @@ class Mirror(Generic[ValueT]):
         self._thread.start()
 
     def list_once(self) -> None:
-        """List once, in the caller's thread and instead of `start`: for who decides step by step. ClusterError."""
-        self._list()
+        """List once, in the caller's thread and instead of `start`: for who decides step by step. ClusterError.
+
+        An object at the version that is known is not read again: between two such lists no etcd is restored.
+        """
+        self._list(self._state.items)
         self.error = None
+
+    def confirm(self) -> None:
+        """Take the content as fresh: who lists step by step knows that nothing was written since."""
+        self._fresh_at = time.monotonic()
 
     def stop(self) -> None:
         """End the watch and its thread."""
@@ -221,8 +228,8 @@ class Mirror(Generic[ValueT]):
         self._failures += 1
         self._stopping.wait(wait * (0.5 + 0.5 * self._jitter.random()))
 
-    def _list(self) -> None:
-        """Take over a complete list."""
+    def _list(self, known: Mapping[Key, Item[ValueT]] = MappingProxyType({})) -> None:
+        """Take over a complete list. known: objects whose value stays while uid and version do."""
         items: dict[Key, Item[ValueT]] = {}
         refused: dict[Key, str] = {}
         version = ""
@@ -233,7 +240,12 @@ class Mirror(Generic[ValueT]):
             version = page.version
             for raw in page.items or []:
                 meta = decoder_of(_Head).decode(raw).metadata
-                items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
+                before = known.get(meta.key)
+                is_known = before is not None and (before.uid, before.version) == (meta.uid, meta.resource_version)
+                if before is not None and is_known and before.value is not None:
+                    items[meta.key] = before
+                else:
+                    items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
         with self._lock:
             self._state.replace(items, version)
             self.refused = refused

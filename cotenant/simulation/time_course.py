@@ -38,7 +38,6 @@ PERIOD_SECONDS: Final = 5.0
 STRIDE_SECONDS: Final = 300.0
 NUDGE_SECONDS: Final = 0.1
 """By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
-FRESH_SECONDS: Final = 60.0
 MOST_ROUNDS: Final = 40
 STOP_SECONDS: Final = 5.0
 BEFORE_SECONDS: Final = 300.0
@@ -196,18 +195,19 @@ class TimeCourse:
             return False
         manager = self._parts.manager
         for mirror in manager.mirrors.values():
-            self._list_periodically(mirror)
+            self._refresh(mirror)
         self._seen_version, self._managed_at = version, now
         for runner in manager.runners:
             manager.board.report(runner.round())
         return any(runner.last.outcomes for runner in manager.runners if runner.feature is not manager.board)
 
-    def _list_periodically(self, mirror: Mirror[Any]) -> None:
-        """List what changed since the last look, and everything now and then: an old list counts as stale."""
+    def _refresh(self, mirror: Mirror[Any]) -> None:
+        """List what changed since the last look; what did not is as fresh as the look, since an old list is stale."""
         changed = self._parts.state.changed(_collection(mirror.path))
-        before = self._looked.get(id(mirror))
-        absent = isinstance(mirror.error, ClusterAbsent)
-        if before != changed or (mirror.age_seconds() > FRESH_SECONDS and not absent):
+        if self._looked.get(id(mirror)) == changed:
+            if mirror.error is None:
+                mirror.confirm()
+        else:
             try:
                 mirror.list_once()
             except ClusterAbsent as error:

@@ -8,12 +8,14 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, ClusterUnreachable, StoreCorrupt
-from cotenant.base.kube import KubeClient, Writer, access_review, connect
+from cotenant.base.kube import KubeClient, Mirror, Writer, access_review, connect
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -25,8 +27,8 @@ from tests.contract.target import embedded_api
 ADDRESS = Address("v1", "configmaps", "c", "default")
 
 
-def body(**data: str) -> dict:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c", "namespace": "default"}, "data": data}
+def body(name: str = "c", **data: str) -> dict:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}, "data": data}
 
 
 @pytest.fixture
@@ -53,6 +55,24 @@ def test_our_own_client_reads_and_writes_it(server: EmbeddedServer, tmp_path: Pa
     assert client.list("/api/v1/configmaps")[0]["data"] == {"a": "2"}
     writer.send(Delete(ADDRESS))
     assert client.get(ADDRESS.path) is None
+
+
+def test_a_mirror_that_lists_again_reads_only_what_changed(server: EmbeddedServer, tmp_path: Path) -> None:
+    client, read = client_of(server, tmp_path), list[str]()
+
+    def data_of(thing: dict[str, Any]) -> dict[str, str]:
+        read.append(thing["metadata"]["name"])
+        return dict(thing["data"])
+
+    mirror = Mirror(client, "/api/v1/namespaces/default/configmaps", project=data_of)
+    writer = Writer(client, "test")
+    for name in ("a", "b"):
+        writer.send(Apply(replace(ADDRESS, name=name), body(name, v="1")))
+    mirror.list_once()
+    writer.send(Apply(replace(ADDRESS, name="b"), body("b", v="2")))
+    mirror.list_once()
+    assert mirror.snapshot() == {("default", "a"): {"v": "1"}, ("default", "b"): {"v": "2"}}
+    assert read == ["a", "b", "b"]
 
 
 def test_its_answers_carry_the_clocks_time_and_a_client_counts_ages_by_it(
