@@ -35,6 +35,15 @@ class ThreadedDash(Dash):
         """A component or children with as few components as the callbacks allow; all of these must be registered."""
         return markup.join(part, self._addressed_ids)
 
+    def _part(self, output: Output, part: Any) -> Any:
+        """Join what a callback returns for an output; children that go become an empty list.
+
+        The renderer forgets the places of components below only where children come. An answer under way to one that
+        is gone would be written to its old place, and fail there.
+        """
+        is_empty = output.component_property == "children" and (part is None or part == "")
+        return [] if is_empty else self.joined(part)
+
     @cached_property
     def _addressed_ids(self) -> frozenset[str]:
         return self._set_by_name | markup.addressed_ids(self.callback_map)
@@ -42,14 +51,15 @@ class ThreadedDash(Dash):
     def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Register a callback like Dash's, but run it in a thread and return its parts joined."""
         register = super().callback(*args, **kwargs)
-        several = sum(isinstance(arg, Output) for arg in args) > 1
+        outputs = [arg for arg in args if isinstance(arg, Output)]
 
         def register_callback(function: Callable[..., Any]) -> Callable[..., Any]:
             @wraps(function)
             def answer(*inputs: Any) -> Any:
                 result = function(*inputs)
-                one_each = several and isinstance(result, list | tuple)
-                return tuple(map(self.joined, result)) if one_each else self.joined(result)
+                if len(outputs) > 1 and isinstance(result, list | tuple):
+                    return tuple(map(self._part, outputs, result))
+                return self._part(outputs[0], result) if len(outputs) == 1 else self.joined(result)
 
             register(in_a_thread(answer))
             return function

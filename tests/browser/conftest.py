@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,8 @@ BRIEF: Final = "--js-flags=--no-opt --no-maglev"
 SIZE: Final[ViewportSize] = {"width": 1440, "height": 900}
 PATIENCE_MS: Final = 60_000
 """How long anything may take to appear: on a loaded machine a page needs half a minute."""
+CALLBACKS: Final = re.compile("/_dash-update-component")
+"""Addresses at which the page's callbacks are asked; a pattern to their end would leave out the query that follows."""
 Open = Callable[..., Page]
 
 expect.set_options(timeout=PATIENCE_MS)

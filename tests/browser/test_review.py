@@ -18,7 +18,7 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, Method
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.recommender.model.views import RECOMMENDATIONS
-from tests.browser.conftest import ON_A_SLOW_MACHINE, Open
+from tests.browser.conftest import CALLBACKS, ON_A_SLOW_MACHINE, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits
 from tests.browser.test_pages import THEMES, settled
@@ -183,16 +183,21 @@ def test_the_review_waits_until_the_newest_tick_is_drawn(scene: Scene, url: str,
     page = settled(open_page(f"{url}/recommendations"))
     box(page, refs[0]).click()
     expect(page.locator("#selection-count")).to_have_text("1 selected")
-    late: list[Route] = []
-    page.route(
-        "**/_dash-update-component",
-        lambda route: late.append(route) if of_the_bar(route.request) else route.continue_(),
-    )
+    late, sent = list[Route](), list[Route]()
+
+    def send(route: Route) -> None:
+        if of_the_bar(route.request) and not sent:
+            late.append(route)
+        else:
+            route.continue_()
+
+    page.route(CALLBACKS, send)
     with page.expect_request(of_the_bar):
         box(page, refs[1]).click()
     page.keyboard.press("r") if by_key else page.locator("#review-selected").click()
-    page.unroute("**/_dash-update-component")  # what is asked from now on is answered at once
-    for route in late:
+    assert late
+    sent += late  # what is asked from now on is answered at once
+    for route in sent:
         route.continue_()
     shown(page, "Proposed changes")
     assert set(reviewing.parse_terms(page.evaluate("location.search")).workloads) == set(refs)
