@@ -323,9 +323,9 @@ class Recorder:
         live = self.watch.observe()
         amounts = {ref: some for pod in pods if pod.occupies_node for ref, some in declared_amounts(pod).items()}
         restarts.state.complete = True
-        restarts.forget((pod.key for pod in pods), now)
         blocks = writing.slot_usage(containers, nodes) + self._hourly.usage(amounts, restarts, now)
         writing.write_usage(store, blocks, restarts)
+        restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
         inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
         self._account(now, inventory)

@@ -165,24 +165,36 @@ def test_a_kill_counts_once_as_long_as_the_pod_shows_it(api: ApiServer, tmp_path
     assert values(store, Signal.RESTARTS, "web", "init", slots=6)[0] == 1
 
 
-def test_a_process_goes_on_counting_where_an_earlier_one_was(api: ApiServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("apart_seconds", "kills", "restarts"),
+    [
+        (600, [3], [3]),  # all in the first hour
+        # At 0:50, 1:40 and 2:30. The third process finds counts of two hours, of which the older one is over for it.
+        (3000, [1, 1, 1], [1, 1, 1]),
+        # A minute before 2:00, 4:00 and 6:00, when the processes begin and see that nothing restarted in that hour yet.
+        (7200, [None, 1, None, 1, None, 1], [None, 1, 0, 1, 0, 1]),
+    ],
+)
+def test_a_process_goes_on_counting_where_an_earlier_one_was_and_leaves_its_counts(
+    apart_seconds: int, kills: list[float | None], restarts: list[float | None], api: ApiServer, tmp_path: Path
+) -> None:
     store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
     for count in (1, 2, 3):  # killed once before each of three processes
-        status = killed("main", BEGUN + 600 * count - 60, count, shown_in="lastState")
+        status = killed("main", BEGUN + apart_seconds * count - 60, count, shown_in="lastState")
         api.objects["/api/v1/pods"] = [pod("web", "Running", containerStatuses=[status])]
         with recorder_of(api, store, clock) as recorder:
             recorder.watch.start()
             try:
                 assert recorder.watch.wait_synced(30)
                 for k in range(3):
-                    clock.seconds = BEGUN + 600 * count + 60 * k
+                    clock.seconds = BEGUN + apart_seconds * count + 60 * k
                     read(recorder, clock.seconds, clock.seconds - BEGUN, 100)
                 assert recorder.store_closed(float("inf")), recorder.error
             finally:
                 recorder.watch.stop()
 
-    assert values(store, Signal.OOM_KILLS, "web", "main", slots=1) == [3]
-    assert values(store, Signal.RESTARTS, "web", "main", slots=1) == [3]
+    assert values(store, Signal.OOM_KILLS, "web", "main", slots=len(kills)) == kills
+    assert values(store, Signal.RESTARTS, "web", "main", slots=len(restarts)) == restarts
 
 
 def test_the_hour_in_which_the_recording_began_has_no_zero_kills(api: ApiServer, tmp_path: Path) -> None:
