@@ -74,10 +74,15 @@ def test_a_ledgers_identifier_is_that_of_its_key(tmp_path: Path) -> None:
     assert len(first.id) == 12
 
 
-def test_a_file_that_another_process_keeps_from_being_made_is_waited_for_and_then_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lock", ["EXCLUSIVE", "IMMEDIATE"]
+)  # the second lets others read, as far as the journal's mode
+def test_a_file_that_another_process_keeps_from_being_made_is_waited_for_and_then_refused(
+    lock: str, tmp_path: Path
+) -> None:
     path = tmp_path / "l.db"
     other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
+    other.execute(f"BEGIN {lock}")
     begun = time.monotonic()
     with pytest.raises(StoreError, match="locked"):
         Ledger(path)
