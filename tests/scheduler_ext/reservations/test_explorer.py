@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.scheduler_ext.reservations.world import CORES, World, beginning, booked, explore, following, pod, pods
+from tests.scheduler_ext.reservations.world import CORES, World, beginning, booked, following, pod, pods
+from tests.support.explorer import CounterExample, explore
 
 pytestmark = pytest.mark.slow
 
@@ -55,35 +56,30 @@ def held(world: World) -> bool:
     return any(p.is_placeholder and p.node for p in pods(world.objects))
 
 
-def robbed(world: World) -> bool:
-    return any(p.uid == "stranger" and p.node for p in pods(world.objects))
-
-
-def leading_to(good: set[World], back: dict[World, list[World]]) -> set[World]:
-    """States from which one of the good ones can still be reached."""
-    found, edge = set(good), list(good)
-    while edge:
-        for before in back[edge.pop()]:
-            if before not in found:
-                found.add(before)
-                edge.append(before)
-    return found
+def wrong(world: World) -> str:
+    """What must never be, in words."""
+    if any(p.uid == "stranger" and p.node for p in pods(world.objects)):
+        return "the stranger has the reserved capacity"
+    cores = booked(world.objects)
+    return f"{cores} of {CORES} cores are booked" if cores > CORES else ""
 
 
 @pytest.mark.parametrize("how", HANDED_OVER)
 def test_room_is_handed_to_its_owner_and_to_nobody_else_whatever_comes_between(how: str) -> None:
-    found, back = explore(beginning(**HANDED_OVER[how]), LIMIT)
-    assert len(found) > 1_000
-    assert max(booked(world.objects) for world in found) <= CORES
-    assert not any(robbed(world) for world in found)
-    # The owner can still land from everywhere, and where nothing more can happen it has.
-    assert leading_to({w for w in found if landed(w)}, back) == found.keys()
-    assert all(landed(world) for world in found if not any(following(world)))
+    explored = explore(beginning(**HANDED_OVER[how]), following, LIMIT, wrong)
+    assert len(explored.first) > 1_000
+    explored.require_end(landed, "the owner runs")
 
 
 @pytest.mark.parametrize("how", GIVEN_UP)
 def test_room_that_could_not_be_handed_over_is_held_again(how: str) -> None:
-    found, back = explore(beginning(**GIVEN_UP[how]), LIMIT)
-    assert max(booked(world.objects) for world in found) <= CORES
-    assert not any(robbed(world) for world in found)
-    assert leading_to({w for w in found if landed(w) or held(w)}, back) == found.keys()
+    explored = explore(beginning(**GIVEN_UP[how]), following, LIMIT, wrong)
+    explored.require_return(lambda world: landed(world) or held(world), "the owner runs or the capacity is reserved")
+
+
+def test_the_model_finds_a_controller_that_does_not_wait_for_the_policy() -> None:
+    with pytest.raises(CounterExample) as found:
+        explore(beginning(**HANDED_OVER["the controller crashes twice"], hasty=True), following, LIMIT, wrong)
+    assert found.value.wrong == "the stranger has the reserved capacity"
+    assert "the policy of the API server learns the hand-overs" not in found.value.steps
+    assert found.value.steps[-1] == "default-scheduler binds pods/shop/stranger"

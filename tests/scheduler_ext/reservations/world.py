@@ -45,7 +45,10 @@ class Scheduler:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """One state. budget: crashes of the controller, of a scheduler, time-outs, deletions of the owner still to come."""
+    """One state. budget: crashes of the controller, of a scheduler, time-outs, deletions of the owner still to come.
+
+    hasty: a planted fault, of a controller that takes every hand-over for known to the API server at once.
+    """
 
     objects: Objects
     policy: bytes
@@ -59,6 +62,7 @@ class World:
     made: int = 0
     together: bool = False
     """Whether the mirrors lag together, where single ones would make too many states."""
+    hasty: bool = False
 
 
 def encode(value: Json) -> bytes:
@@ -136,7 +140,7 @@ def _patched(world: World, key: str, item: Json, intent: Patch) -> World:
 def _applied(world: World, key: str, item: Json | None, intent: Apply) -> World:
     body: Json = msgspec.json.decode(encode(dict(intent.body)))
     version = body["metadata"].pop("resourceVersion", None)
-    if version is not None and (item is None or item["metadata"]["resourceVersion"] != version):
+    if version is not None and item is not None and item["metadata"]["resourceVersion"] != version:
         return world
     if item is None:
         return put(world, key, body) if not intent.subresource else world
@@ -200,7 +204,7 @@ def controlled(world: World) -> World:
     known = dict(world.noticed)
     noticed = tuple(sorted((swap.id, known.get(swap.id, world.now)) for swap in guard.swaps))
     in_force = {swap.id for swap in Guard.parse(decode(world.policy)).swaps} if world.policy else set()
-    settled = frozenset(swap.id for swap in guard.swaps if swap.id in in_force)
+    settled = frozenset(swap.id for swap in guard.swaps if world.hasty or swap.id in in_force)
     lingered = frozenset(swap.id for swap in guard.swaps if swap.owner and _everybody_knows(world, swap))
     intents = decided(world.mirrors, world.now, noticed, (settled, lingered))
     return replace(world, noticed=noticed, queue=tuple(map(frozen, intents)), dirty=False)
@@ -224,26 +228,27 @@ def following(world: World) -> Iterator[tuple[str, World]]:
             yield f"{scheduler.name} {name}", replace(after, schedulers=both)
     guard = dict(world.objects).get(GUARD, b"")
     if world.policy != guard:
-        yield "policy learns", replace(world, policy=guard)
+        yield "the policy of the API server learns the hand-overs", replace(world, policy=guard)
     yield from _disasters(world)
 
 
 def _controller_steps(world: World) -> Iterator[tuple[str, World]]:
     all_ = tuple(of_mirror(name, world.objects) for name in MIRRORS)
     if world.together and all_ != world.mirrors:
-        yield "mirrors", replace(world, mirrors=all_, dirty=True)
+        yield "the mirrors catch up", replace(world, mirrors=all_, dirty=True)
     for number, (name, fresh) in enumerate(zip(MIRRORS, all_, strict=True)):
         if not world.together and fresh != world.mirrors[number]:
             mirrors = (*world.mirrors[:number], fresh, *world.mirrors[number + 1 :])
-            yield f"mirror {name}", replace(world, mirrors=mirrors, dirty=True)
+            yield f"the mirror of {name} catches up", replace(world, mirrors=mirrors, dirty=True)
     if world.queue:
         for number, item in enumerate(world.queue):
-            left = (*world.queue[:number], *world.queue[number + 1 :])
-            yield "write", written(replace(world, queue=left), _INTENTS[item])
+            left, intent = (*world.queue[:number], *world.queue[number + 1 :]), _INTENTS[item]
+            what = f"the controller's {type(intent).__name__.lower()} of {_key(intent)} arrives"
+            yield what, written(replace(world, queue=left), intent)
     elif world.dirty or _time_matters(world):
         after = controlled(world)
         if after != world:
-            yield "decide", after
+            yield "the controller decides", after
 
 
 def _time_matters(world: World) -> bool:
@@ -254,18 +259,18 @@ def _time_matters(world: World) -> bool:
 def _scheduler_steps(world: World, me: Scheduler) -> Iterator[tuple[str, Scheduler, World]]:
     fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
     if fresh != me.cache:
-        yield "learns", replace(me, cache=fresh), world
+        yield "learns what is bound", replace(me, cache=fresh), world
     if me.flying:
         after = _bound(world, me.flying)
         own = dict(me.cache) | ({me.flying: dict(after.objects)[me.flying]} if after is not world else {})
-        yield "binds", replace(me, flying="", cache=tuple(sorted(own.items()))), after
+        yield f"binds {me.flying}", replace(me, flying="", cache=tuple(sorted(own.items()))), after
         return
     room = CORES - booked(me.cache)
     for key, text in me.cache:
         pod = seen(text)
         mine = decode(text)["spec"].get("schedulerName", "default-scheduler") == me.name
         if mine and not pod.node and not pod.gates and cores(pod) <= room:
-            yield f"assumes {key}", replace(me, flying=key), world
+            yield f"decides to bind {key}", replace(me, flying=key), world
 
 
 def _bound(world: World, key: str) -> World:
@@ -285,18 +290,24 @@ def _disasters(world: World) -> Iterator[tuple[str, World]]:
     if crashes:
         mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
         reborn = replace(world, mirrors=mirrors, noticed=(), queue=(), dirty=True)
-        yield "controller crashes", replace(reborn, budget=(crashes - 1, restarts, timeouts, deletions))
+        yield "the controller crashes", replace(reborn, budget=(crashes - 1, restarts, timeouts, deletions))
     if restarts:
         fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
         others = tuple(replace(s, cache=fresh, flying="") for s in world.schedulers)
-        yield "schedulers crash", replace(world, schedulers=others, budget=(crashes, restarts - 1, timeouts, deletions))
+        yield (
+            "the schedulers crash",
+            replace(world, schedulers=others, budget=(crashes, restarts - 1, timeouts, deletions)),
+        )
     if timeouts:
         late = replace(world, now=world.now + TIMEOUT, dirty=True)
-        yield "time passes", replace(late, budget=(crashes, restarts, timeouts - 1, deletions))
+        yield f"{TIMEOUT} seconds pass", replace(late, budget=(crashes, restarts, timeouts - 1, deletions))
     owner = "pods/shop/owner"
     text = dict(world.objects).get(owner)
     if deletions and text and not seen(text).node:
-        yield "owner is deleted", put(replace(world, budget=(crashes, restarts, timeouts, deletions - 1)), owner, None)
+        yield (
+            "the owner is deleted",
+            put(replace(world, budget=(crashes, restarts, timeouts, deletions - 1)), owner, None),
+        )
 
 
 # --- how it begins ----------------------------------------------------------------------------------------------------
@@ -324,6 +335,7 @@ def beginning(
     allocate_once: bool = True,
     schedulers: tuple[str, ...] = ("default-scheduler",),
     together: bool = False,
+    hasty: bool = False,
 ) -> World:
     """A Reservation of three cores that is Available on the node of four, its owner and strangers waiting."""
     template = {"spec": {"containers": [{"name": "x", "resources": {"requests": {"cpu": "3"}}}]}}
@@ -334,7 +346,7 @@ def beginning(
     }
     everything = {RESERVED: reservation, "pods/shop/owner": owner}
     everything |= {f"pods/shop/{stranger['metadata']['name']}": stranger for stranger in strangers}
-    world = World((), b"", ((), (), (), ()), (), budget, together=together)
+    world = World((), b"", ((), (), (), ()), (), budget, together=together, hasty=hasty)
     world = _until_available(put(world, RESERVED, reservation))
     for key, item in everything.items():
         if key != RESERVED:
@@ -357,19 +369,3 @@ def _until_available(world: World) -> World:
             if key.startswith(f"pods/{PLACEHOLDER_NAMESPACE}/") and not seen(text).node:
                 world = _bound(world, key)
     return replace(world, queue=())
-
-
-def explore(start: World, limit: int) -> tuple[dict[World, World | None], dict[World, list[World]]]:
-    """Every state that can be reached, with one that leads to it, and what leads where (reversed)."""
-    found: dict[World, World | None] = {start: None}
-    back: dict[World, list[World]] = {start: []}
-    edge = [start]
-    while edge:
-        world = edge.pop()
-        for _, after in following(world):
-            if after not in found:
-                assert len(found) < limit, f"more than {limit} states"
-                found[after], back[after] = world, []
-                edge.append(after)
-            back[after].append(world)
-    return found, back
