@@ -50,11 +50,12 @@ class _LedgerWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeLedger:
-    """Entries by uid of the pod; version: resourceVersion of what was read, "" = there is none yet."""
+    """Entries by uid of the pod; version: resourceVersion of what was read, "" = there is none; uid: the object's."""
 
     node: str
     version: str = ""
     holdings: Mapping[str, Holding] = field(default_factory=dict)
+    uid: str = ""
 
 
 def ledger_address(node: str) -> Address:
@@ -74,7 +75,7 @@ def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
     except msgspec.ValidationError as bad:
         raise UsageError(f"{PLURAL}/{node} cannot be read: {bad}", fix="Repair its spec.pods by hand.") from bad
     holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
-    return NodeLedger(node, wire.metadata.resource_version, holdings)
+    return NodeLedger(node, wire.metadata.resource_version, holdings, wire.metadata.uid)
 
 
 def new_ledger(node: str, node_uid: str) -> Create:
@@ -86,14 +87,18 @@ def new_ledger(node: str, node_uid: str) -> Create:
 
 
 def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding]) -> Apply:
-    """The ledger with these entries; refused by the server (409) where it is not the one that was read."""
+    """The ledger with these entries; refused by the server (409) where it is not the one that was read.
+
+    The version alone would do that for a ledger that was changed, and make one anew that was deleted: without the
+    entries that others have written since it was read.
+    """
     pods = [
         {"uid": h.uid, "namespace": h.pod.partition("/")[0], "name": h.pod.partition("/")[2]}
         | ({"annotations": dict(h.annotations)} if h.annotations else {})
         for h in holdings
     ]
     body = _body(ledger.node, node_uid, pods)
-    body["metadata"]["resourceVersion"] = ledger.version
+    body["metadata"] |= {"resourceVersion": ledger.version, "uid": ledger.uid}
     return Apply(ledger_address(ledger.node), body, why="hardware of a pod")
 
 
