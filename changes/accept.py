@@ -118,7 +118,8 @@ class Actions:
         self.person = person
         self.reached = reached
         self.teller = EventReporter(change_ledger, client)
-        self._writer = Writer(client, FIELD_MANAGER)
+        self._writer = Writer(client, FIELD_MANAGER, change_ledger.require_turn)
+        self._trier = Writer(client, FIELD_MANAGER)
         self.anchor_namespace = ""
         """Namespace in which the ledger's head is kept; empty: it is not."""
         self.compare: Compare = nothing_compared
@@ -445,7 +446,7 @@ class Actions:
         return self.client.get(write.address.path) or {}
 
     def _send(self, operations: Sequence[Mapping[str, Any]], write: Write, dry_run: bool = False) -> Mapping[str, Any]:
-        return self._writer.send(_patch(operations, write), dry_run)
+        return (self._trier if dry_run else self._writer).send(_patch(operations, write), dry_run)
 
 
 def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
-from cotenant.base.errors import ClusterConflict, ClusterError
+from cotenant.base.errors import ClusterConflict, ClusterError, StoreConflict
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
@@ -24,6 +24,8 @@ from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderStatus
 
 ANCHOR: Final = "cotenant-ledger"
 FIELD_MANAGER: Final = "cotenant-actions"
+SETTLING: Final = "settling"
+"""Event of the ledger: somebody begins to settle a change, which is its subject."""
 _log = structlog.get_logger(__name__)
 
 
@@ -43,6 +45,7 @@ class ChangeLedger:
         self.clock = clock
         self._known = cache or LedgerCache()
         self._source = {"source": source} if source else {}
+        self._fenced = False
         self.cluster = ""
         """Name of the cluster that changes are made in."""
 
@@ -79,6 +82,28 @@ class ChangeLedger:
         """Rows of those that wait for the ones that go first."""
         body = {"words": "it waits for the soak time of those that went first", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
+
+    def require_turn(self) -> None:
+        """StoreConflict when another process has written since: it has taken the turn of this one, which had paused.
+
+        Asked right before each write to the cluster, which a ledger with rows that this one has not seen forbids.
+        """
+        if not self.ledger.is_current():
+            raise StoreConflict(
+                f"another process has written to the ledger {self.ledger.path} since this one has paused",
+                fix="Nothing more was sent; `cotenant recs settle` records the outcome.",
+            )
+
+    def fence(self, change: str) -> bool:
+        """Forbid all writes of a process that had the turn before and may still go on, before its change is settled.
+
+        Returns whether that took a row, once a turn: a write that was allowed just before it may still be on its way.
+        """
+        if not self.ledger.turn_lapses or self._fenced:
+            return False
+        self.note([(SETTLING, change, {"words": "a process that has paused since it was accepted sends nothing more"})])
+        self._fenced = True
+        return True
 
     def note(self, rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> None:
         """Write (event, subject, body) rows that are about no change, all or none."""

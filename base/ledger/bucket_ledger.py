@@ -76,6 +76,8 @@ class LedgerSegment:
 class BucketLedger(Ledger):
     """A ledger in a bucket, as it was when it was opened and with what was appended by it since. For one thread."""
 
+    turn_lapses = True
+
     def __init__(self, url: str, *, reading: bool = False) -> None:
         """StoreForbidden, StoreCorrupt or StoreError when it cannot be read; nothing is overwritten."""
         if not is_bucket(url):
@@ -143,6 +145,10 @@ class BucketLedger(Ledger):
             return _decode_segment(self._folder.path(name), *stored)
         return LedgerSegment(mark, content, VERSION, (*(segment.rows if segment else ()), *entries))
 
+    def is_current(self) -> bool:
+        """Ask the bucket whether its objects are those that this ledger has."""
+        return _segment_marks(self._folder) == {name: segment.mark for name, segment in self._segments.items()}
+
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
         """Rows in order, of one subject or of all, with a number above `after`."""
         return (row for row in self._rows if row.seq > after and (subject is None or row.subject == subject))
@@ -172,9 +178,7 @@ _segments_lock = threading.Lock()
 def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
     """The ledger's objects by name; one that has not changed since it was read is not read again."""
     segments: dict[str, LedgerSegment] = {}
-    for name, mark in folder.marks("").items():
-        if not (name.startswith("rows-") and name.endswith(".jsonl")):
-            continue
+    for name, mark in _segment_marks(folder).items():
         with _segments_lock:
             segment = _segments.get((folder.url, name))
         if fresh or segment is None or segment.mark != mark:
@@ -186,6 +190,12 @@ def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
                 _segments[folder.url, name] = segment
         segments[name] = segment
     return segments
+
+
+def _segment_marks(folder: Folder) -> dict[str, str]:
+    """The mark of each object with rows, by name."""
+    marks = folder.marks("").items()
+    return {name: mark for name, mark in marks if name.startswith("rows-") and name.endswith(".jsonl")}
 
 
 class _Header(msgspec.Struct):

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from cotenant.base.errors import StoreCorrupt, StoreError, StoreForbidden
 from cotenant.base.ledger.chain import (
@@ -53,6 +53,8 @@ class Ledger:
     """
 
     path: Path | str
+    turn_lapses: ClassVar[bool] = False
+    """Whether a process that pauses loses its turn (`bucket_ledger.ledger_turn`), and may go on all the same."""
     _key: bytes
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
@@ -126,6 +128,13 @@ class Ledger:
         A file that is created anew beside the same key thus has the same identifier.
         """
         return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
+
+    def is_current(self) -> bool:
+        """Return whether nobody else has appended since the ledger was opened; StoreError when nobody can say.
+
+        Always true of a file: who has its lock is alone with it until the process ends, however long it pauses.
+        """
+        return True
 
     def holds(self, head: Anchor) -> bool:
         """Return whether the row of an anchor that was kept elsewhere is here unchanged."""

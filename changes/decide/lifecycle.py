@@ -157,10 +157,11 @@ def due_rechecks(
 ) -> list[ChangeStatus]:
     """Changes with their last verdict whose values are to be compared with the cluster's again, the oldest look first.
 
+    The last verdict is that at the second age, harm, or none any more since a rollback was refused.
     last_seconds: when each was compared, by its id; one that never was since this process began comes first.
     """
-    verified = (s for s in standings if s.state is ChangeState.VERIFIED and is_verified_again(s, pace))
-    overdue = [s for s in verified if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
+    final = (s for s in standings if s.state.in_force and not _ages(s, pace))
+    overdue = [s for s in final if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
     return sorted(overdue, key=lambda status: last_seconds.get(status.change.id, 0.0))[:MOST_RECHECKS]
 
 
@@ -239,9 +240,8 @@ def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:
     for status in batch:
-        if status.rollback_refused:
-            continue
-        if status.state is ChangeState.REGRESSED and (pace.auto_rollback or status.change.ladder):
+        is_bad = status.state is ChangeState.REGRESSED and not status.rollback_refused
+        if is_bad and (pace.auto_rollback or status.change.ladder):
             yield DueStep(Due.ROLL_BACK, status, status.words)
         if any(status.begun_seconds + age <= now_seconds for age in _ages(status, pace)):
             yield DueStep(Due.VERIFY, status)
@@ -249,6 +249,8 @@ def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Ite
 
 def _ages(status: ChangeStatus, pace: Pace) -> tuple[float, ...]:
     """Ages at which the change is still to be judged."""
+    if status.rollback_refused:
+        return ()
     if status.state is ChangeState.APPLIED:
         return (pace.soak_seconds,)
     if status.state is ChangeState.VERIFIED and not is_verified_again(status, pace):

@@ -84,12 +84,10 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
 def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     """The state of one change whose outcome is unknown, found by reading every object that it should have written.
 
-    Waits first until QUIET_SECONDS have passed since the change, so that a write under way has arrived. Its workload
-    deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a wave. A part:
-    refused, done by half.
+    Its workload deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a
+    wave. A part: refused, done by half.
     """
-    waited = actions.journal.clock.now_seconds() - standing.since_seconds
-    time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
+    _let_writes_arrive(actions, standing)
     back = standing.state is ChangeState.ROLLBACK_UNKNOWN
     if gone := _describe_deletion(actions, standing):
         return actions.teller.record(standing, ChangeEvent.GONE, gone)
@@ -111,6 +109,13 @@ def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
     return actions.refused(
         standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
+
+
+def _let_writes_arrive(actions: Actions, standing: ChangeStatus) -> None:
+    """Wait until a write of the process that was last to act on the change has arrived, and none can follow it."""
+    fenced = actions.journal.fence(standing.change.id)
+    waited = 0.0 if fenced else actions.journal.clock.now_seconds() - standing.since_seconds
+    time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
 
 
 def _rolled_back(

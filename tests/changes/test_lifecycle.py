@@ -210,6 +210,13 @@ def test_a_verified_change_is_compared_again_after_a_quarter_of_a_day_the_longes
     assert len(due_rechecks(many, now, PACE, {})) == MOST_RECHECKS
 
 
+def test_a_change_is_compared_again_when_no_verdict_comes_any_more_after_harm_or_a_refused_rollback() -> None:
+    refused = replace(standing("a", ChangeState.APPLIED), rollback_refused=True)
+    harmful, soaks = standing("b", ChangeState.REGRESSED), standing("c", ChangeState.APPLIED)
+    assert steps(refused, now=9e9) == []
+    assert [s.change.id for s in due_rechecks([refused, harmful, soaks], 9e9, PACE, {})] == ["a", "b"]
+
+
 def test_what_nobody_saw_the_end_of_comes_first() -> None:
     lost, waiting = standing("a", ChangeState.UNKNOWN), standing("b", ChangeState.WAITING, wave=1)
     assert steps(lost, waiting, now=9e9) == [(Due.SETTLE, "a")]

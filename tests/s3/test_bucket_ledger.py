@@ -90,6 +90,16 @@ def test_who_opened_it_before_another_wrote_writes_nothing(bucket: Bucket) -> No
         pass
 
 
+def test_it_knows_whether_anybody_else_has_written(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bucket_ledger, "SEGMENT_BYTES", 600)  # so that one append goes on, and one begins an object
+    mine = open_ledger(bucket.url)
+    for n in range(4):
+        mine.append(float(n), "ann", [("accepted", f"c{n}", {})])
+        assert mine.is_current()
+    open_ledger(bucket.url).append(5.0, "bob", [("settling", "c0", {})])
+    assert not mine.is_current() and open_ledger(bucket.url).is_current()
+
+
 def test_rows_whose_answer_was_lost_are_ours_also_after_somebody_appended(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

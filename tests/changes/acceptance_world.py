@@ -1,0 +1,518 @@
+"""People, a watcher, a ledger and an API server, for every order of their steps: what accepting must never get wrong.
+
+Each act is the real service or watcher, one question at a time: to the API server, to the ledger, and for the ledger's
+turn. Between any two questions its process may be killed, with a write that still arrives later or never; an answer may
+be lost; somebody else may write the workload; and with a ledger in a bucket the turn of a process that has paused is
+taken over, and it goes on all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+from unittest.mock import patch
+
+import msgspec
+
+from cotenant.base.errors import StoreConflict, StoreError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.json_pointer import value_at_pointer
+from cotenant.base.kube.connection import ApiRequest
+from cotenant.base.kubernetes.intent import Address, Create, Patch
+from cotenant.base.ledger.chain import GENESIS, Anchor, LedgerRow, chain_rows, verify_chain
+from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.people import Grant, IdentitySource, Person, Role
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.accept import Actions
+from cotenant.changes.decide.field_changes import same_value
+from cotenant.changes.ledger_cache import LedgerCache
+from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
+from cotenant.changes.model.service import ChangeRequest, Method
+from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
+from cotenant.changes.soak.reconcile import QUIET_SECONDS
+from cotenant.changes.soak.watcher import Watcher
+from tests.changes.world import recommended
+from tests.support.pure_api import NOON, Json, Objects, PureApi, decoded, key_of, told
+from tests.support.replayed import AskingClient, Conversation, Ended, Lost, Run
+
+WEB = WorkloadRef("shop", "Deployment", "web")
+CHANGING = ("deployments", "pods")
+"""What is there; of all else the cluster has nothing."""
+ADDRESS = Address("apps/v1", "deployments", "web", "shop")
+KEY = b"cotenant-ledger-2 " + b"k" * 32
+SETTINGS = ActionSettings(soak_minutes=10.0, auto_rollback=True, resize_seconds=0.0)
+LATER = NOON.seconds + 3600
+"""After the soak time."""
+
+
+class TakeTurn(NamedTuple):
+    """Waits for the ledger's turn."""
+
+
+class GiveTurn(NamedTuple):
+    """Gives it back."""
+
+
+class ReadLedger(NamedTuple):
+    """Opens the ledger."""
+
+
+class IsCurrent(NamedTuple):
+    """Whether the ledger has no rows beyond those that were seen."""
+
+    seen: int
+
+
+class Append(NamedTuple):
+    """Adds rows to the ledger as it was read; refused when somebody else has added some since."""
+
+    seen: int
+    rows: tuple[LedgerRow, ...]
+
+
+class Pause(NamedTuple):
+    """Waits for so long."""
+
+    seconds: float
+
+
+class AskedLedger(Ledger):
+    """The rows of a ledger that is asked for in a conversation; as `BucketLedger` has them."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        self.path = Path("ledger")
+        self._key = KEY
+        self._conversation = conversation
+        rows: Any = conversation.ask(ReadLedger())
+        self._rows: list[LedgerRow] = list(rows)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
+        head = (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
+        entries = chain_rows(self._key, head, seconds, actor, rows)
+        answer = self._conversation.ask(Append(len(self._rows), tuple(entries)))
+        if isinstance(answer, Lost):
+            raise StoreError("the bucket does not answer")
+        if answer == "refused":
+            raise StoreConflict("the ledger was changed by another writer meanwhile")
+        self._rows += entries
+        return entries
+
+    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
+        return (row for row in self._rows if row.seq > after and (subject is None or row.subject == subject))
+
+    def row(self, seq: int) -> LedgerRow | None:
+        return self._rows[seq - 1] if 0 < seq <= len(self._rows) else None
+
+    def head(self) -> Anchor:
+        return Anchor(self._rows[-1].seq, self._rows[-1].hash, "") if self._rows else Anchor(0, GENESIS, "")
+
+
+class AskedBucketLedger(AskedLedger):
+    """The same in a bucket, where a turn ends when its process pauses."""
+
+    turn_lapses = True
+
+    def is_current(self) -> bool:
+        return bool(self._conversation.ask(IsCurrent(len(self._rows))))
+
+
+class AskedService(ClusterChangeService):
+    """The real service, whose ledger and cluster are asked in a conversation."""
+
+    def __init__(self, conversation: Conversation, act: Act) -> None:
+        @contextmanager
+        def door(_: Person) -> Iterator[AskingClient]:
+            yield AskingClient.of(conversation)
+
+        office = ChangeServiceConfig(
+            door=door,
+            ledger=Path("ledger"),
+            settings=SETTINGS,
+            clock=FixedClock(act.now_seconds),
+            recommended=lambda workload: [recommended(workload, act.millicores)],
+            requested_millicores=lambda: 0,
+        )
+        super().__init__(office)
+        self._conversation = conversation
+        self._ledger = AskedBucketLedger if act.in_bucket else AskedLedger
+
+    @contextmanager
+    def _writable_actions(self, who: Person, what: str) -> Iterator[Actions]:  # noqa: ARG002 - as the service has it
+        with self._client(who) as client:
+            self._conversation.ask(TakeTurn())
+            try:
+                yield self._actions(client, self._ledger(self._conversation), who)
+            finally:
+                self._conversation.ask(GiveTurn())
+
+    @contextmanager
+    def _open_ledger(self) -> Iterator[Ledger]:
+        yield self._ledger(self._conversation)
+
+    def watch(self) -> list[ChangeStatus]:
+        """One look of the watcher."""
+        return Watcher(lambda: self._writable_actions(Person("watcher"), ""), lambda _news: None).step()
+
+
+def person(name: str) -> Person:
+    return Person(name, way=IdentitySource.OIDC, grants=(Grant(Role.ADMIN),))
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """What somebody does once. verb: accept, confirm, decline, roll back, watch; key: of the accepted request."""
+
+    who: str
+    verb: str
+    key: str = ""
+    millicores: int = 0
+    now_seconds: float = NOON.seconds
+    number: int = 0
+    """Of an act that is done twice."""
+    method: Method = Method.TEMPLATE
+    in_bucket: bool = False
+    """Whether the ledger is there, where a turn ends when its process pauses."""
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.who, self.verb, self.key, "again" if self.number else "")))
+
+    def __call__(self, conversation: Conversation) -> str:
+        numbers = count()
+        pause = patch("time.sleep", side_effect=lambda seconds: conversation.ask(Pause(seconds)))
+        random = patch(
+            "secrets.token_hex", side_effect=lambda _=0: f"{self.who}-{self.key}{self.number}-{next(numbers)}"
+        )
+        with pause, random:
+            service = AskedService(conversation, self)
+            done = self._do(service, person(self.who))
+            return ", ".join(f"{status.change.id} is {status.state}" for status in done)
+
+    def _do(self, service: AskedService, who: Person) -> Sequence[ChangeStatus]:
+        if self.verb == "watches":
+            return service.watch()
+        if self.verb == "accepts":
+            return service.accept(who, _request(self))
+        ids = [status.change.id for status in service.changes(who) if status.change.batch == self.key]
+        if self.verb == "rolls back":
+            return service.roll_back(who, ids)
+        return [done for id_ in ids[:1] for done in getattr(service, self.verb.removesuffix("s"))(who, id_)]
+
+
+def _request(act: Act) -> ChangeRequest:
+    overridden = ("cool-down", "webhook", "dead-band")
+    return ChangeRequest((WEB,), act.method, overridden, because="asked", key=act.key)
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """One state. holder: who has the ledger's turn; flying: writes of killed processes that may still arrive.
+
+    writers: the change ("ID", "ID-undone") or person that wrote each object last; bad: what a write should not have
+    done; kills, losses, others (writes of somebody else), takeovers still to come. Planted faults: unwritten: rows of
+    acceptance are dropped; blind: writes arrive without their tests of what stood there before; unchecked: who has
+    lost its turn is told that it has it.
+    """
+
+    objects: Objects
+    rows: tuple[LedgerRow, ...] = ()
+    runs: tuple[Run, ...] = ()
+    holder: str = ""
+    flying: tuple[ApiRequest, ...] = ()
+    writers: tuple[tuple[str, str], ...] = ()
+    bad: str = ""
+    kills: int = 0
+    losses: int = 0
+    others: int = 0
+    takeovers: int = 0
+    blind: bool = False
+    unwritten: bool = False
+    unchecked: bool = False
+
+
+@cache
+def server() -> PureApi:
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}
+    return PureApi((), [Create(Address("v1", "namespaces", "shop"), namespace)])
+
+
+_OWNER = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "rs", "controller": True}
+_POD = {
+    "name": "web-1-x",
+    "namespace": "shop",
+    "labels": {"app": "web", "pod-template-hash": "1"},
+    "ownerReferences": [_OWNER],
+}
+
+
+def beginning(*acts: Act, qos: str = "", **more: Any) -> World:
+    """A Deployment of one core, one pod of it, and acts that begin some time."""
+    labels = {"app": "web", **({"koordinator.sh/qosClass": qos} if qos else {})}
+    container = {"name": "app", "image": "a", "resources": {"requests": {"cpu": "1"}}}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web"}, "spec": spec}
+    objects = server().after((), Create(ADDRESS, body))
+    # Its controller is always up to date: that a roll-out goes on stops a change, which is not what is looked at here.
+    status = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1, "availableReplicas": 1, "observedGeneration": 99}
+    objects = server().after(objects, Patch(ADDRESS, ({"op": "add", "path": "/status", "value": status},), "status"))
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": _POD, "spec": {"nodeName": "n1", "containers": [container]}}
+    objects = server().after(objects, Create(Address("v1", "pods", "web-1-x", "shop"), pod))
+    objects = server().after(
+        objects,
+        Patch(
+            Address("v1", "pods", "web-1-x", "shop"),
+            ({"op": "add", "path": "/status", "value": {"phase": "Running"}},),
+            "status",
+        ),
+    )
+    placed = (replace(act, in_bucket=bool(more.get("takeovers"))) for act in acts)
+    return World(objects, runs=tuple(Run(str(act), act) for act in placed), **more)
+
+
+# --- what may happen --------------------------------------------------------------------------------------------------
+def following(world: World) -> Iterator[tuple[str, World]]:
+    """Every step that may come next."""
+    for number, run in enumerate(world.runs):
+        others = (*world.runs[:number], *world.runs[number + 1 :])
+        yield from _run_steps(world, run, others)
+    for number, request in enumerate(world.flying):
+        left = (*world.flying[:number], *world.flying[number + 1 :])
+        yield f"{told(request)} of the dead: it arrives", _served(replace(world, flying=left), request)[0]
+        yield f"{told(request)} of the dead: it is lost", replace(world, flying=left)
+    if world.others:
+        path = "/spec/template/spec/containers/0/resources/requests/cpu"
+        objects = server().after(world.objects, Patch(ADDRESS, ({"op": "add", "path": path, "value": "3"},)))
+        writers = _with_writer(world, ADDRESS.path, "kubectl")
+        yield "kubectl sets 3 cores", replace(world, objects=objects, writers=writers, others=world.others - 1)
+
+
+def _run_steps(world: World, run: Run, others: tuple[Run, ...]) -> Iterator[tuple[str, World]]:
+    question = run.question
+    if world.kills and run.answers:
+        dead = replace(world, runs=others, kills=world.kills - 1, holder="" if _has_turn(world, run) else world.holder)
+        yield f"the process of {run.name} is killed", dead
+        if _is_write(question):
+            words = f"the process of {run.name} is killed as it {told(question)}"
+            yield words, replace(dead, flying=(*world.flying, question))
+    if isinstance(question, ApiRequest):
+        yield from _request_steps(world, run, others, question)
+    elif isinstance(question, TakeTurn | GiveTurn):
+        yield from _turn_steps(world, run, others, question)
+    elif isinstance(question, Pause):
+        sending = world.flying or any(_is_write(other.question) for other in others)
+        if question.seconds < QUIET_SECONDS or not sending:
+            yield f"{run.name}: waits for {question.seconds:g} s", _went(world, run, others, "waited")
+    else:
+        yield from _ledger_steps(world, run, others, question)
+
+
+def _turn_steps(
+    world: World, run: Run, others: tuple[Run, ...], question: TakeTurn | GiveTurn
+) -> Iterator[tuple[str, World]]:
+    if isinstance(question, GiveTurn):
+        holder = "" if _has_turn(world, run) else world.holder
+        words = f"{run.name}: has ended its turn{run.answered('given').ending}"
+        yield words, _went(world, run, others, "given", holder=holder)
+    elif not world.holder:
+        yield f"{run.name}: has the ledger's turn", _went(world, run, others, "taken", holder=run.name)
+    elif world.takeovers:
+        words = f"{run.name}: takes the turn of {world.holder}, which has paused for too long"
+        yield words, _went(world, run, others, "taken", holder=run.name, takeovers=world.takeovers - 1)
+
+
+def _request_steps(world: World, run: Run, others: tuple[Run, ...], request: ApiRequest) -> Iterator[tuple[str, World]]:
+    if world.flying and _act(run).now_seconds > NOON.seconds and not _act(run).in_bucket:
+        return  # what flies has arrived long ago
+    after, answer = _served(world, request)
+    words = f"{run.name}: {told(request)}: {answer[0]}"
+    yield words, _went(after, run, others, answer)
+    if world.losses and _is_write(request):
+        yield f"{words}, but the answer is lost", _went(after, run, others, Lost(), losses=world.losses - 1)
+
+
+def _ledger_steps(world: World, run: Run, others: tuple[Run, ...], question: object) -> Iterator[tuple[str, World]]:
+    if isinstance(question, ReadLedger):
+        yield f"{run.name}: reads the ledger", _went(world, run, others, world.rows)
+    elif isinstance(question, IsCurrent):
+        current = world.unchecked or question.seen == len(world.rows)
+        words = f"{run.name}: asks the ledger whether it may still write: {'yes' if current else 'no'}"
+        yield words, _went(world, run, others, current)
+    elif isinstance(question, Append):
+        yield from _append_steps(world, run, others, question)
+
+
+def _append_steps(world: World, run: Run, others: tuple[Run, ...], append: Append) -> Iterator[tuple[str, World]]:
+    what = f"{run.name}: writes {', '.join(row.event for row in append.rows)} to the ledger"
+    if append.seen != len(world.rows):
+        yield f"{what}: refused, somebody else has written", _went(world, run, others, "refused")
+        return
+    kept = () if world.unwritten and append.rows[0].event == "accepted" else append.rows
+    rows = (*world.rows, *kept)
+    yield what, _went(world, run, others, "stored", rows=rows)
+    if world.losses and world.takeovers:  # of a bucket; a file answers
+        yield f"{what}, but the answer is lost", _went(world, run, others, Lost(), rows=rows, losses=world.losses - 1)
+
+
+def _is_write(question: object) -> TypeGuard[ApiRequest]:
+    """Whether it is sent at this moment: it arrives before anybody has waited for it."""
+    return isinstance(question, ApiRequest) and question.method != "GET"
+
+
+def _act(run: Run) -> Act:
+    assert isinstance(run.work, Act)
+    return run.work
+
+
+def _has_turn(world: World, run: Run) -> bool:
+    return world.holder == run.name
+
+
+def _went(world: World, run: Run, others: tuple[Run, ...], answer: Any, **more: Any) -> World:
+    """The world after an answer, and after all that the run asks then which nothing in this world changes."""
+    run = run.answered(answer)
+    while isinstance(question := run.question, ApiRequest) and key_of(question.path).plural not in CHANGING:
+        run = run.answered(_constant(question))
+    runs = others if isinstance(question, Ended) else tuple(sorted((*others, run), key=lambda r: r.name))
+    return replace(world, runs=runs, **more)
+
+
+@lru_cache(maxsize=100_000)
+def _constant(request: ApiRequest) -> tuple[int, bytes]:
+    """The answer about what is not there, and to Events, which nobody here may write."""
+    if "events.k8s.io" in request.path:
+        return 403, msgspec.json.encode({"message": "nobody writes Events here"})
+    if "selfsubjectaccessreviews" in request.path:
+        return 201, msgspec.json.encode({"status": {"allowed": True}})
+    return server().answer((), request)[1]
+
+
+def _served(world: World, request: ApiRequest) -> tuple[World, tuple[int, bytes]]:
+    sent = request
+    if world.blind and request.method == "PATCH":
+        operations = [one for one in msgspec.json.decode(request.body) if one["op"] != "test"]
+        sent = replace(request, body=msgspec.json.encode(operations))
+    objects, answer = server().answer(world.objects, sent)
+    if objects == world.objects:
+        return world, answer
+    before, after = (decoded(of)[key_of(request.path)] for of in (world.objects, objects))
+    by, bad = _judged(standings(world.rows)[0], request, before, after)
+    path = request.path.partition("?")[0].removesuffix("/resize")
+    return replace(world, objects=objects, writers=_with_writer(world, path, by), bad=world.bad or bad), answer
+
+
+def _with_writer(world: World, path: str, by: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({**dict(world.writers), path: by}.items()))
+
+
+def _judged(found: Mapping[str, ChangeStatus], request: ApiRequest, before: Json, after: Json) -> tuple[str, str]:
+    """Which change a write belongs to by the ledger, and what it should not have done."""
+    operations = msgspec.json.decode(request.body)
+    for status in found.values():
+        change = status.change
+        for write in change.writes:
+            if not request.path.startswith(write.address.path):
+                continue
+            forward = operations == list(write.operations)
+            by = change.id if forward else change.rollback_note
+            if not forward and not _undoes(write, operations, by):
+                continue
+            was, becomes = (write.before, write.after) if forward else (write.after, write.before)
+            if not _has(before, was):
+                return by, f"{by} was written over what somebody else has set since"
+            if not _has(after, becomes):
+                return by, f"{by} has not written what the ledger says"
+            if status.state is ChangeState.AWAITING:
+                return by, f"{by} was written, and waits for a second person"
+            return by, ""
+    return "nobody", f"{request.path} was written, and the ledger does not know of it"
+
+
+def _undoes(write: Write, operations: list[Json], note: str) -> bool:
+    """Whether these operations write what was there before; those of an object with annotations say so."""
+    values = [one.get("value") for one in operations if one["op"] != "test"]
+    return note in str(values) if not write.subresource else any(v in values for v in write.before.values())
+
+
+def _has(item: Json, values: Mapping[str, Any]) -> bool:
+    return all(same_value(value_at_pointer(item, pointer), value) for pointer, value in values.items())
+
+
+# --- what must never be -----------------------------------------------------------------------------------------------
+class _Rows(Ledger):
+    """A ledger of rows that are there."""
+
+    def __init__(self, rows: tuple[LedgerRow, ...]) -> None:
+        self._rows = rows
+
+    def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
+        return (row for row in self._rows if row.seq > after and (subject is None or row.subject == subject))
+
+
+@lru_cache(maxsize=100_000)
+def standings(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], str]:
+    """Each change by the ledger, and what is wrong with its rows."""
+    cache_ = LedgerCache()
+    found = cache_.upto(_Rows(rows))
+    wrong = verify_chain(rows, KEY, None, "ledger").why
+    return found, wrong or next((passed.why for passed in cache_.passed), "")
+
+
+def wrong(world: World) -> str:
+    """What must never be, in words."""
+    found, broken = standings(world.rows)
+    if broken:
+        return f"the ledger is broken: {broken}"
+    keys = [status.change.batch for status in found.values()]
+    if len(keys) != len(set(keys)):
+        return "one request was accepted twice"
+    confirmed = [row for row in world.rows if row.event == "confirmed"]
+    own = [row.subject for row in confirmed if row.actor == found[row.subject].change.actor]
+    return f"{own[0]} is confirmed by who has accepted it" if own else world.bad
+
+
+_NOT_THERE = (ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.ROLLED_BACK, ChangeState.AWAITING)
+
+
+def at_rest(world: World) -> bool:
+    """Whether everybody has ended and everything has arrived."""
+    return not world.runs and not world.flying
+
+
+def mistold(world: World) -> str:
+    """A change of which the ledger says something else than the cluster has, once the watcher has looked; "" for none.
+
+    It looks after the soak time, at the second age of a day, and twice more when it compares changes again.
+    """
+    for hours in (1, 25, 50, 75):
+        world = at_once(world, Act("watcher", "watches", now_seconds=NOON.seconds + 3600 * hours))
+    writers = dict(world.writers)
+    for status in standings(world.rows)[0].values():
+        change = status.change
+        last = [writers.get(write.address.path, "nobody") for write in change.writes]
+        lasting = [by for write, by in zip(change.writes, last, strict=True) if not write.subresource]
+        if not status.state.settled:
+            return f"{change.id} is {status.state}, and nobody finds out"
+        if status.state in _NOT_THERE and change.id in last:
+            return f"{change.id} is {status.state} by the ledger, and the cluster has it"
+        if status.state.in_force and {"nobody", "kubectl", change.rollback_note}.intersection(lasting):
+            return f"{change.id} is {status.state} by the ledger, and the cluster does not have it"
+    return ""
+
+
+def at_once(world: World, act: Act) -> World:
+    """The world after an act that nothing interrupts."""
+    world = replace(world, runs=(Run(str(act), act),), kills=0, losses=0, others=0, takeovers=0)
+    while world.runs:
+        steps = list(following(world))
+        assert len(steps) == 1, [words for words, _ in steps]
+        world = steps[0][1]
+    return world
