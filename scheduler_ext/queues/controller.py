@@ -1,7 +1,7 @@
 """EDGE: the controller of queues as the loop runs it: mirrors in, `cotenant.scheduler_ext.queues.decide` out.
 
 It is the one writer that lets pods go, under the manager's Lease; what it has let go and the mirror does not show yet
-is remembered, so that a quota is never given out twice.
+is remembered, so that a quota is never given out twice; and what it has evicted, so that no other pod goes for it.
 """
 
 from __future__ import annotations
@@ -78,6 +78,8 @@ class QueueController(Feature):
         self._pods: Mapping[Place, QueuePod] = {}
         self._released: dict[str, tuple[str, float]] = {}
         """uid -> (version of the pod whose gate was taken away, Unix time after which that is doubted)."""
+        self._evicted: dict[str, float] = {}
+        """uid -> Unix time after which it is doubted that the pod was evicted."""
         self._evictions_refused: dict[str, float] = {}
         self._now_seconds = 0.0
         self._metrics = QueueMetrics(registry) if registry else None
@@ -103,7 +105,7 @@ class QueueController(Feature):
         return ControllerDecision((*promise, *writes.intents), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember what was let go until the mirror shows it, and which evictions were refused."""
+        """Remember what was let go or evicted until the mirror shows it, and which evictions were refused."""
         for outcome in outcomes:
             address = outcome.intent.address
             pod = self._pods.get((address.namespace, address.name)) if address.resource == "pods" else None
@@ -112,9 +114,14 @@ class QueueController(Feature):
             if getattr(outcome.intent, "subresource", "") == "eviction":
                 if not outcome.ok:
                     self._evictions_refused[pod.uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
-            elif self._last and pod.uid in self._last.released and not isinstance(outcome.error, REFUSED):
-                lasting = float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
-                self._released[pod.uid] = (pod.version, lasting)
+                if not _is_refused(outcome.error):
+                    self._evicted[pod.uid] = self._until(outcome)
+            elif self._last and pod.uid in self._last.released and not _is_refused(outcome.error):
+                self._released[pod.uid] = (pod.version, self._until(outcome))
+
+    def _until(self, outcome: Outcome) -> float:
+        """Unix time after which a write that was not refused is doubted."""
+        return float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
         """Return what to write when the manager ends: gates are lifted, so that no pod waits for it in vain.
@@ -137,6 +144,8 @@ class QueueController(Feature):
             for uid, (version, until) in self._released.items()
             if versions.get(uid) == version and now_seconds < until
         }
+        staying = {pod.uid for pod in view.pods if not pod.deleting} if self._evicted else ()
+        self._evicted = {uid: until for uid, until in self._evicted.items() if uid in staying and now_seconds < until}
         self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
         return replace(
             view,
@@ -144,8 +153,14 @@ class QueueController(Feature):
             borrows_since=view.borrows_since if last is None else last.borrows_since,
             attempts={} if last is None else last.attempts,
             released=frozenset(self._released),
+            evicted=frozenset(self._evicted),
             evictions_refused=dict(self._evictions_refused),
         )
+
+
+def _is_refused(error: Exception | None) -> bool:
+    """Return whether it is certain that nothing was written; a busy server and a disruption budget answer 429."""
+    return isinstance(error, REFUSED) or getattr(error, "status", None) == 429
 
 
 class QueueGates(Feature):

@@ -37,15 +37,19 @@ def victims(
     ended and has not is not. below: only units of which all
     pods have a lower priority.
     """
-    over = _less(over, sum_amounts([pod.requests for pod in pods if pod.is_ending(view.now_seconds)]))
+    over = _less(over, sum_amounts([pod.requests for pod in pods if _is_given_back(view, pod)]))
     remaining, chosen = over, []
-    for unit in _units(view, [pod for pod in pods if not pod.deleting]):
+    for unit in _units(view, [pod for pod in pods if not pod.deleting and pod.uid not in view.evicted]):
         needs = sum_amounts([pod.requests for pod in unit])
         lower = below is None or all(pod.priority < below for pod in unit)
         if lower and any(needs.get(r) for r in remaining) and all(_may_go(view, pod) for pod in unit):
             remaining = _less(remaining, needs)
             chosen.append(unit)
     return _minimal_victims(chosen, over), remaining
+
+
+def _is_given_back(view: QueueView, pod: QueuePod) -> bool:
+    return pod.is_ending(view.now_seconds) or pod.uid in view.evicted
 
 
 def _less(over: Amounts, needs: Amounts) -> dict[str, int]:

@@ -106,7 +106,8 @@ class QueueView:
     over_since, borrows_since: Unix time since which a quota's use exceeds its runtime, or its min, by quota, as the
     last round left it.
     released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does not show yet; they
-    count as let go. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
+    count as let go. evicted: uids of pods whose eviction was taken, or may have been, and that the mirror does not show
+    as ending yet. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
     ended_members: how many pods of a PodGroup ended so, by (gang's key, phase).
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
@@ -126,6 +127,7 @@ class QueueView:
     borrows_since: Mapping[str, float] = field(default_factory=dict)
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     released: frozenset[str] = frozenset()
+    evicted: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
     runs: Mapping[str, tuple[float, ...]] | None = None
     ended_members: Mapping[tuple[str, str], int] = field(default_factory=dict)

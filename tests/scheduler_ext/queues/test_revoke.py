@@ -49,6 +49,16 @@ def test_of_equals_the_pod_without_a_node_goes_then_the_youngest() -> None:
     assert evicted(revoked([running(f"p{i}", 2500, created_seconds=i) for i in range(4)])) == ["p3", "p2"]
 
 
+def test_what_was_evicted_and_no_mirror_shows_as_ending_counts_as_given_back() -> None:
+    pods = [running("old", 5000, created_seconds=1), running("young", 5000, created_seconds=2)]
+    assert evicted(revoked(pods)) == ["young"]
+    gone = frozenset({"uid-young"})
+    assert evicted(revoked(pods, evicted=gone)) == []
+    # Also where another one would be first now: it was bound since, as the mirror shows, and the other one was not.
+    unbound = [running("old", 5000, created_seconds=1, node=""), running("young", 5000, created_seconds=2)]
+    assert evicted(revoked(unbound)) == ["old"] and evicted(revoked(unbound, evicted=gone)) == []
+
+
 def test_nothing_is_given_back_before_the_delay_nor_where_it_is_switched_off() -> None:
     pods = [running("low", 10_000)]
     young = revoked(pods, {"a": NOW - 100})
