@@ -35,8 +35,8 @@ GUARDING: Final[Mapping[str, str]] = {
     "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py",
     "base/ledger/ledger.py": "base/test_ledger.py changes/test_anchoring.py faults/test_ledger_on_a_bad_disk.py",
     "base/allocation/ledger.py": "base/allocation/test_allocation_ledger.py scheduler_ext/extender/test_allocation.py",
-    "base/allocation/cpu_ownership.py": "base/allocation scheduler_ext/extender/test_cpus.py "
-    "scheduler_ext/extender/test_allocation.py",
+    "base/allocation/cpu_annotations.py": "base/allocation/test_cpus_read_by_koordinator.py "
+    "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_allocator.py": "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py "
     "scheduler_ext/extender/test_cpu_interleavings.py",
     "base/allocation/cpu_accumulator.py": "base/allocation/test_cpu_accumulator.py base/allocation/test_cpu_order.py "
