@@ -88,6 +88,13 @@ def figure(chart: Chart, id_: str, height: int) -> Component:
     return html.Figure([picture, *_names(chart), *below])
 
 
+def tall_figure(chart: Chart, id_: str, height: int, most: int) -> Component:
+    """A chart in a frame that scrolls where it is higher than `most` pixels: what lies below it stays within reach."""
+    drawn = figure(chart, id_, height)
+    frame = {"className": "scroll tall", "tabIndex": 0, "role": "region", "aria-label": chart.summary}
+    return html.Div(drawn, **frame) if height > most else drawn
+
+
 def _names(chart: Chart) -> list[Component]:
     """Return the names of a chart's traces as a list; `cotenant.css` shows it on narrow screens.
 

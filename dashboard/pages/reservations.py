@@ -20,14 +20,18 @@ from cotenant.dashboard.reservations import detail, plan_actions, plan_page, sto
 from cotenant.dashboard.reservations.board import LIST, PATH, board, filter_board, plans_of_service, with_open_plan
 from cotenant.dashboard.tables import list_page
 
+BELOW: Final = "plan-proposals"
+"""Id of the list, which stands below the board."""
+
 
 def render(view: View, search: str) -> Component:
     """The day and the selected plan above the list."""
     lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
-    head = html.Div([html.H1("Plans"), lead, *_new_button(view)], className="page-head")
+    way = html.A("To the list", href=f"#{BELOW}", className="quiet-link", id="to-list")
+    head = html.Div([html.H1("Plans"), lead, way, *_new_button(view)], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None and view.given.plans is None:
-        return html.Div([head, body], className="page")
+        return html.Div([head, html.Div(body, id=BELOW)], className="page")
     plans = plans_of_service(view, search)
     above = html.Div(
         [
@@ -40,7 +44,7 @@ def render(view: View, search: str) -> Component:
         className="row wide-narrow",
     )
     new = [html.Div(id="plan-new-form"), html.Div(id="plan-new-said"), html.Div(id="plan-new-acted")]
-    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, className="list-below")]
+    parts = [head, *new, *plan_page.polling_stores(view), above, html.Div(body, className="list-below", id=BELOW)]
     return html.Div(parts, className="page tall-page")
 
 

@@ -378,7 +378,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     most = names if SHOW_ALL in shown_words(search) else gantt.MOST_BARS
     chart = gantt.chart(bars, start, now, days, most)
     drawn = (
-        panels.figure(chart, "plans-figure", gantt.height(min(names, most)))
+        panels.tall_figure(chart, "plans-figure", gantt.height(min(names, most)), gantt.height(gantt.MOST_BARS))
         if bars
         else panels.empty(
             "None of these workloads has a window.",
