@@ -96,6 +96,8 @@ class ClusterAutopilotService:
         self._ledger, self._anchor = ledger, settings.manager.namespace if settings.actions.anchor else ""
         self._acts = AuditedActs(access, ledger, self._anchor)
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
+        self._rounds: dict[bool, tuple[RoundReading, dict[frozenset[str] | None, AutopilotRound]]] = {}
+        """By in_window: the latest reading, and its tables by what a person reads. A page asks for them four times."""
         self._week = SharedReading(clock, self._report)
 
     # --- looking ------------------------------------------------------------------------------------------------------
@@ -109,7 +111,14 @@ class ClusterAutopilotService:
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
         """The same for pages: read with the program's own rights, once for everybody who looks within some seconds."""
         who.require(Right.READ)
-        return self._round_for_people(visible_to(self._shared[in_window].answer(), who))
+        reading = self._shared[in_window].answer()
+        latest, rounds = self._rounds.get(in_window, (None, {}))
+        if latest is not reading:
+            rounds = {}
+            self._rounds[in_window] = reading, rounds
+        if who.reads not in rounds:
+            rounds[who.reads] = self._round_for_people(visible_to(reading, who))
+        return rounds[who.reads]
 
     def report(self, who: Person, days: float) -> Table:
         """Return what was proposed, changed and found in the last days, by namespace."""

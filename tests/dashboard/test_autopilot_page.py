@@ -65,6 +65,14 @@ def body(**spec: Any) -> dict[str, Any]:
 # ---- what is shown
 
 
+def test_a_round_is_put_into_tables_once_for_all_who_read_the_same(scene: EmbeddedAutopilot) -> None:
+    service = scene.service()
+    seen = service.round(APPROVER)
+    assert service.round(VIEWER) is seen
+    assert len(service.round(ELSEWHERE).status) == 0 < len(seen.status)
+    assert service.round(APPROVER, True) is not seen
+
+
 def test_the_queue_says_why_each_waits_now_and_what_goes_tonight(scene: EmbeddedAutopilot) -> None:
     now, tonight = drawn(scene), drawn(scene, "?show=tonight")
     assert "outside window 1" in now and "never touched 1" in now and '"propose"' not in now
