@@ -4,8 +4,8 @@
     .venv/bin/python -m bench.rebalance.cluster_size 4 7      # seeds 4, 5 and 6
 
 A seed's cluster has 3 zones, topology spread, anti-affinity, volumes of one zone, disruption budgets, a DaemonSet,
-native sidecars and host ports. The nodes that could leave are deleted, controllers create their pods again, and the
-scheduler places them; then as many further nodes go, for which there must be no place.
+native sidecars and host ports. The nodes that could leave are cordoned and deleted in their turns, controllers create
+their pods again, and the scheduler places them; then as many further nodes go, for which there must be no place.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.support.sized_clusters import SeededCluster
-from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out
+from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out, take_out_in_turn
 
 COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size"
 NODES, FILL = 200, 0.6
@@ -62,8 +62,7 @@ def try_seed(seed: int, folder: Path, nodes: int = NODES) -> Tried:
             client.close()
         size, bound = decide_size(state), fewest_nodes(state)
         names = [node.name for node in size.leaving]
-        take_out(plane, made, names)
-        waiting = pods_left_waiting(plane, made)
+        waiting = take_out_in_turn(plane, made, names)
         take_out(plane, made, [node.name for node in size.staying][: len(names)])
         twice = pods_left_waiting(plane, made, seconds=20)
     return Tried(seed, len(state.pods), nodes, len(names), bound.nodes, len(waiting), len(twice))

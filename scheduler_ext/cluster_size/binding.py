@@ -52,7 +52,7 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: 
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
             words = f"{waiting} finds no other place once this node has left and a further {fail} ({trial.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
-    kept = " and kept the reserve" if reserve.options != SizeOptions() else ""
+    kept = " and kept the reserve" if reserve.options.reserve_nodes or reserve.options.reserve_zone else ""
     words = f"its pods alone find a place, but no larger set of leaving nodes with it passed every trial{kept}"
     return Stay(Reason.NO_OTHER_PLACE, words)
 

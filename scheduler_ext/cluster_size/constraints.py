@@ -124,6 +124,8 @@ class CompiledCluster:
     """Numbers of the classes whose pods count in each counter."""
     nodes_of_class: list[Ints]
     """Node of each pod of each class that has a node."""
+    pods_of_node: list[Ints]
+    """Pods on each node, those that leave with it too."""
 
     def nodes_counted(self, counter: int) -> Ints:
         """Node of each pod that counts in a counter; a node with several is there as often."""
@@ -160,6 +162,7 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
         class_sizes=_class_sizes(allocatable, demand),
         classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
         nodes_of_class=_nodes_of_class(class_of, node_of, len(builder.classes)),
+        pods_of_node=_pods_of_node(node_of, len(state.nodes)),
     )
 
 
@@ -184,6 +187,13 @@ def _nodes_of_class(class_of: Ints, node_of: Ints, classes: int) -> list[Ints]:
     pods = pods[np.argsort(class_of[pods], kind="stable")]
     ends = np.cumsum(np.bincount(class_of[pods], minlength=classes))
     return np.split(node_of[pods], ends[:-1]) if classes else []
+
+
+def _pods_of_node(node_of: Ints, nodes: int) -> list[Ints]:
+    pods = np.flatnonzero(node_of >= 0)
+    pods = pods[np.argsort(node_of[pods], kind="stable")]
+    ends = np.cumsum(np.bincount(node_of[pods], minlength=nodes))
+    return np.split(pods, ends[:-1]) if nodes else []
 
 
 def _demand(classes: Sequence[PodClass], resources: int) -> Ints:

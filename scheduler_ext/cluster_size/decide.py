@@ -29,10 +29,11 @@ from cotenant.scheduler_ext.cluster_size.model import (
     Stay,
     StayingNode,
 )
-from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import TRIALS, UNSEEN, PlacingState, Trial, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 MOST_PLACEMENTS: Final = 100_000
 """Placements after which no further nodes are tried beyond the first answer."""
@@ -50,7 +51,8 @@ SHRINK: Final = 0.02
 class _Search:
     """The search while it runs.
 
-    pods_on: pods of each node that need a new place. waiting: pods without a node that fit.
+    pods_on: pods of each node that need a new place. waiting: pods without a node that fit. largest: the size of the
+    largest of the pods of each node.
     trials: the last one that refused comes first. placements: how many were made so far. most_failures: those of nodes
     that a trial has to survive. proof: what each trial ended in, of the last nodes without which all places were found.
     """
@@ -59,6 +61,7 @@ class _Search:
     options: SizeOptions
     pods_on: dict[int, list[int]]
     waiting: list[int]
+    largest: Floats
     progress: Progress
     trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
     placements: int = 0
@@ -78,15 +81,48 @@ class _Search:
 
     def placed_by(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after a trial; None where a pod, or the reserve, finds no place."""
-        state = PlacingState.of(self.cluster, self.alive_without(leaving))
-        pods = self.moving_pods(leaving)
-        self.placements += len(pods)
-        self.progress.advance()
-        if place_pods(state, pods, trial) is not None:
+        state = self._placed(trial, leaving)
+        if state is None:
             return None
         refused = find_unplaced(state, self.options, trial, self.exemptions, self.most_failures)
         self.placements += refused.placements
         return None if refused.pod else state
+
+    def passes_unseen(self, leaving: Sequence[int]) -> bool:
+        """Return whether trials that did not guide the search place every pod too; the reserve is not tried again."""
+        return all(self._placed(trial, leaving) is not None for trial in UNSEEN)
+
+    def _placed(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+        self.progress.advance()
+        return self._placed_at_once(trial, leaving) if self.options.at_once else self._placed_in_turn(trial, leaving)
+
+    def _placed_at_once(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+        """The state after all the nodes went together, and their pods came back in the trial's order."""
+        state = PlacingState.of(self.cluster, self.alive_without(leaving))
+        pods = self.moving_pods(leaving)
+        self.placements += len(pods)
+        return state if place_pods(state, pods, trial) is None else None
+
+    def _placed_in_turn(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+        """The state after the nodes went one by one, each when the pods of the one before had a place.
+
+        None of them takes a pod from the beginning.
+        """
+        alive = self.alive_without(leaving)
+        state = PlacingState.of(self.cluster, alive, ~alive)
+        if self.waiting and place_pods(state, self.waiting, trial) is not None:
+            return None
+        for node in self.in_turns(leaving):
+            state.take_away(node)
+            pods = self.pods_on.get(node, [])
+            self.placements += len(pods)
+            if place_pods(state, pods, trial) is not None:
+                return None
+        return state
+
+    def in_turns(self, leaving: Iterable[int]) -> list[int]:
+        """The nodes in their turns: those with the largest pods first, while the others have most left for them."""
+        return sorted(leaving, key=lambda node: (-round(float(self.largest[node]), 3), node))
 
     def holds(self, leaving: Sequence[int]) -> bool:
         """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
@@ -111,20 +147,20 @@ def decide_size(
     progress.stage("Compile the rules", 0)
     cluster = compile_cluster(state)
     stays = find_stays(cluster)
-    search = _Search(cluster, options, *_moving_pods(cluster), progress)
+    search = _Search(cluster, options, *_moving_pods(cluster), _largest_pods(cluster), progress)
     waiting, hopeless = _split_waiting(search)
     search.waiting = waiting
     search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, TRIALS[0])
     progress.stage("Try which nodes could leave", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
-    orders = [_order_candidates(cluster, candidates, by_pods=flag) for flag in (False, True)]
+    orders = [_order_candidates(search, candidates, by_pods=flag) for flag in (False, True)]
     runs = [_longest_run(search, order) for order in orders]
     order, leaving = max(zip(orders, runs, strict=True), key=lambda pair: len(pair[1]))
     leaving = _shrink(search, leaving)
     leaving = _extend(search, order, leaving)
-    if options.reserve_nodes:
-        search.most_failures = len(cluster.nodes)
-        leaving = _shrink(search, leaving)
+    search.most_failures = len(cluster.nodes)
+    while leaving and not (search.passes_unseen(leaving) and search.holds(leaving)):
+        leaving = leaving[:-1]
     progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
@@ -164,7 +200,16 @@ def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
     return fitting, tuple(hopeless)
 
 
-def _order_candidates(cluster: CompiledCluster, candidates: Sequence[int], *, by_pods: bool) -> list[int]:
+def _largest_pods(cluster: CompiledCluster) -> Floats:
+    """The size of the largest pod of each node that is placed anew when the node leaves; 0 where there is none."""
+    largest = np.zeros(len(cluster.nodes))
+    for pod, node in enumerate(cluster.node_of.tolist()):
+        if node >= 0 and not cluster.pods[pod].goes_with_node:
+            largest[node] = max(largest[node], float(cluster.class_sizes[cluster.class_of[pod]]))
+    return largest
+
+
+def _order_candidates(search: _Search, candidates: Sequence[int], *, by_pods: bool) -> list[int]:
     """Candidates in the order in which they are tried.
 
     A node takes its capacity along, and its pods need as much elsewhere, whatever they are: so the smallest nodes come
@@ -172,14 +217,13 @@ def _order_candidates(cluster: CompiledCluster, candidates: Sequence[int], *, by
     that large pods, for which a scheduler that levels its nodes leaves no gap, stay where they are. Zones take turns by
     what they have left, so that pods spread over zones keep their places.
     """
+    cluster, largest = search.cluster, search.largest
     totals = np.maximum(cluster.allocatable.sum(axis=1), 1)
     shares = (cluster.allocatable / totals[:, None])[:2].mean(axis=0)
-    largest, requested = np.zeros(len(cluster.nodes)), np.zeros(len(cluster.nodes))
+    requested = np.zeros(len(cluster.nodes))
     for pod, node in enumerate(cluster.node_of.tolist()):
         if node >= 0 and not cluster.pods[pod].goes_with_node:
-            number = cluster.class_of[pod]
-            largest[node] = max(largest[node], float(cluster.class_sizes[number]))
-            requested[node] += (cluster.demand[number] / totals)[:2].sum()
+            requested[node] += (cluster.demand[cluster.class_of[pod]] / totals)[:2].sum()
     left: dict[str, float] = defaultdict(float)
     for number, node in enumerate(cluster.nodes):
         left[node.zone] += float(shares[number])
@@ -263,6 +307,7 @@ def _answer(
 ) -> ClusterSize:
     cluster = search.cluster
     gone = set(leaving)
+    turns = leaving if search.options.at_once else search.in_turns(leaving)
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in TRIALS}
     final = [(trial, state) for trial in TRIALS if (state := proof[trial]) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])
@@ -276,7 +321,7 @@ def _answer(
     moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
     named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
     return ClusterSize(
-        leaving=tuple(_leaving_node(search, first, node, turn) for turn, node in enumerate(leaving, 1)),
+        leaving=tuple(_leaving_node(search, first, node, turn) for turn, node in enumerate(turns, 1)),
         staying=tuple(staying),
         trials=tuple(trial.words for trial, _ in final),
         options=search.options,

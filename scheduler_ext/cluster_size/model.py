@@ -160,10 +160,15 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """The reserve that the answer keeps. nodes: how many may fail at once; zone: whether any one zone may."""
+    """The conditions of the answer: the reserve that it keeps, and the way in which nodes leave.
+
+    reserve_nodes: how many may fail at once; reserve_zone: whether any one zone may. at_once: all nodes leave together
+    and their pods come back in any order, instead of node by node in the turns of the answer.
+    """
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
+    at_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)

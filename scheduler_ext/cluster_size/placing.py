@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -33,7 +34,7 @@ Flags = npt.NDArray[np.bool_]
 Counts = npt.NDArray[np.int16]
 NOISE: Final = 0.02
 """Scores that differ by less count as equal: kube-scheduler rounds them to whole numbers of 100."""
-_NOISE_LENGTH: Final = 8_191
+_NOISE_LENGTH, _NOISE_STEP = 8_191, 7_919
 
 
 class Order(StrEnum):
@@ -77,7 +78,15 @@ TRIALS: Final = (
     Trial(Order.BY_OWNER, ScoreRule.MOST_ALLOCATED, 5),
     Trial(Order.RANDOM, ScoreRule.ANY, 6),
     Trial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
+    Trial(Order.RANDOM, ScoreRule.MOST_ALLOCATED, 8),
+    Trial(Order.SMALLEST_FIRST, ScoreRule.MOST_ALLOCATED, 9),
+    Trial(Order.LARGEST_FIRST, ScoreRule.MOST_ALLOCATED, 10),
 )
+UNSEEN: Final = tuple(
+    Trial(order, rule, seed)
+    for seed, (order, rule) in enumerate(product(Order, (ScoreRule.LEAST_ALLOCATED, ScoreRule.SPREAD)), 101)
+)
+"""Trials of the scores that a stock scheduler has, which no search was guided by."""
 
 
 @dataclass(slots=True)
@@ -87,7 +96,6 @@ class _DomainState:
     of_node: npt.NDArray[np.intp]
     eligible: Flags | None
     sums: Ints
-    present: Flags
 
     def counts_on(self, place: int) -> bool:
         """Return whether pods on this node count in a domain."""
@@ -99,7 +107,8 @@ class PlacingState:
     """The nodes that are alive, with what is free on them. places: number of each among all nodes.
 
     free: (resources, alive); capacity: (scored resources, alive). place_of: pod -> place among the alive, -1 where it
-    has none. What rules read is computed when a pod first asks for it, from
+    has none. there: flags of all nodes whose pods and labels count between pods: those alive, and those that are to
+    leave, take no pod any more, and are not gone yet. What rules read is computed when a pod first asks for it, from
     the parent's sums (a state of which this is a copy with fewer nodes) or from the cluster's; puts keep it up to date.
     """
 
@@ -108,6 +117,7 @@ class PlacingState:
     free: Ints
     capacity: Floats
     place_of: Ints
+    there: Flags
     parent: PlacingState | None = None
     kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Of a copy: places of its nodes among the parent's."""
@@ -117,7 +127,9 @@ class PlacingState:
     """Place of each put, in their order."""
     _free_share: Floats | None = None
     _domains: dict[int, _DomainState] = field(default_factory=dict)
-    _by_counter: dict[int, list[_DomainState]] = field(default_factory=lambda: defaultdict(list))
+    _present: dict[tuple[str, int], Flags] = field(default_factory=dict)
+    """(label, mask of eligible nodes) -> the domains that nodes make now."""
+    _by_counter: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _put: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
     _masks: dict[int, Flags] = field(default_factory=dict)
     _fits: dict[tuple[int, int], tuple[Flags, int]] = field(default_factory=dict)
@@ -126,15 +138,19 @@ class PlacingState:
     _gone_of_class: Mapping[int, Sequence[int]] | None = None
 
     @classmethod
-    def of(cls, cluster: CompiledCluster, alive: Flags) -> PlacingState:
-        """The state in which every pod on a living node is where it is, and the others are nowhere."""
+    def of(cls, cluster: CompiledCluster, alive: Flags, leaving: Flags | None = None) -> PlacingState:
+        """The state in which every pod on a living node is where it is, and the others are nowhere.
+
+        leaving: further nodes that are there until `take_away`: no pod is put on them.
+        """
         places = np.flatnonzero(alive)
         index = np.full(len(alive) + 1, -1, dtype=np.int64)
         index[places] = np.arange(len(places))
         on = index[cluster.node_of]
         allocatable = cluster.allocatable[:, places]
         capacity = np.maximum(allocatable[: len(SCORED)], 1).astype(float)
-        return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on)
+        there = alive.copy() if leaving is None else alive | leaving
+        return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
         """The same without some of the living nodes and the pods on them."""
@@ -142,12 +158,15 @@ class PlacingState:
         index = np.full(len(leaving) + 1, -1, dtype=np.int64)
         index[kept] = np.arange(len(kept))
         on = index[self.place_of]
+        there = self.there.copy()
+        there[self.places[leaving]] = False
         return PlacingState(
             self.cluster,
             self.places[kept],
             self.free[:, kept],
             self.capacity[:, kept],
             on,
+            there,
             parent=self,
             kept=kept,
             gone=np.flatnonzero((self.place_of >= 0) & (on < 0)),
@@ -162,22 +181,20 @@ class PlacingState:
                 if state.counts_on(place):
                     state.sums[state.of_node[place]] += 1
             self._domains[number] = state
-            self._by_counter[counter.counter].append(state)
+            self._by_counter[counter.counter].append(number)
         return self._domains[number]
 
     def _sum_domain(self, number: int) -> _DomainState:
         cluster, domain_count = self.cluster, self.cluster.domain_counts[number]
         of_node = cluster.domains[domain_count.topology_key]
         eligible = None if domain_count.eligible < 0 else cluster.masks[domain_count.eligible][self.places]
-        state = _empty_domain(of_node[self.places], eligible, int(of_node.max(initial=-1)) + 2)
+        sums = np.zeros(int(of_node.max(initial=-1)) + 2, dtype=np.int64)
         nodes = cluster.nodes_counted(domain_count.counter)
-        alive = np.zeros(len(cluster.nodes), dtype=np.bool_)
-        alive[self.places] = True
-        counted = nodes[alive[nodes] & (of_node[nodes] >= 0)]
+        counted = nodes[self.there[nodes] & (of_node[nodes] >= 0)]
         if domain_count.eligible >= 0:
             counted = counted[cluster.masks[domain_count.eligible][counted]]
-        np.add.at(state.sums, of_node[counted], 1)
-        return state
+        np.add.at(sums, of_node[counted], 1)
+        return _DomainState(of_node[self.places], eligible, sums)
 
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
         """Return the counts of one topology key for the nodes that are left, from those of the state before.
@@ -186,8 +203,7 @@ class PlacingState:
         """
         cluster, whole = self.cluster, parent._domain(number)
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
-        state = _empty_domain(whole.of_node[self.kept], eligible, len(whole.sums))
-        state.sums[:] = whole.sums
+        state = _DomainState(whole.of_node[self.kept], eligible, whole.sums.copy())
         gone = self._places_of_gone(parent)
         for class_number in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
             for place in gone.get(class_number, ()):
@@ -263,10 +279,35 @@ class PlacingState:
 
     def _spread_allows(self, check: SpreadCheck) -> Flags:
         domain = self._domain(check.domain)
-        present = domain.sums[domain.present]
+        present = domain.sums[self._present_domains(check.domain)]
         least = 0 if len(present) < max(check.min_domains, 1) else int(present.min())
         allowed = domain.sums + check.own - least <= check.max_skew
         return np.asarray(allowed[domain.of_node] & (domain.of_node >= 0))
+
+    def _present_domains(self, number: int) -> Flags:
+        """The domains of a count that nodes make now, each of which may hold the fewest pods."""
+        domain = self.cluster.domain_counts[number]
+        key = domain.topology_key, domain.eligible
+        if key not in self._present:
+            of_node = self.cluster.domains[domain.topology_key]
+            there = self.there if domain.eligible < 0 else self.there & self.cluster.masks[domain.eligible]
+            present = np.zeros(int(of_node.max(initial=-1)) + 2, dtype=np.bool_)
+            present[of_node[there & (of_node >= 0)]] = True
+            self._present[key] = present
+        return self._present[key]
+
+    def take_away(self, node: int) -> None:
+        """A leaving node goes: its pods count nowhere any more, and a domain that it made alone is none."""
+        cluster = self.cluster
+        self.there[node] = False
+        self._present.clear()
+        for class_number in cluster.class_of[cluster.pods_of_node[node]].tolist():
+            for counter in cluster.classes[class_number].counters:
+                for number in self._by_counter.get(counter, ()):
+                    domain = cluster.domain_counts[number]
+                    value = cluster.domains[domain.topology_key][node]
+                    if value >= 0 and (domain.eligible < 0 or cluster.masks[domain.eligible][node]):
+                        self._domains[number].sums[value] -= 1
 
     def free_share(self) -> Floats:
         """LeastAllocated and BalancedAllocation, equally weighted; read, never written.
@@ -287,13 +328,19 @@ class PlacingState:
             self._free_share[place] = min(cpu, memory)
         for counter in pod_class.counters:
             self._put[counter].append(place)
-            for domain in self._by_counter.get(counter, ()):
+            for number in self._by_counter.get(counter, ()):
+                domain = self._domains[number]
                 if domain.counts_on(place):
                     domain.sums[domain.of_node[place]] += 1
         owner = self.cluster.pods[pod].owner
         if owner in self._of_owner:
             self._of_owner[owner][place] += 1
         self.place_of[pod] = place
+
+    @property
+    def puts(self) -> int:
+        """How many pods were placed."""
+        return len(self._log)
 
     def of_owner(self, owner: str) -> Counts:
         """Pods of a controller on each living node."""
@@ -302,13 +349,6 @@ class PlacingState:
             counts = np.bincount(own[own >= 0], minlength=len(self.places))
             self._of_owner[owner] = counts.astype(np.int16)
         return self._of_owner[owner]
-
-
-def _empty_domain(of_node: npt.NDArray[np.intp], eligible: Flags | None, size: int) -> _DomainState:
-    """A domain count of no pods; present: the domains that living nodes make."""
-    present = np.zeros(size, dtype=np.bool_)
-    present[of_node[of_node >= 0 if eligible is None else (of_node >= 0) & eligible]] = True
-    return _DomainState(of_node, eligible, np.zeros(size, dtype=np.int64), present)
 
 
 def moving_of(copy: PlacingState) -> list[int]:
@@ -322,7 +362,7 @@ def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) ->
 
     A pod that waits for others (affinity, spread) is tried again after them, as a scheduler does.
     """
-    cluster, noise = state.cluster, _Noise(trial.seed, len(state.places))
+    cluster, noise = state.cluster, _Noise(trial.seed, len(state.places), state.puts)
     score = _score_function(trial.rule)
     rest = order_pods(cluster, pods, trial)
     class_of, classes = cluster.class_of, cluster.classes
@@ -366,13 +406,13 @@ def _ranks(cluster: CompiledCluster, pods: Ints, order: Order) -> Floats:
 class _Noise:
     """Random numbers that decide between nodes of equal score."""
 
-    def __init__(self, seed: int, count: int) -> None:
+    def __init__(self, seed: int, count: int, taken: int) -> None:
         self._values = _noise_values(seed, count)
-        self._start, self._count = 0, count
+        self._start, self._count = taken * _NOISE_STEP % _NOISE_LENGTH, count
 
     def take(self) -> Floats:
         """The next numbers, one for each node, from 0 to NOISE."""
-        self._start = (self._start + 7_919) % _NOISE_LENGTH
+        self._start = (self._start + _NOISE_STEP) % _NOISE_LENGTH
         return self._values[self._start : self._start + self._count]
 
 

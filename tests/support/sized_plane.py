@@ -2,12 +2,13 @@
 
 build_cluster(plane, cluster)
 take_out(plane, cluster, names)      # nodes and their pods are gone, controllers create the pods again
+take_out_in_turn(plane, cluster, names)    # the same node by node, each once the pods of the one before have a node
 waiting_pods(plane, cluster)         # once the scheduler has tried all
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,6 +104,35 @@ def take_out(plane: ControlPlane, cluster: SeededCluster, names: Iterable[str]) 
 
     each(plane.api, pods, delete)
     wait_settled(plane, cluster)
+
+
+def take_out_in_turn(plane: ControlPlane, cluster: SeededCluster, names: Sequence[str]) -> list[str]:
+    """Cordon nodes, then delete one after the other with its pods, each when every pod has a node.
+
+    Names of the pods that found none after a while, with the scheduler's words: the nodes after that stay.
+    """
+    api, path = plane.api(), f"/api/v1/namespaces/{cluster.namespace}/pods"
+    for name in names:
+        api.patch(f"/api/v1/nodes/{name}", {"spec": {"unschedulable": True}})
+    for gone, name in enumerate(names, 1):
+        pods = api.items(path, fieldSelector=f"spec.nodeName={name}")
+        api.delete(f"/api/v1/nodes/{name}")
+        for pod in pods:
+            with suppress(ApiError):  # the collector of pods without a node may have been faster
+                api.delete(f"{path}/{pod['metadata']['name']}", gracePeriodSeconds="0")
+        count = replicas_of(cluster) + (cluster.nodes - gone) * len(cluster.daemons)
+        with suppress(AssertionError):
+            wait_for("a node for every pod", lambda count=count: _all_placed(api, path, count), PATIENCE_SECONDS)
+            continue
+        return waiting_pods(plane, cluster)
+    return []
+
+
+def _all_placed(api: Api, path: str, count: int) -> bool:
+    """Whether there are as many pods, and none of them without a node."""
+    page = api.get(path, limit="1")
+    there = len(page["items"]) + page["metadata"].get("remainingItemCount", 0)
+    return bool(there == count and not api.items(path, fieldSelector="spec.nodeName="))
 
 
 def wait_settled(plane: ControlPlane, cluster: SeededCluster) -> None:
