@@ -35,8 +35,10 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: 
     Where all have one, the first pod that waits when a further node fails. final: the state that each trial ended in,
     with the pods of the leaving nodes placed.
     """
-    after: dict[Trial, PlacingState] = {}
+    after: PlacingState | None = None
     for trial, state in final:
+        if reserve.options.reserve_nodes and trial != reserve.hardest:
+            continue  # every node failed in every trial, and its pods found places
         left = state.copy_without(state.places == node)
         if not len(left.places):
             return Stay(Reason.NO_OTHER_PLACE, "it is the last node")
@@ -44,16 +46,16 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: 
         if refused is not None:
             words = refusal_words(left, refused, trial)
             return Stay(Reason.NO_OTHER_PLACE, words, state.cluster.pods[refused].address)
-        after[trial] = left
+        after = left
     options, trial = replace(reserve.options, reserve_zone=False), reserve.hardest
-    if options.reserve_nodes and trial in after:
-        waiting = find_unplaced(after[trial], options, trial, reserve.exemptions, NAMED_FAILURES).pod
+    if options.reserve_nodes and after is not None:
+        waiting = find_unplaced(after, options, trial, reserve.exemptions, NAMED_FAILURES).pod
         if waiting:
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
             words = f"{waiting} finds no other place once this node has left and a further {fail} ({trial.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
     kept = " and kept the reserve" if reserve.options.reserve_nodes or reserve.options.reserve_zone else ""
-    words = f"its pods alone find a place, but no larger set of leaving nodes with it passed every trial{kept}"
+    words = f"its pods alone find a place, but no larger set of leaving nodes with it passed every trial{kept} with the margin"
     return Stay(Reason.NO_OTHER_PLACE, words)
 
 

@@ -81,6 +81,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --requests ready --show all -o json",
         "cotenant size --reserve-nodes 2 -o wide",
         "cotenant size --reserve-zone --show moves",
+        "cotenant size --at-once",
         "cotenant size --prices machines.csv",
         "cotenant size --prices opencost",
         "cotenant size --requests ready --show steps",
@@ -94,6 +95,12 @@ def size(
     ] = 0,
     reserve_zone: Annotated[
         bool, typer.Option("--reserve-zone", help="Keep as much as any one zone needs when it fails.")
+    ] = False,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once", help="The nodes leave together and pods come back in any order, not node by node in turn."
+        ),
     ] = False,
     requests: Annotated[
         Requests, typer.Option("--requests", help="Whose requests the tables are of; every level gets its sentence.")
@@ -128,7 +135,9 @@ def size(
     settings = session_of(ctx).load(flags).settings
     listed, allowed = _lists(prices, shapes, settings)
     with bars(quiet=quiet) as progress:
-        report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, allowed, progress)
+        report = _report(
+            settings, cluster, SizeOptions(reserve_nodes, reserve_zone, at_once), listed, allowed, progress
+        )
     level = RequestLevel.of(requests.value)
     _print(report, level, show, output, headers=not no_headers)
     for line in (*sentences_of(report, level), *level_sentences(report), *report.autoscaler_notes, *report.gaps):

@@ -71,14 +71,15 @@ class AffinityCheck:
 class PodClass:
     """Pods with the same demands.
 
-    columns, amounts: resources that they request; shape: number of the two. mask: nodes that they may use. refusals:
-    words of a rule on nodes -> the nodes that it refuses. counters: those that such a pod is counted in. avoided:
-    domain counts that must be 0 on its node.
+    columns, amounts: resources that they request; shape: number of the two; scored: the amounts of SCORED. mask: nodes
+    that they may use. refusals: words of a rule on nodes -> the nodes that it refuses. counters: those that such a pod
+    is counted in. avoided: domain counts that must be 0 on its node.
     """
 
     example: SizedPod
     columns: Ints
     amounts: Ints
+    scored: tuple[int, ...]
     shape: int
     mask: int
     refusals: Mapping[str, Flags]
@@ -282,6 +283,7 @@ class _Builder:
             example=pod,
             columns=np.array([column for column, _ in asked], dtype=np.int64),
             amounts=np.array([amount for _, amount in asked], dtype=np.int64),
+            scored=tuple(requested.get(name, 0) for name in SCORED),
             shape=self._shape_numbers.setdefault(tuple(asked), len(self._shape_numbers)),
             mask=self._mask_number(mask),
             refusals=words,

@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     Stay,
     StayingNode,
 )
-from cotenant.scheduler_ext.cluster_size.placing import TRIALS, UNSEEN, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import STOCK, TRIALS, UNSEEN, PlacingState, Trial, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
@@ -43,6 +43,8 @@ RESOLUTION: Final = 0.01
 """Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
 SEARCHED_FAILURES: Final = 40
 """Failures of nodes, the fullest first, that the search tries; the answer is proved with all."""
+MARGIN: Final = 0.03
+"""Share of the nodes with pods that could leave by the trials and stay all the same: no scheduler follows a trial."""
 SHRINK: Final = 0.02
 """Share of the leaving nodes that stay after all when a trial refuses."""
 
@@ -63,11 +65,14 @@ class _Search:
     waiting: list[int]
     largest: Floats
     progress: Progress
-    trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
+    trials: list[Trial] = field(init=False)
     placements: int = 0
     most_failures: int = SEARCHED_FAILURES
     exemptions: Exemptions = field(default_factory=dict)
     proof: dict[Trial, PlacingState] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.trials = list(TRIALS if self.options.at_once else STOCK)
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Flags of the nodes that stay."""
@@ -159,8 +164,8 @@ def decide_size(
     leaving = _shrink(search, leaving)
     leaving = _extend(search, order, leaving)
     search.most_failures = len(cluster.nodes)
-    while leaving and not (search.passes_unseen(leaving) and search.holds(leaving)):
-        leaving = leaving[:-1]
+    leaving = leaving[: len(leaving) - int(MARGIN * sum(node in search.pods_on for node in leaving))]
+    leaving = _prove(search, leaving)
     progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
@@ -283,6 +288,15 @@ def _shrink(search: _Search, leaving: list[int]) -> list[int]:
     return leaving
 
 
+def _prove(search: _Search, leaving: list[int]) -> list[int]:
+    """The nodes, without the last ones until every trial places all, those too that did not guide the search."""
+    step = 1
+    while leaving and not (search.passes_unseen(leaving) and search.holds(leaving)):
+        leaving = leaving[:-step]
+        step *= 2
+    return leaving
+
+
 def _extend(search: _Search, order: Sequence[int], leaving: list[int]) -> list[int]:
     """Add other candidates, in groups that are halved when one does not fit, while the work permits."""
     rest = [node for node in order if node not in set(leaving)]
@@ -308,8 +322,8 @@ def _answer(
     cluster = search.cluster
     gone = set(leaving)
     turns = leaving if search.options.at_once else search.in_turns(leaving)
-    proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in TRIALS}
-    final = [(trial, state) for trial in TRIALS if (state := proof[trial]) is not None]
+    proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
+    final = [(trial, state) for trial in TRIALS if (state := proof.get(trial)) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])
     staying = []
     for number, node in enumerate(cluster.nodes):

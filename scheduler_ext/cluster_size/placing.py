@@ -78,10 +78,9 @@ TRIALS: Final = (
     Trial(Order.BY_OWNER, ScoreRule.MOST_ALLOCATED, 5),
     Trial(Order.RANDOM, ScoreRule.ANY, 6),
     Trial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
-    Trial(Order.RANDOM, ScoreRule.MOST_ALLOCATED, 8),
-    Trial(Order.SMALLEST_FIRST, ScoreRule.MOST_ALLOCATED, 9),
-    Trial(Order.LARGEST_FIRST, ScoreRule.MOST_ALLOCATED, 10),
 )
+STOCK: Final = tuple(trial for trial in TRIALS if trial.rule is not ScoreRule.MOST_ALLOCATED)
+"""Those of a scheduler that packs no nodes, as kube-scheduler unless it is configured to."""
 UNSEEN: Final = tuple(
     Trial(order, rule, seed)
     for seed, (order, rule) in enumerate(product(Order, (ScoreRule.LEAST_ALLOCATED, ScoreRule.SPREAD)), 101)
@@ -125,7 +124,9 @@ class PlacingState:
     """Of a copy: the pods that went with the other nodes."""
     _log: list[int] = field(default_factory=list)
     """Place of each put, in their order."""
-    _free_share: Floats | None = None
+    _free_shares: Floats | None = None
+    _shares_of: dict[tuple[int, ...], Floats] = field(default_factory=dict)
+    """Amounts of the scored resources -> their shares of each living node, (scored resources, alive)."""
     _domains: dict[int, _DomainState] = field(default_factory=dict)
     _present: dict[tuple[str, int], Flags] = field(default_factory=dict)
     """(label, mask of eligible nodes) -> the domains that nodes make now."""
@@ -309,23 +310,26 @@ class PlacingState:
                     if value >= 0 and (domain.eligible < 0 or cluster.masks[domain.eligible][node]):
                         self._domains[number].sums[value] -= 1
 
-    def free_share(self) -> Floats:
-        """LeastAllocated and BalancedAllocation, equally weighted; read, never written.
+    def share_after(self, pod_class: PodClass) -> Floats:
+        """LeastAllocated and BalancedAllocation, equally weighted, of each node if such a pod were on it.
 
-        c and m free of CPU and memory: (c + m) / 2 - |c - m| / 2, which is the smaller of the two.
+        c and m free of CPU and memory: (c + m) / 2 - |c - m| / 2, which is the smaller of the two. A large pod lowers
+        that of a small node more: a scheduler that levels its nodes puts large pods on large ones.
         """
-        if self._free_share is None:
-            self._free_share = np.asarray((self.free[: len(SCORED)] / self.capacity).min(axis=0))
-        return self._free_share
+        if self._free_shares is None:
+            self._free_shares = self.free[: len(SCORED)] / self.capacity
+        if pod_class.scored not in self._shares_of:
+            self._shares_of[pod_class.scored] = np.array(pod_class.scored)[:, None] / self.capacity
+        cpu, memory = self._free_shares - self._shares_of[pod_class.scored]
+        return np.minimum(cpu, memory)
 
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
         pod_class = self.cluster.classes[self.cluster.class_of[pod]]
         self.free[pod_class.columns, place] -= pod_class.amounts
         self._log.append(place)
-        if self._free_share is not None:
-            cpu, memory = self.free[0, place] / self.capacity[0, place], self.free[1, place] / self.capacity[1, place]
-            self._free_share[place] = min(cpu, memory)
+        if self._free_shares is not None:
+            self._free_shares[:, place] = self.free[: len(SCORED), place] / self.capacity[:, place]
         for counter in pod_class.counters:
             self._put[counter].append(place)
             for number in self._by_counter.get(counter, ()):
@@ -423,10 +427,16 @@ def _noise_values(seed: int, count: int) -> Floats:
 
 
 def _score_function(rule: ScoreRule) -> Callable[[PlacingState, int], Floats]:
-    """The score of each living node before the pod is placed: nodes rank nearly the same after it."""
+    """The score of each living node with the pod on it."""
     return {
-        ScoreRule.LEAST_ALLOCATED: lambda state, _: state.free_share(),
-        ScoreRule.MOST_ALLOCATED: lambda state, _: -state.free_share(),
-        ScoreRule.SPREAD: lambda state, pod: state.free_share() - state.of_owner(state.cluster.pods[pod].owner),
+        ScoreRule.LEAST_ALLOCATED: lambda state, pod: state.share_after(_class_of(state, pod)),
+        ScoreRule.MOST_ALLOCATED: lambda state, pod: -state.share_after(_class_of(state, pod)),
+        ScoreRule.SPREAD: lambda state, pod: (
+            state.share_after(_class_of(state, pod)) - state.of_owner(state.cluster.pods[pod].owner)
+        ),
         ScoreRule.ANY: lambda state, _: np.zeros(len(state.places)),
     }[rule]
+
+
+def _class_of(state: PlacingState, pod: int) -> PodClass:
+    return state.cluster.classes[state.cluster.class_of[pod]]

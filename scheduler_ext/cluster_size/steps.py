@@ -1,4 +1,4 @@
-"""The way to a smaller cluster in steps with dates: accept, wait, empty a node, let its autoscaler take it. Pure.
+"""The way to a smaller cluster in dated steps: accept, wait, cordon, empty a node, let its autoscaler take it. Pure.
 
 A date is the earliest one that the settings permit: recommendations soak, steps of a cut wait for their cool-down, pods
 leave a node a few at a time, one node after the other. Nothing here acts; each step names who would take it.
@@ -23,6 +23,7 @@ UNNEEDED_DEFAULT: Final = "10m"
 THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
 EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
 ACCEPTED_BY: Final = "somebody who may accept: cotenant recs apply"
+CORDONED_BY: Final = "by hand: kubectl cordon"
 BY_HAND: Final = "by hand: no autoscaler of this node was seen"
 
 
@@ -31,6 +32,7 @@ class StepAction(StrEnum):
 
     ACCEPT = "accept"
     WAIT = "wait"
+    CORDON = "cordon"
     EMPTY = "empty"
     TAKE = "take"
 
@@ -112,7 +114,10 @@ def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
 
 
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
-    """Two steps for each node that could leave, one node after the other."""
+    """All nodes that could leave are cordoned; then two steps for each, one node after the other."""
+    if len(size.leaving) > 1:
+        words = f"cordon the {len(size.leaving):,} nodes that leave, so that no pod moves to the next of them"
+        yield PlanStep(0, start, StepAction.CORDON, words, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
     kept = {
         name: obstacle.setting

@@ -48,7 +48,7 @@ STEPS: Final = Schema(
             "earliest", "Not before", Kind.TIME, "Earliest moment by the settings; empty where an obstacle is "
             "in the way.", essential=True,
         ),
-        Column("action", "Action", Kind.TEXT, "accept, wait, empty (a node) or take (it away)."),
+        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (it away)."),
         Column("words", "What happens", Kind.TEXT, "The step in words.", essential=True),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
         Column("by", "By", Kind.TEXT, "Who would take the step."),
@@ -199,6 +199,7 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
         "pods_losing_emptydir": size.losing_storage,
         "reserve_nodes": size.options.reserve_nodes,
         "reserve_zone": size.options.reserve_zone,
+        "at_once": size.options.at_once,
         "trials": list(size.trials),
         "unmodelled_rules": dict(size.unmodelled),
         "pods_without_place": list(size.waiting),
@@ -226,6 +227,10 @@ def headline_of(size: ClusterSize, currency: str = "") -> str:
 def notes_of(size: ClusterSize) -> list[str]:
     """Sentences that belong to the answer."""
     notes = []
+    if len(size.leaving) > 1 and not size.options.at_once:
+        notes.append(
+            "in their turns, all of them cordoned before the first; in another order pods may wait (--at-once)"
+        )
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
     if size.waiting:
