@@ -55,8 +55,8 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: 
             words = f"{waiting} finds no other place once this node has left and a further {fail} ({trial.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
     kept = " and kept the reserve" if reserve.options.reserve_nodes or reserve.options.reserve_zone else ""
-    words = f"its pods alone find a place, but no larger set of leaving nodes with it passed every trial{kept} with the margin"
-    return Stay(Reason.NO_OTHER_PLACE, words)
+    words = "its pods alone find a place, but no larger set of leaving nodes with it passed every trial with the margin"
+    return Stay(Reason.NO_OTHER_PLACE, words + kept)
 
 
 def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
