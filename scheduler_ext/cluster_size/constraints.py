@@ -128,6 +128,10 @@ class CompiledCluster:
     pods_of_node: list[Ints]
     """Pods on each node, those that leave with it too."""
 
+    def class_of_pod(self, pod: int) -> PodClass:
+        """Return the class of a pod."""
+        return self.classes[int(self.class_of[pod])]
+
     def nodes_counted(self, counter: int) -> Ints:
         """Node of each pod that counts in a counter; a node with several is there as often."""
         numbers = self.classes_of_counter[counter].tolist()

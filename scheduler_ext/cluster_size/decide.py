@@ -86,7 +86,7 @@ class _Search:
 
     def placed_by(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after a trial; None where a pod, or the reserve, finds no place."""
-        state = self._placed(trial, leaving)
+        state = self._end_state(trial, leaving)
         if state is None:
             return None
         refused = find_unplaced(state, self.options, trial, self.exemptions, self.most_failures)
@@ -95,9 +95,9 @@ class _Search:
 
     def passes_unseen(self, leaving: Sequence[int]) -> bool:
         """Return whether trials that did not guide the search place every pod too; the reserve is not tried again."""
-        return all(self._placed(trial, leaving) is not None for trial in UNSEEN)
+        return all(self._end_state(trial, leaving) is not None for trial in UNSEEN)
 
-    def _placed(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+    def _end_state(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         self.progress.advance()
         return self._placed_at_once(trial, leaving) if self.options.at_once else self._placed_in_turn(trial, leaving)
 

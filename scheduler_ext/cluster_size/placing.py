@@ -321,7 +321,7 @@ class PlacingState:
         if pod_class.scored not in self._shares_of:
             self._shares_of[pod_class.scored] = np.array(pod_class.scored)[:, None] / self.capacity
         cpu, memory = self._free_shares - self._shares_of[pod_class.scored]
-        return np.minimum(cpu, memory)
+        return np.asarray(np.minimum(cpu, memory))
 
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
@@ -429,14 +429,10 @@ def _noise_values(seed: int, count: int) -> Floats:
 def _score_function(rule: ScoreRule) -> Callable[[PlacingState, int], Floats]:
     """The score of each living node with the pod on it."""
     return {
-        ScoreRule.LEAST_ALLOCATED: lambda state, pod: state.share_after(_class_of(state, pod)),
-        ScoreRule.MOST_ALLOCATED: lambda state, pod: -state.share_after(_class_of(state, pod)),
+        ScoreRule.LEAST_ALLOCATED: lambda state, pod: state.share_after(state.cluster.class_of_pod(pod)),
+        ScoreRule.MOST_ALLOCATED: lambda state, pod: -state.share_after(state.cluster.class_of_pod(pod)),
         ScoreRule.SPREAD: lambda state, pod: (
-            state.share_after(_class_of(state, pod)) - state.of_owner(state.cluster.pods[pod].owner)
+            state.share_after(state.cluster.class_of_pod(pod)) - state.of_owner(state.cluster.pods[pod].owner)
         ),
         ScoreRule.ANY: lambda state, _: np.zeros(len(state.places)),
     }[rule]
-
-
-def _class_of(state: PlacingState, pod: int) -> PodClass:
-    return state.cluster.classes[state.cluster.class_of[pod]]

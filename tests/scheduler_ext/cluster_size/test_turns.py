@@ -28,7 +28,7 @@ def bound_pod(name: str, where: str, cpu: str) -> Json:
     return pod(name, where, requesting(cpu), owners=[])
 
 
-def levelled() -> ClusterState:
+def half_full_nodes() -> ClusterState:
     """Nodes a and b stay with 2 of 4 cores free each; c has a pod of 2 cores, d two of one core."""
     pods = [bound_pod("x", "a", "2"), bound_pod("y", "b", "2")]
     pods += [pod("large", "c", requesting("2")), *(pod(f"small-{n}", "d", requesting("1")) for n in range(2))]
@@ -42,10 +42,10 @@ def names(size: ClusterSize) -> list[str]:
 def test_nodes_with_the_largest_pods_take_the_first_turns_and_need_fewer_others_than_nodes_that_leave_at_once() -> None:
     # The pod of 2 cores fits on a or b as long as the small ones, which a levelling scheduler puts on each, are not
     # there: c must leave before d. At once the small ones may come first, and only one of the two nodes leaves.
-    size = decide_size(levelled())
+    size = decide_size(half_full_nodes())
     assert names(size) == ["c", "d"]
     assert any("all of them cordoned before the first" in note for note in notes_of(size))
-    together = decide_size(levelled(), SizeOptions(at_once=True))
+    together = decide_size(half_full_nodes(), SizeOptions(at_once=True))
     assert len(names(together)) == 1
     assert notes_of(together) == []
     assert (summary_of(size)["at_once"], summary_of(together)["at_once"]) == (False, True)
