@@ -343,7 +343,7 @@ class PlacingState:
 
     @property
     def puts(self) -> int:
-        """How many pods were placed."""
+        """Number of pods that were placed."""
         return len(self._log)
 
     def of_owner(self, owner: str) -> Counts:
