@@ -268,7 +268,10 @@ class Recorder:
         """Take in what a kubelet tells of quotas. SourceProtocol where it tells nothing: that is not zero."""
         throttled = parse_throttled_time(text)
         if not throttled.labels:
-            raise SourceProtocol(f"the kubelet of node {node} tells no throttled time of containers that have a limit")
+            raise SourceProtocol(
+                f"the kubelet of node {node} tells no throttled time of containers that have a limit.",
+                fix="Does its cAdvisor find the container runtime (--containerd of the kubelet)?",
+            )
         self.containers.add_throttled(node, throttled, received_seconds=received_seconds)
         self._samples += len(throttled.labels)
 

@@ -68,6 +68,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.forward(target + self.path[self.path.index("/proxy") + len("/proxy") :])
         elif path in api.forbidden:
             self.status(403, f'{path.rsplit("/", 1)[-1]} is forbidden: User "jane" cannot list resource')
+        elif api.quiet_watches and "watch=" in self.path:
+            self.hold()
         elif path in api.objects:
             self.page(api.objects[path])
         else:
@@ -81,6 +83,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         asked = urllib.request.Request(url, self.body or None, kind)
         with urllib.request.urlopen(asked, timeout=60) as answer:
             self.raw(answer.status, answer.read())
+
+    def hold(self) -> None:
+        """Take a watch up and say nothing."""
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Transfer-Encoding", "chunked")
+        self.end_headers()
+        self.server.stopped.wait()
+        self.close_connection = True
 
     def certificate_name(self) -> str:
         certificate = self.connection.getpeercert() if self.server.scheme == "https" else None
@@ -123,12 +134,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 class ApiServer(http.server.ThreadingHTTPServer):
-    """Serves `objects[path]`; each reply in `once` is used up by one request, before anything else."""
+    """Serves `objects[path]`; each reply in `once` is used up by one request, before anything else.
+
+    quiet_watches: a watch is taken up and brings nothing; else it is answered as a list, so that it begins anew.
+    """
 
     daemon_threads = True
 
-    def __init__(self, certificate: Path | None, authority: Path | None) -> None:
+    def __init__(self, certificate: Path | None, authority: Path | None, *, quiet_watches: bool = False) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
+        self.quiet_watches, self.stopped = quiet_watches, threading.Event()
         self.objects: dict[str, list[Any] | dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
         self.connections: set[tuple[str, int]] = set()
@@ -152,6 +167,7 @@ class ApiServer(http.server.ThreadingHTTPServer):
         return f"{self.scheme}://127.0.0.1:{self.server_address[1]}"
 
     def stop(self) -> None:
+        self.stopped.set()
         self.shutdown()
         self.server_close()
 

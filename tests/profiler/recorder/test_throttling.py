@@ -58,6 +58,25 @@ container_cpu_cfs_throttled_seconds_total{pod="web-1",name="b",namespace="shop",
 """  # noqa: E501
 
 
+OF_KUBELET = b"""# HELP container_cpu_cfs_periods_total Number of elapsed enforcement period intervals.
+# TYPE container_cpu_cfs_periods_total counter
+container_cpu_cfs_periods_total{container="",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a",image="",name="",namespace="recorded-1ef09a",pod="burner"} 2119 1795828582490
+container_cpu_cfs_periods_total{container="main",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a/c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",image="localhost/busybox:1",name="c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",namespace="recorded-1ef09a",pod="burner"} 2116 1795828582643
+# HELP container_cpu_cfs_throttled_periods_total Number of throttled period intervals.
+# TYPE container_cpu_cfs_throttled_periods_total counter
+container_cpu_cfs_throttled_periods_total{container="",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a",image="",name="",namespace="recorded-1ef09a",pod="burner"} 1003 1795828582490
+container_cpu_cfs_throttled_periods_total{container="main",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a/c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",image="localhost/busybox:1",name="c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",namespace="recorded-1ef09a",pod="burner"} 851 1795828582643
+# HELP container_cpu_cfs_throttled_seconds_total Total time duration the container has been throttled.
+# TYPE container_cpu_cfs_throttled_seconds_total counter
+container_cpu_cfs_throttled_seconds_total{container="",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a",image="",name="",namespace="recorded-1ef09a",pod="burner"} 12.011849579 1795828582490
+container_cpu_cfs_throttled_seconds_total{container="main",id="/cotenant-d9c05a7e/kubepods/burstable/pode04e6add-043b-43a5-b9fa-94ac0770ce8a/c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",image="localhost/busybox:1",name="c859e1c920e0f372216298069d5fcce7686cddf09c621aeb9b1ab7d579330efb",namespace="recorded-1ef09a",pod="burner"} 5.051689635 1795828582643
+# HELP container_cpu_load_average_10s Value of container cpu load average over the last 10 seconds.
+# TYPE container_cpu_load_average_10s gauge
+container_cpu_load_average_10s{container="",id="/",image="",name="",namespace="",pod=""} 0 1795828577076
+"""  # noqa: E501
+"""From a kubelet v1.35.4 with containerd: a pod with a quota, its group and its container."""
+
+
 def test_containers_are_read_by_the_names_of_the_other_page_and_groups_are_passed_over() -> None:
     read = parse_throttled_time(TEXT)
 
@@ -79,6 +98,16 @@ def test_a_whole_page_of_a_kubelet_gives_each_container_with_a_quota_once() -> N
     refs = [container_ref(labels) for labels in read.labels]
     assert refs == [PodContainerRef(*names) for names in containers_of(7, 20) if names[2] == "main"]
     assert read.values.tolist() == [1000.0 * REFUSED_CORES] * 20
+
+
+def test_an_answer_of_a_kubelet_is_read_packed_and_not() -> None:
+    for text in (OF_KUBELET, unpack(gzip.compress(OF_KUBELET), THROTTLED)):
+        read = parse_throttled_time(text)
+
+        assert [container_ref(labels) for labels in read.labels] == [
+            PodContainerRef("recorded-1ef09a", "burner", "main")
+        ]
+        assert (read.values.tolist(), read.times.tolist()) == ([5.051689635], [1795828582.643])
 
 
 LINES = st.lists(st.sampled_from([b"# TYPE a counter", b'a{pod="p"} 1', b"", b"b 2 1000"]), max_size=40)
@@ -274,7 +303,8 @@ def test_nodes_that_do_not_tell_are_counted_and_the_first_is_named_with_its_reas
     assert status.nodes == {NodeSource.KUBELET: NODES} and not status.troubles
     said = (
         "throttled time of 2 nodes is unknown, where demand counts as usage: the kubelet of node node-00002 tells no "
-        "throttled time of containers that have a limit"
+        "throttled time of containers that have a limit. Does its cAdvisor find the container runtime (--containerd of "
+        "the kubelet)?"
     )
     assert said in status.notes
     assert said in status.lines(status.written_seconds)

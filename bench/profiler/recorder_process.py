@@ -1,0 +1,215 @@
+"""The recorder's whole process beside a cluster of 20,000 pods: what it keeps of them, and what storing a slot takes.
+
+    .venv/bin/python -m bench.profiler.recorder_process [NODES PODS]      # other sizes are shown and not recorded
+
+An API server in another process lists pods with the fields that a real one has, their owners and nodes, and then says
+nothing more. What kubelets answer is handed over minute by minute, so that `recorder_scale` alone measures reading. The
+second slot counts: with the first one, the inventory was empty.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+from bench.record import Row, below, record
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.kube import KubeClient
+from cotenant.base.kube.auth import Access
+from cotenant.base.settings.root import Settings
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.store.store import Store
+from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS
+from cotenant.profiler.recorder.exposition import parse_resource_metrics, parse_throttled_time
+from cotenant.profiler.recorder.kubelets import KubeletRules
+from cotenant.profiler.recorder.service import Recorder
+from tests.support.api_server import ApiServer
+from tests.support.kubelets import Manner, cadvisor_answer, cadvisor_text, containers_of, node_name, text_of
+
+FULL = (1_000, 20)
+MANY = 100_000
+"""Pods of the largest cluster that the product is for: 5,000 nodes of 20."""
+START = 1_795_046_400
+SLOTS = 2
+MINUTES = (1, 61, 121, 181, 241)
+REPLICAS = 10
+"""Pods of a Deployment."""
+SINCE = "2026-11-01T00:00:00Z"
+EMPTY = (
+    *("/apis/apps/v1/statefulsets", "/apis/apps/v1/daemonsets", "/apis/batch/v1/jobs", "/apis/batch/v1/cronjobs"),
+    *("/api/v1/replicationcontrollers", "/api/v1/limitranges", "/api/v1/resourcequotas"),
+    "/apis/autoscaling/v2/horizontalpodautoscalers",
+)
+
+
+class HandClock:
+    """A clock that is set by hand."""
+
+    seconds = float(START)
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+def owned(name: str, namespace: str, owner: tuple[str, str] | None, **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": namespace, "uid": f"uid-{name}", "creationTimestamp": SINCE, **more}
+    if owner:
+        kind, of = owner
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": of, "uid": f"uid-{of}", "controller": True}
+        meta["ownerReferences"] = [reference]
+    return meta
+
+
+def objects(nodes: int, pods: int) -> dict[str, Any]:
+    """What the API server lists."""
+    listed: dict[str, list[Any]] = {path: [] for path in ("pods", "replicasets", "deployments")}
+    sizes = {"requests": {"cpu": "500m", "memory": "512Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}}
+    made = set()
+    for node in range(nodes):
+        named: dict[tuple[str, str], list[str]] = {}
+        for namespace, pod, container in containers_of(node, pods):
+            named.setdefault((namespace, pod), []).append(container)
+        for (namespace, pod), containers in named.items():
+            app = f"app-{node // REPLICAS:05d}-{pod[-2:]}-{namespace}"
+            spec = {
+                "containers": [
+                    {"name": c, "image": f"registry.example.com/{c}:v1", "resources": sizes} for c in containers
+                ]
+            }
+            labels = {"app": app, "pod-template-hash": "5b7c9d", "team": namespace}
+            if app not in made:
+                made.add(app)
+                of = {"replicas": REPLICAS, "selector": {"matchLabels": {"app": app}}}
+                of["template"] = {"metadata": {"labels": labels}, "spec": spec}
+                replica_set = owned(f"{app}-5b7c9d", namespace, ("Deployment", app), labels=labels)
+                listed["replicasets"].append({"metadata": replica_set, "spec": of})
+                listed["deployments"].append({"metadata": owned(app, namespace, None, labels=labels), "spec": of})
+            states = [
+                {
+                    "name": c,
+                    "image": f"registry.example.com/{c}:v1",
+                    "imageID": f"sha256:{'0' * 64}",
+                    "ready": True,
+                    "restartCount": 0,
+                    "started": True,
+                    "lastState": {},
+                    "containerID": f"containerd://{pod}{c}".ljust(77, "0"),
+                    "state": {"running": {"startedAt": SINCE}},
+                }
+                for c in containers
+            ]
+            status = {"phase": "Running", "qosClass": "Burstable", "startTime": SINCE, "containerStatuses": states}
+            meta = owned(pod, namespace, ("ReplicaSet", f"{app}-5b7c9d"), labels=labels)
+            listed["pods"].append({"metadata": meta, "spec": {**spec, "nodeName": node_name(node)}, "status": status})
+    amounts = {"cpu": "16", "memory": "64Gi"}
+    return {
+        **{path: [] for path in EMPTY},
+        "/api/v1/pods": listed["pods"],
+        "/apis/apps/v1/replicasets": listed["replicasets"],
+        "/apis/apps/v1/deployments": listed["deployments"],
+        "/api/v1/nodes": [
+            {"metadata": {"name": node_name(i)}, "status": {"capacity": amounts, "allocatable": amounts}}
+            for i in range(nodes)
+        ],
+        "/version": {"major": "1", "minor": "35"},
+    }
+
+
+def serve(nodes: int, pods: int) -> None:
+    """Be the API server until the parent ends."""
+    api = ApiServer(None, None, quiet_watches=True)
+    api.objects |= objects(nodes, pods)
+    print(api.url, flush=True)
+    sys.stdin.read()
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def recorded(url: str, nodes: int, pods: int, folder: str) -> dict[str, float]:
+    """Record two slots, in a fresh process."""
+    clock, begun_mib = HandClock(), peak_mib()
+    client = KubeClient(Access("bench", url, lambda: None), KubeSettings(retries=0))
+    store = Store(f"file://{folder}", "bench")
+    recorder = Recorder(client, Settings(), store, AlwaysLeads(), clock, KubeletRules())
+    recorder.watch.start()
+    if not recorder.watch.wait_synced(600):
+        raise SystemExit(f"the cluster was not listed: {recorder.watch.error}")
+    recorder.watch.keep_versions(True)
+    found = {"begun_mib": begun_mib, "watched_mib": peak_mib() - begun_mib}
+    quotas = cadvisor_text(pods).partition(b"# HELP container_cpu_user")[0]
+    for slot in range(SLOTS):
+        for minute in MINUTES:
+            at = START + slot * FIVE_MINUTES_SECONDS + minute
+            for node in range(nodes):
+                text = text_of(node, pods, START - 86_400).replace(b"@TIME", b"%d" % (at * 1000))
+                answer = parse_resource_metrics(text.replace(b"@CPU", b"%.6f" % (at % 1e6 / 2)))
+                name, received = node_name(node), at + 1.0
+                recorder.containers.add(
+                    name,
+                    answer.container_cpu,
+                    answer.container_memory,
+                    answer.container_starts,
+                    received_seconds=received,
+                )
+                recorder.nodes.add(name, answer.node_cpu, answer.node_memory, received_seconds=received)
+                page = cadvisor_answer(quotas, node, Manner.WHOLE, "", at)
+                recorder.containers.add_throttled(name, parse_throttled_time(page or b""), received_seconds=received)
+        end = START + (slot + 1) * FIVE_MINUTES_SECONDS
+        clock.seconds = end + 120.0
+        begun = time.process_time()
+        if not recorder.store_closed(end):
+            raise SystemExit(f"the slot was not stored: {recorder.error}")
+        found["store_cpu"] = time.process_time() - begun
+    return found | {"peak_mib": peak_mib(), "pods": len(recorder.watch.pods())}
+
+
+def main(nodes: int, pods: int) -> None:
+    own = [sys.executable, "-m", "bench.profiler.recorder_process", str(nodes), str(pods)]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen([*own, "serve"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server,
+    ):
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        child = subprocess.run([*own, "record", url, folder], capture_output=True, text=True, check=False)
+        server.kill()
+    if child.returncode:
+        raise SystemExit(child.stderr[-3000:])
+    found = json.loads(child.stdout.splitlines()[-1])
+    print(json.dumps(found, indent=1))
+    if found["pods"] != nodes * pods:
+        raise SystemExit(f"{found['pods']} pods of {nodes * pods} were watched")
+    each = (found["peak_mib"] - found["begun_mib"]) * 1024 / found["pods"]
+    many = found["begun_mib"] + MANY * each / 1024
+    rows = [
+        Row("memory at the start", round(found["begun_mib"]), "MiB"),
+        Row(f"memory that {nodes * pods:,} watched pods take", round(found["watched_mib"]), "MiB"),
+        Row(f"memory at its most, {nodes * pods:,} pods", round(found["peak_mib"]), "MiB"),
+        Row("the same by pod, without that of the start", round(each, 1), "KiB"),
+        below(f"memory for {MANY:,} pods, reckoned from these", round(many), "MiB", 600, "not run"),
+        Row("a slot and the inventory stored, every five minutes: CPU time", round(found["store_cpu"], 1), "s"),
+    ]
+    command = ".venv/bin/python -m bench.profiler.recorder_process"
+    record("recorder_process", command, rows, is_kept=(nodes, pods) == FULL)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 3:
+        _nodes, _pods = map(int, sys.argv[1:3])
+        if sys.argv[3] == "serve":
+            serve(_nodes, _pods)
+        else:
+            print(json.dumps(recorded(sys.argv[4], _nodes, _pods, sys.argv[5])), flush=True)
+            # The watches end with the process: their server says nothing for hours.
+            import os
+
+            os._exit(0)
+    else:
+        main(*(tuple(map(int, sys.argv[1:3])) or FULL))
