@@ -116,7 +116,7 @@ def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
     """All nodes that could leave are cordoned; then two steps for each, one node after the other."""
     if len(size.leaving) > 1:
-        words = f"cordon the {len(size.leaving):,} nodes that leave, so that no pod moves to the next of them"
+        words = "cordon every node that leaves, so that no pod moves to the next of them"
         yield PlanStep(0, start, StepAction.CORDON, words, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
     kept = {
