@@ -35,7 +35,7 @@ GUARDING: Final[Mapping[str, str]] = {
     "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py",
     "base/ledger/ledger.py": "base/test_ledger.py changes/test_anchoring.py faults/test_ledger_on_a_bad_disk.py",
     "base/allocation/ledger.py": "base/allocation/test_allocation_ledger.py scheduler_ext/extender/test_allocation.py",
-    "base/allocation/cpu_annotations.py": "base/allocation/test_cpus_read_by_koordinator.py "
+    "base/allocation/cpu_annotations.py": "base/allocation/test_cpu_annotations.py "
     "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_allocator.py": "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py "
     "scheduler_ext/extender/test_cpu_interleavings.py",
@@ -71,6 +71,8 @@ GUARDING: Final[Mapping[str, str]] = {
 """Each module with the tests, under `tests`, that pin what it does."""
 EQUIVALENT: Final = ("_Is_Eq", "_IsNot_NotEq", "_Eq_Is", "_NotEq_IsNot")
 """Operators that change nothing a test may count on: identity against equality, of `None` and of interned values."""
+UNSEEN: Final = ("frozen", "slots")
+"""Arguments of classes that change no result: they show in what cannot be written."""
 FLOOR_PERCENT: Final = 85.0
 LONGEST_SECONDS: Final = 600.0
 """Limit of a module's tests without a mutant."""
@@ -154,14 +156,12 @@ def keep_sample(session: Path, source: str, sample: int, draw: Random) -> int:
 
 
 def unread_spans(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """First and last (line, column) of annotations and of decorators' arguments: a mutant there changes no result.
-
-    Nothing evaluates an annotation; that a dataclass is frozen or has slots shows in what cannot be written.
-    """
+    """First and last (line, column) of annotations, which nothing evaluates, and of `UNSEEN` arguments."""
     for node in ast.walk(tree):
         found = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        found += [keyword.value for call in getattr(node, "decorator_list", ()) if isinstance(call, ast.Call)
-                  for keyword in call.keywords]  # fmt: skip
+        calls = [call for call in getattr(node, "decorator_list", ()) if isinstance(call, ast.Call)]
+        calls += [node] if isinstance(node, ast.ClassDef) else []
+        found += [keyword.value for call in calls for keyword in call.keywords if keyword.arg in UNSEEN]
         for part in found:
             if isinstance(part, ast.expr):
                 last = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)

@@ -56,9 +56,10 @@ def test_a_sample_is_the_same_for_the_same_seed(tmp_path: Path) -> None:
     assert kept(stored[0]) == kept(stored[1]) and len(kept(stored[0])[0]) == 5
 
 
-def test_spans_are_those_of_parameters_results_and_arguments_of_decorators() -> None:
+def test_spans_are_those_of_parameters_results_and_frozen_classes() -> None:
     # `@dataclass(frozen=True)`: the value begins after 18 characters
-    assert list(unread_spans(ast.parse("@dataclass(frozen=True)\nclass A: ..."))) == [((1, 18), (1, 22))]
+    assert list(unread_spans(ast.parse("@dataclass(frozen=True, order=True)\nclass A: ..."))) == [((1, 18), (1, 22))]
+    assert list(unread_spans(ast.parse("class A(Struct, frozen=True): ..."))) == [((1, 23), (1, 27))]
     assert sorted(unread_spans(ast.parse(SOURCE))) == [((1, 16), (1, 26)), ((1, 31), (1, 41))]
 
 
