@@ -25,6 +25,8 @@ PATCHES = {
 TIMEOUT_SECONDS = 60.0
 IDLE_SECONDS = 30.0
 """The server closes a connection that was idle for 90 s: one that was idle for longer than this is opened anew."""
+BUSY_SECONDS = 30.0
+"""How long a question is put again that the server answered with "too many requests"."""
 _CHUNK = 1 << 16
 
 
@@ -150,6 +152,11 @@ class Api:
             # A server that was killed since has closed the kept connection: what may be asked twice is asked anew.
             if not kept or method not in ("GET", "DELETE"):
                 raise
+            answer, text = self._exchange(method, address, content, headers)
+        until = time.monotonic() + BUSY_SECONDS
+        while method == "GET" and answer.status == 429 and time.monotonic() < until:
+            # Its storage begins anew after etcd did, or it has no room: it says when to ask again.
+            time.sleep(float(answer.headers.get("Retry-After") or 1))
             answer, text = self._exchange(method, address, content, headers)
         self._asked_at = time.monotonic()
         if answer.status >= 300:
