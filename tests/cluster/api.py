@@ -25,8 +25,9 @@ PATCHES = {
 TIMEOUT_SECONDS = 60.0
 IDLE_SECONDS = 30.0
 """The server closes a connection that was idle for 90 s: one that was idle for longer than this is opened anew."""
-BUSY_SECONDS = 30.0
-"""How long a question is put again that the server answered with "too many requests"."""
+INITIALIZING_SECONDS = 30.0
+"""How long a question is put again while the server's storage begins anew, as it does after etcd was killed."""
+_INITIALIZING = b"storage is (re)initializing"
 _CHUNK = 1 << 16
 
 
@@ -153,9 +154,8 @@ class Api:
             if not kept or method not in ("GET", "DELETE"):
                 raise
             answer, text = self._exchange(method, address, content, headers)
-        until = time.monotonic() + BUSY_SECONDS
-        while method == "GET" and answer.status == 429 and time.monotonic() < until:
-            # Its storage begins anew after etcd did, or it has no room: it says when to ask again.
+        until = time.monotonic() + INITIALIZING_SECONDS
+        while method == "GET" and answer.status == 429 and _INITIALIZING in text and time.monotonic() < until:
             time.sleep(float(answer.headers.get("Retry-After") or 1))
             answer, text = self._exchange(method, address, content, headers)
         self._asked_at = time.monotonic()
