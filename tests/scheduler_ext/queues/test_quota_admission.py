@@ -129,6 +129,23 @@ def test_a_quota_keeps_what_it_was_let_go_with_when_another_asks_for_less() -> N
     assert names(found) == ["p"] and found.uses["a"].limit == {"cpu": 1}
 
 
+def test_what_nobody_uses_or_asks_for_is_zero_and_what_waits_is_counted() -> None:
+    quotas = [QuotaNode("a", maximum={"cpu": 2000, "memory": 1024}), QuotaNode("idle", maximum={"cpu": 1000})]
+    found = admitted(scene(quotas, [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(3)]))
+    uses, idle = found.uses["a"], found.uses["idle"]
+    assert (uses.used, uses.waiting_pods) == ({"cpu": 1500, "memory": 0}, 2)
+    assert (uses.missed, uses.firm_used, uses.firm_request) == ({"cpu": 0, "memory": 0},) * 3
+    assert (idle.used, idle.missed, idle.waiting_pods) == ({"cpu": 0}, {"cpu": 0}, 0)
+
+
+def test_a_minimum_that_is_not_lent_stays_out_of_a_turn_also_while_nobody_asks_for_it() -> None:
+    # Of 10 CPUs 5 are kept for `keeps`, so that the 6 of the waiting pod are not idle; where they are lent, they are.
+    for lends, let_go in ((False, []), (True, ["elder"])):
+        quotas = [replace(quota("keeps", 5000, 10_000), lends=lends), quota("b", 0, 10_000)]
+        found = admitted(scene(quotas, [pod("elder", "b", 6000, created_seconds=1)]))
+        assert names(found) == let_go
+
+
 def test_a_guarantee_is_not_lent_to_a_turn() -> None:
     quotas = [quota("a", 5000, 10_000), quota("b", 0, 10_000)]
     pods = [pod("elder", "b", 6000, created_seconds=1), pod("younger", "a", 6000, created_seconds=2)]

@@ -10,8 +10,9 @@ import pytest
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
 from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide
-from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, Guard
+from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, Guard, ReservationSwap, is_promised
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.swap import late
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
 
@@ -34,6 +35,33 @@ def status_of(made: ReservationWrites, name: str = "r") -> dict[str, Any]:
 def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
     (found,) = (c for c in status["conditions"] if c["type"] == type_)
     return found["status"], found["reason"]
+
+
+@pytest.mark.parametrize(
+    ("ahead_seconds", "waited_for"),
+    [(-1, False), (0, False), (1, True), (LONGEST_PROMISE_SECONDS, True), (LONGEST_PROMISE_SECONDS + 1, False)],
+)
+def test_a_promise_is_waited_for_until_its_end_if_that_is_not_too_far_ahead(
+    ahead_seconds: float, waited_for: bool
+) -> None:
+    assert is_promised(NOW + ahead_seconds, NOW) is waited_for
+
+
+@pytest.mark.parametrize(
+    ("noticed_seconds", "now_seconds", "over"),
+    [
+        (None, NOW + 9, False), (None, NOW + 10, True), (None, NOW + 11, True),
+        # noticed by a manager that came back: its full time again, 15 seconds from then
+        (NOW + 100, NOW + 114, False), (NOW + 100, NOW + 115, True),
+        (NOW - 100, NOW + 9, False), (NOW - 100, NOW + 10, True),
+    ],
+)  # fmt: skip
+def test_a_hand_over_has_its_time_and_after_a_managers_return_its_full_time_again(
+    noticed_seconds: float | None, now_seconds: float, over: bool
+) -> None:
+    swap = ReservationSwap("s", "r", "uid-r", "n1", expires_seconds=NOW + 10)
+    noticed = {} if noticed_seconds is None else {swap.id: noticed_seconds}
+    assert late(swap, ReservationView({}, now_seconds=now_seconds, noticed=noticed)) is over
 
 
 def test_a_new_reservation_gets_a_placeholder_that_the_scheduler_places() -> None:
