@@ -57,8 +57,11 @@ def test_an_assignment_that_cannot_be_read_names_the_pod_and_the_annotation(anno
 
 def test_what_a_node_keeps_back_is_read_and_counts_as_none_where_it_cannot_be() -> None:
     assert reserved_cpus({NODE_RESERVATION_ANNOTATION: '{"reservedCPUs": "0-1"}'}, "n") == {0, 1}
-    assert system_cpus({SYSTEM_QOS_ANNOTATION: '{"cpuset": "4,6"}'}, "n") == ({4, 6}, True)
-    assert system_cpus({SYSTEM_QOS_ANNOTATION: '{"cpuset": "4", "cpusetExclusive": false}'}, "n") == ({4}, False)
+    assert system_cpus({SYSTEM_QOS_ANNOTATION: '{"cpuset": "4,6"}'}, "n") == (frozenset({4, 6}), True)
+    assert system_cpus({SYSTEM_QOS_ANNOTATION: '{"cpuset": "4", "cpusetExclusive": false}'}, "n") == (
+        frozenset({4}),
+        False,
+    )
     assert (reserved_cpus({}, "n"), system_cpus({}, "n")) == (frozenset(), (frozenset(), True))
     for text in ("[", '{"reservedCPUs": "x", "cpuset": "x"}'):
         assert reserved_cpus({NODE_RESERVATION_ANNOTATION: text}, "n") == frozenset()
