@@ -273,9 +273,10 @@ PAGE_TABLES = (
 
 
 def drawn_tables(body: Any) -> Iterator[tuple[list[str], list[list[Any]]]]:
-    """The heads and the cells of each table that a page writes."""
+    """The heads and the cells of each table that a page writes, without its total."""
     for table in (one for one in _walk(body) if isinstance(one, html.Table)):
-        lines = [one for one in _walk(table) if isinstance(one, html.Tr)]
+        parts = [part for part in table.children if not isinstance(part, html.Tfoot)]
+        lines = [one for part in parts for one in _walk(part) if isinstance(one, html.Tr)]
         rows = [[one for one in _walk(line) if isinstance(one, html.Th | html.Td)] for line in lines]
         yield [text_of(cell) for cell in rows[0]], rows[1:]
 
