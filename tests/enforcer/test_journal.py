@@ -58,6 +58,29 @@ def test_a_file_cut_anywhere_is_damaged_or_whole_and_never_half(notes: dict[Plac
                 assert "set aside" in journal.damaged
 
 
+def test_a_file_that_was_set_aside_is_named_until_something_is_noted_again(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"{")
+    OriginalValues(tmp_path, "boot").close()  # sets it aside, and ends before it notes anything
+    with OriginalValues(tmp_path, "boot") as journal:
+        assert journal.damaged == f"{tmp_path / FILE}.damaged was set aside, and nothing was noted since"
+        assert (journal.lost, journal.complaints) == (True, (journal.damaged,))
+        journal.begin({ONE.place: ONE})
+    with OriginalValues(tmp_path, "boot") as journal:
+        assert (journal.damaged, journal.lost, journal.notes) == ("", False, {ONE.place: ONE})
+
+
+def test_a_journal_that_is_closed_twice_closes_no_other_file(tmp_path: Path) -> None:
+    output = os.fstat(1)
+    journal = OriginalValues(tmp_path, "boot")
+    journal.close()
+    with (tmp_path / "other").open("w") as other:  # it may have got the lock's number
+        journal.close()
+        journal.beat()
+        other.write("whole")
+    assert (tmp_path / "other").read_text() == "whole"
+    assert os.fstat(1).st_ino == output.st_ino
+
+
 def test_an_unchanged_tick_does_not_touch_the_disk(tmp_path: Path) -> None:
     with OriginalValues(tmp_path) as journal:
         journal.save({ONE.place: ONE})
