@@ -159,9 +159,8 @@ def unread_spans(tree: ast.AST) -> Iterator[tuple[tuple[int, int], tuple[int, in
     """First and last (line, column) of annotations, which nothing evaluates, and of `UNSEEN` arguments."""
     for node in ast.walk(tree):
         found = [getattr(node, "annotation", None), getattr(node, "returns", None)]
-        calls = [call for call in getattr(node, "decorator_list", ()) if isinstance(call, ast.Call)]
-        calls += [node] if isinstance(node, ast.ClassDef) else []
-        found += [keyword.value for call in calls for keyword in call.keywords if keyword.arg in UNSEEN]
+        keywords = node.keywords if isinstance(node, ast.Call | ast.ClassDef) else []
+        found += [keyword.value for keyword in keywords if keyword.arg in UNSEEN]
         for part in found:
             if isinstance(part, ast.expr):
                 last = (part.end_lineno or part.lineno, part.end_col_offset or part.col_offset)
