@@ -32,13 +32,13 @@ GUARDING: Final[Mapping[str, str]] = {
     "changes/decide/guardrails.py": "changes/test_guardrails.py changes/test_steps.py changes/test_room.py "
     "changes/test_gpu_shares.py changes/test_choosing_methods.py recommender/test_heaps.py",
     "changes/change_ledger.py": "changes/test_lifecycle.py changes/test_known.py changes/test_watching.py "
-    "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py",
+    "changes/test_accepting.py changes/test_seconding.py changes/test_gone.py changes/test_acceptance_model.py",
     "base/ledger/ledger.py": "base/test_ledger.py changes/test_anchoring.py faults/test_ledger_on_a_bad_disk.py",
     "base/allocation/ledger.py": "base/allocation/test_allocation_ledger.py scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_annotations.py": "base/allocation/test_cpu_annotations.py "
     "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py",
     "base/allocation/cpu_allocator.py": "scheduler_ext/extender/test_cpus.py scheduler_ext/extender/test_allocation.py "
-    "scheduler_ext/extender/test_cpu_interleavings.py",
+    "scheduler_ext/extender/test_cpu_interleavings.py scheduler_ext/extender/test_hardware_model.py",
     "base/allocation/cpu_accumulator.py": "base/allocation/test_cpu_accumulator.py base/allocation/test_cpu_order.py "
     "scheduler_ext/extender/test_cpus.py",
     "base/allocation/device_allocator.py": "base/allocation/test_devices.py base/allocation/test_joint_devices.py "
@@ -49,10 +49,11 @@ GUARDING: Final[Mapping[str, str]] = {
     "scheduler_ext/reservations/test_gates.py scheduler_ext/reservations/test_writing.py "
     "scheduler_ext/queues/test_pod_gates.py scheduler_ext/queues/test_native_gangs.py",
     "scheduler_ext/reservations/swap.py": "scheduler_ext/reservations/test_decide.py "
-    "scheduler_ext/reservations/test_writing.py scheduler_ext/reservations/test_disturbed.py",
+    "scheduler_ext/reservations/test_writing.py scheduler_ext/reservations/test_disturbed.py "
+    "scheduler_ext/reservations/test_explorer.py",
     "scheduler_ext/extender/guard.py": "scheduler_ext/extender/test_guard.py scheduler_ext/extender/test_server.py",
     "scheduler_ext/queues/quota_admission.py": "scheduler_ext/queues/test_quota_admission.py "
-    "scheduler_ext/queues/test_quota_sequences.py",
+    "scheduler_ext/queues/test_quota_sequences.py scheduler_ext/queues/test_quota_model.py",
     "scheduler_ext/queues/quota_account.py": "scheduler_ext/queues/test_quota_admission.py "
     "scheduler_ext/queues/test_quota_sequences.py scheduler_ext/queues/test_revoke.py "
     "scheduler_ext/queues/test_preempt.py",
@@ -68,7 +69,7 @@ GUARDING: Final[Mapping[str, str]] = {
     "recommender/colocation/formulas.py": "recommender/test_colocation_formulas.py "
     "recommender/test_lendable_over_time.py",
 }
-"""Each module with the tests, under `tests`, that pin what it does."""
+"""Each module with the tests, under `tests`, that pin what it does; models last, because they take longest."""
 EQUIVALENT: Final = ("_Is_Eq", "_IsNot_NotEq", "_Eq_Is", "_NotEq_IsNot")
 """Operators that change nothing a test may count on: identity against equality, of `None` and of interned values."""
 UNSEEN: Final = ("frozen", "slots")
