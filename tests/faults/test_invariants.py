@@ -338,6 +338,9 @@ def test_what_cannot_be_told_is_left_unsaid(tmp_path: Path) -> None:
     own = node({BATCH_CPU: "9000"})
     own["metadata"]["annotations"] = {"node.koordinator.sh/colocation-strategy": "{}"}
     run.managed(300, "patch", "nodes/status", "n1", stored=own)
+    unseen = node({BATCH_CPU: "9000"})
+    unseen["metadata"]["name"], unseen["status"]["capacity"] = "n9", {}
+    run.managed(310, "patch", "nodes/status", "n9", stored=unseen)
     run.notes.append(limited())
     run.cgroups.clear()
     assert violations(run.stored(tmp_path)) == ()

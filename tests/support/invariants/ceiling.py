@@ -47,7 +47,7 @@ def batch_below_its_ceiling(recording: Recording, bounds: Bounds) -> Iterator[Vi
     the reported usage of pods above batch (under `request` none of it), and at most the configured cap. The largest
     ceiling counts by any report and strategy that stood within `view_seconds` before the write; without a report
     younger than `degradeTimeMinutes` it is 0. Nothing is said of a node with a strategy or a CPU normalization of its
-    own, nor where a strategy has parts for some nodes, nor without a strategy at all.
+    own, of one whose capacity the log does not show, nor where a strategy has parts for some nodes, nor without any.
     """
     known = _Known()
     standing: dict[tuple[str, str], object] = {}
@@ -88,6 +88,8 @@ def _most(known: _Known, write: ApiWrite, resource: str, bounds: Bounds) -> Frac
     strategies = _in_force(known.strategies, since)
     annotations = (write.stored.get("metadata") or {}).get("annotations") or {}
     if not strategies or any(s.get("nodeConfigs") for s in strategies) or any(key in annotations for key in _OWN_WAY):
+        return None
+    if resource not in amounts(write.stored["status"].get("capacity")):  # the node was made where no log shows it
         return None
     reports = _in_force(known.reports.get(write.name, []), since)
     found = [
