@@ -210,7 +210,7 @@ def main() -> int:
             survivors = "\n".join(f"# {of.module}\n{diff}" for of in tried for diff in of.survivors)
             (ROOT / "build" / "mutants.diff").write_text(survivors)
     measured = rows(tried)
-    command = " ".join([".venv/bin/python -m bench.platform.mutants", *sys.argv[1:]])
+    command = f"make mutants ARGS='--sample {options.sample} --seed {options.seed}'"
     record("mutants", command, measured, is_kept=not options.only)
     return int(any(row.met is False for row in measured))
 
