@@ -81,7 +81,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --requests ready --show all -o json",
         "cotenant size --reserve-nodes 2 -o wide",
         "cotenant size --reserve-zone --show moves",
-        "cotenant size --at-once",
+        "cotenant size --in-turns --show steps",
         "cotenant size --prices machines.csv",
         "cotenant size --prices opencost",
         "cotenant size --requests ready --show steps",
@@ -96,10 +96,10 @@ def size(
     reserve_zone: Annotated[
         bool, typer.Option("--reserve-zone", help="Keep as much as any one zone needs when it fails.")
     ] = False,
-    at_once: Annotated[
+    in_turns: Annotated[
         bool,
         typer.Option(
-            "--at-once", help="The nodes leave together and pods come back in any order, not node by node in turn."
+            "--in-turns", help="Nodes leave one by one, those with the largest pods first: fewer stay, a pod may wait."
         ),
     ] = False,
     requests: Annotated[
@@ -136,7 +136,7 @@ def size(
     listed, allowed = _lists(prices, shapes, settings)
     with bars(quiet=quiet) as progress:
         report = _report(
-            settings, cluster, SizeOptions(reserve_nodes, reserve_zone, at_once), listed, allowed, progress
+            settings, cluster, SizeOptions(reserve_nodes, reserve_zone, in_turns), listed, allowed, progress
         )
     level = RequestLevel.of(requests.value)
     _print(report, level, show, output, headers=not no_headers)

@@ -72,7 +72,7 @@ class _Search:
     proof: dict[Trial, PlacingState] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.trials = list(TRIALS if self.options.at_once else STOCK)
+        self.trials = list(STOCK if self.options.in_turns else TRIALS)
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Flags of the nodes that stay."""
@@ -99,7 +99,7 @@ class _Search:
 
     def _end_state(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         self.progress.advance()
-        return self._placed_at_once(trial, leaving) if self.options.at_once else self._placed_in_turn(trial, leaving)
+        return self._placed_in_turn(trial, leaving) if self.options.in_turns else self._placed_at_once(trial, leaving)
 
     def _placed_at_once(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after all the nodes went together, and their pods came back in the trial's order."""
@@ -321,7 +321,7 @@ def _answer(
 ) -> ClusterSize:
     cluster = search.cluster
     gone = set(leaving)
-    turns = leaving if search.options.at_once else search.in_turns(leaving)
+    turns = search.in_turns(leaving) if search.options.in_turns else leaving
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
     final = [(trial, state) for trial in TRIALS if (state := proof.get(trial)) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])

@@ -162,13 +162,13 @@ class ClusterState:
 class SizeOptions:
     """The conditions of the answer: the reserve that it keeps, and the way in which nodes leave.
 
-    reserve_nodes: how many may fail at once; reserve_zone: whether any one zone may. at_once: all nodes leave together
-    and their pods come back in any order, instead of node by node in the turns of the answer.
+    reserve_nodes: how many may fail at once; reserve_zone: whether any one zone may. in_turns: the nodes leave one by
+    one in the turns of the answer, instead of together with pods that come back in any order.
     """
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
-    at_once: bool = False
+    in_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.support.command_line import cotenant
 from tests.support.sized_clusters import SeededCluster
-from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out, take_out_in_turn
+from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 SEED = 5
@@ -54,7 +54,8 @@ def test_the_nodes_that_could_leave_leave_no_pod_waiting_and_twice_as_many_do(
     assert [row["node"] for row in printed["nodes"] if row["leaves"] == "yes"] == [node.name for node in size.leaving]
     assert f"{len(size.leaving)} of 20 nodes could leave" in done.stderr
 
-    assert take_out_in_turn(plane, cluster, [node.name for node in size.leaving]) == []
+    take_out(plane, cluster, [node.name for node in size.leaving])
+    assert pods_left_waiting(plane, cluster) == []
 
     further = [node.name for node in size.staying][: len(size.leaving)]
     take_out(plane, cluster, further)

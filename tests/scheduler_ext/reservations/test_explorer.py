@@ -74,6 +74,7 @@ def test_room_is_handed_to_its_owner_and_to_nobody_else_whatever_comes_between(h
 @pytest.mark.parametrize("how", GIVEN_UP)
 def test_room_that_could_not_be_handed_over_is_held_again(how: str) -> None:
     explored = explore(beginning(**GIVEN_UP[how]), following, LIMIT, wrong)
+    assert any(held(world) for world in explored.first)
     explored.require_return(lambda world: landed(world) or held(world), "the owner runs or the capacity is reserved")
 
 
