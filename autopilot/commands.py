@@ -8,13 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
 from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat
 from cotenant.changes.model.service import BundleForm
+from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +26,7 @@ if TYPE_CHECKING:
     from cotenant.autopilot.rounds.reading import RoundReading
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.people import Person
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.recommender.model.recommendation import Recommendation
 
 PolicyName = Annotated[str, typer.Argument(metavar="NAMESPACE/NAME", help="An AutopilotPolicy.")]
@@ -100,7 +104,7 @@ def act(
     context: Context = None,
 ) -> None:
     """Let a policy act, exactly as it stands now; who changes it afterwards makes it observe again."""
-    from cotenant.base.settings.sections.actions import ledger_location
+    from cotenant.changes.model.settings import ledger_location
 
     settings = settings_of(ctx, None, kubeconfig, context)
     service, who = _service(settings, None), _person(settings)
@@ -108,7 +112,7 @@ def act(
     message(f"{policy} has digest {read.digest}: {read.text}" if read.digest else f"{policy}: {read.refused}")
     approved = service.act(who, policy, reason, read.digest)
     message(f"approved with digest {approved.digest}: {approved.text}")
-    place = ledger_location(settings.actions, os.environ)
+    place = ledger_location(settings.section(ActionSettings), os.environ)
     message(f"{policy} may change workloads from the next round on, of a manager with this ledger: {place}")
     _warn_when_disabled(settings)
 
@@ -196,7 +200,7 @@ def bundle(
     save_all(folder, _service(settings, cluster).bundle(_person(settings), form, namespace or ()))
 
 
-def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService:
+def _service(settings: SettingSections, cluster: str | None) -> ClusterAutopilotService:
     """On the cluster and the ledger of the settings; the store is opened when a round is read."""
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.base.commands.results import open_store
@@ -211,31 +215,31 @@ def _service(settings: Settings, cluster: str | None) -> ClusterAutopilotService
     def read_recommendations(namespace: str) -> list[Recommendation]:
         return open_explanations()(namespace)
 
-    door = kubeconfig_door(settings.kube)
-    clock = clock_of(settings.kube)
+    door = kubeconfig_door(settings.section(KubeSettings))
+    clock = clock_of(settings.section(KubeSettings))
     return autopilot_service_of(
         settings, read_recommendations, door, clock=clock, stored=lambda: open_store(settings, cluster)
     )
 
 
-def _person(settings: Settings) -> Person:
+def _person(settings: SettingSections) -> Person:
     """Return the user that the cluster reports, with the roles of the settings.
 
     In access mode none, which assigns no roles, it is the owner of the kubeconfig, as administrator.
     """
     from cotenant.base.people import Person
-    from cotenant.base.settings.sections.dashboard import AccessMode
     from cotenant.changes.access.kubeconfig_access import at_this_machine, kubeconfig_door
+    from cotenant.changes.access.settings import AccessMode
     from cotenant.changes.commands.recs_approval import someone_of
     from cotenant.changes.live_context import who
 
-    if settings.access.mode is AccessMode.NONE:
-        return at_this_machine(settings.kube)()
-    with kubeconfig_door(settings.kube)(Person("")) as client:
-        return someone_of(who(client), settings.access)
+    if settings.section(AccessSettings).mode is AccessMode.NONE:
+        return at_this_machine(settings.section(KubeSettings))()
+    with kubeconfig_door(settings.section(KubeSettings))(Person("")) as client:
+        return someone_of(who(client), settings.section(AccessSettings))
 
 
-def _finish(reading: RoundReading, settings: Settings) -> None:
+def _finish(reading: RoundReading, settings: SettingSections) -> None:
     """Write to stderr what the table does not show; exit with code 4 where a namespace could not be read."""
     if reading.halt is not None:
         message(f"nothing is changed now: {reading.halt.words}", style="yellow")
@@ -247,6 +251,6 @@ def _finish(reading: RoundReading, settings: Settings) -> None:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def _warn_when_disabled(settings: Settings) -> None:
-    if not settings.autopilot.enabled:
+def _warn_when_disabled(settings: SettingSections) -> None:
+    if not settings.section(AutopilotSettings).enabled:
         message("these settings have autopilot.enabled false: a manager with them follows no policy", style="yellow")

@@ -12,17 +12,21 @@ from cotenant.autopilot.notes import ChatNotes
 from cotenant.autopilot.rounds.acts import ActConfig, LedClient
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.rounds import Rounds
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.http.webhook import receiver_of
 from cotenant.base.kube import KubeClient
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ledger_location
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.store import Store
+from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
 
 START_UP_SECONDS: Final = 5.0
@@ -32,14 +36,14 @@ enough to help it."""
 
 def autopilot_controller(
     client: KubeClient,
-    settings: Settings,
+    settings: SettingSections,
     cluster: str,
     leadership: Leadership,
     metrics: Metrics | None,
     clock: Clock,
 ) -> AutopilotController:
     """Its controller; nothing is asked yet."""
-    store = Store(store_url(settings.store, os.environ), cluster)
+    store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
 
     @contextmanager
     def access(_who: Person) -> Iterator[KubeClient]:
@@ -52,15 +56,15 @@ def autopilot_controller(
 
     config = ActConfig(
         access=access,
-        ledger=ledger_location(settings.actions, os.environ),
+        ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings,
         clock=clock,
         requested_millicores=lambda: requested_millicores(store),
-        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
-        **comparison_of(settings.profiler.prometheus),
+        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        **comparison_of(settings.section(ProfilerSettings).prometheus),
     )
     registry = metrics.registry if metrics else None
-    own = settings.autopilot
+    own = settings.section(AutopilotSettings)
     rounds = Rounds(config, recommendations_of(store), lambda: floor_forecasts(store))
-    notes = ChatNotes(settings.notify, cluster, receiver_of(settings.notify.url_file))
+    notes = ChatNotes(settings.section(NotifySettings), cluster, receiver_of(settings.section(NotifySettings).url_file))
     return AutopilotController(rounds, own.interval_seconds, registry, START_UP_SECONDS, notes)

@@ -6,17 +6,19 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from cotenant.changes.model.settings import ActionSettings
+
 if TYPE_CHECKING:
     from cotenant.autopilot.rounds.reading import Recommended
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess
 
 
 def autopilot_service_of(
-    settings: Settings,
+    settings: SettingSections,
     recommended: Recommended,
     access: ClusterAccess | None = None,
     clock: Clock | None = None,
@@ -28,9 +30,9 @@ def autopilot_service_of(
     """
     from cotenant.autopilot.service import ClusterAutopilotService
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.access.kubeconfig_access import door_of
+    from cotenant.changes.model.settings import ledger_location
 
-    ledger = ledger_location(settings.actions, os.environ)
+    ledger = ledger_location(settings.section(ActionSettings), os.environ)
     door = access or door_of(settings)
     return ClusterAutopilotService(door, ledger, settings, clock or SystemClock(), recommended, stored)

@@ -21,9 +21,9 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ledger_location
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.store import Store
 from cotenant.changes.accept import Actions
 from cotenant.changes.access.configured_service import climber_of
@@ -31,8 +31,10 @@ from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of
 from cotenant.changes.soak.watcher import Watcher, WatchScope
+from cotenant.profiler.settings import ProfilerSettings
 
 log = structlog.get_logger(__name__)
 
@@ -70,12 +72,12 @@ class LadderController(Feature):
 
 
 def ladder_controller(
-    client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
+    client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock
 ) -> LadderController:
     """Its controller; nothing is asked yet."""
-    store = Store(store_url(settings.store, os.environ), cluster)
-    place = ledger_location(settings.actions, os.environ)
-    comparison, known = comparison_of(settings.profiler.prometheus), LedgerCache()
+    store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
+    place = ledger_location(settings.section(ActionSettings), os.environ)
+    comparison, known = comparison_of(settings.section(ProfilerSettings).prometheus), LedgerCache()
 
     @contextmanager
     def open_actions() -> Iterator[Actions]:
@@ -88,11 +90,13 @@ def ladder_controller(
             person = person_of(led)
             change_ledger = ChangeLedger(ledger, clock, person.name, known, "ladder")
             change_ledger.cluster = led.access.cluster
-            actions = Actions(led, change_ledger, settings.actions, person)
-            actions.anchor_namespace = settings.manager.namespace if settings.actions.anchor else ""
+            actions = Actions(led, change_ledger, settings.section(ActionSettings), person)
+            actions.anchor_namespace = (
+                settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else ""
+            )
             actions.compare = comparison.get("compare", actions.compare)
             actions.trace = comparison.get("trace", actions.trace)
             yield actions
 
     watcher = Watcher(open_actions, lambda _news: None, scope=WatchScope(is_step), climb=climber_of(settings, store))
-    return LadderController(watcher, settings.actions.watch_seconds)
+    return LadderController(watcher, settings.section(ActionSettings).watch_seconds)

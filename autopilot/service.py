@@ -44,6 +44,7 @@ from cotenant.autopilot.rounds.reading import (
     RoundScope,
     read_round,
 )
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.errors import ClusterForbidden, NoData, UnseenVersion, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, access_review
@@ -55,7 +56,8 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -63,11 +65,13 @@ from cotenant.changes.audited_acts import AuditedActs
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_autopilot
 from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.sent_writes import sent
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.shared_reading import SharedReading
 from cotenant.changes.soak.stop_switch import NOT_PAUSED
 from cotenant.recommender.model.confidence_columns import confidence_cells
+from cotenant.recommender.settings import RecommenderSettings
 
 PATIENCE_SECONDS: Final = 90.0
 """How long a person waits for an act that is under way to give the ledger back."""
@@ -82,7 +86,7 @@ class ClusterAutopilotService:
         self,
         access: ClusterAccess,
         ledger: LedgerPlace,
-        settings: Settings,
+        settings: SettingSections,
         clock: Clock,
         recommended: Recommended,
         stored: Callable[[], Store] | None = None,
@@ -93,7 +97,10 @@ class ClusterAutopilotService:
         """
         self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
-        self._ledger, self._anchor = ledger, settings.manager.namespace if settings.actions.anchor else ""
+        self._ledger, self._anchor = (
+            ledger,
+            settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        )
         self._acts = AuditedActs(access, ledger, self._anchor)
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
         self._rounds: dict[bool, tuple[RoundReading, dict[frozenset[str] | None, AutopilotRound]]] = {}
@@ -137,7 +144,7 @@ class ClusterAutopilotService:
         proposals = proposals_between(history.notes, end - days * DAY_SECONDS, end)
         if not proposals or self._stored is None:
             return ()
-        return weeks_after(self._stored(), proposals, self._settings.recommender.prices)
+        return weeks_after(self._stored(), proposals, self._settings.section(RecommenderSettings).prices)
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
         """Return the policy as it is in the cluster, with the spec and digest that an approver would agree to."""
@@ -180,12 +187,12 @@ class ClusterAutopilotService:
         office = ChangeServiceConfig(
             self._access,
             self._ledger,
-            self._settings.actions,
+            self._settings.section(ActionSettings),
             self._clock,
             recommended=lambda workload: steps[workload],
             requested_millicores=lambda: 0,
             anchor_namespace=self._anchor,
-            recommender=self._settings.recommender,
+            recommender=self._settings.section(RecommenderSettings),
         )
         request = ChangeRequest(tuple(steps), key=f"{AUTOPILOT_KEY_PREFIX}{secrets.token_hex(4)}")
         return ClusterChangeService(office).bundle(who, request, form)
@@ -213,7 +220,7 @@ class ClusterAutopilotService:
         with self._access(who) as client:
             name = who.name or person_of(client).name
             value = f"paused by {name}{f': {reason}' if reason else ''}"
-            self._send(client, switch_write(self._settings.manager.namespace, value))
+            self._send(client, switch_write(self._settings.section(ManagerSettings).namespace, value))
         self._forget()  # it is paused, whether the row can be written or not
         self._write(name, AutopilotEvent.PAUSED, EVERYTHING, {"words": value})
         return value
@@ -226,7 +233,7 @@ class ClusterAutopilotService:
             who.require(Right.APPROVE, workload.namespace)
         with self._access(who) as client:
             name = who.name or person_of(client).name
-            on = switch_write(self._settings.manager.namespace, NOT_PAUSED)
+            on = switch_write(self._settings.section(ManagerSettings).namespace, NOT_PAUSED)
             if workload is None:
                 self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
@@ -327,7 +334,7 @@ class ClusterAutopilotService:
             queue_table(reading),
             halt.words if halt else "",
             halt.reason if halt else None,
-            self._settings.autopilot.enabled,
+            self._settings.section(AutopilotSettings).enabled,
             tuple(f"{policy.policy}: {policy.gap}" for policy in reading.policies if policy.gap),
             round_totals(reading.queue),
         )

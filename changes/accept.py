@@ -17,7 +17,6 @@ from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
 from cotenant.changes.decide.field_changes import hpa_writes, inverse
@@ -44,6 +43,7 @@ from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Wri
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.resize import answers, read_new_pod_writes
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from cotenant.base.errors import NoData
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, ReviewedWorkload, bundle, summary
 from cotenant.changes.decide.review import Review
 from cotenant.changes.model.service import BundleForm
+from cotenant.recommender.settings import RecommenderSettings
 
 BUNDLED: Final = "bundled"
 """Event of the ledger; its subject is the bundle's key."""

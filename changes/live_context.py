@@ -19,13 +19,13 @@ from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.guardrails import GuardrailContext
 from cotenant.changes.decide.in_place import RESIZABLE, live_workload_pods
 from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]

@@ -33,8 +33,6 @@ from cotenant.base.ledger.chain import Anchor, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
 from cotenant.changes.accept import (
@@ -69,12 +67,14 @@ from cotenant.changes.model.service import (
     WorkloadReview,
     require_right,
 )
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.snooze import postponed_recommendations, recall, snooze
 from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
 from cotenant.changes.soak.ladders import Ladders
 from cotenant.changes.soak.reconcile import pace_of, settle, verify
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.settings import RecommenderSettings
 
 ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
 """A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""

@@ -22,9 +22,9 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.process.memory import few_heaps
-from cotenant.base.settings.sections.dashboard import AccessMode, DashboardSettings
 from cotenant.base.store.parquet import arrow_alone
 from cotenant.changes.access import grants
+from cotenant.changes.access.settings import AccessMode
 from cotenant.dashboard import pages
 from cotenant.dashboard.access import answers, headers, login
 from cotenant.dashboard.access.gate import Gate
@@ -41,6 +41,7 @@ from cotenant.dashboard.server.listener import bind_socket
 from cotenant.dashboard.server.packed import PackedAnswers
 from cotenant.dashboard.server.request_limits import Incoming
 from cotenant.dashboard.server.threaded_dash import ThreadedDash
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import ResultSource

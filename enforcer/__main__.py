@@ -26,8 +26,7 @@ from typing import Any, Final, Self
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.settings.load import Loaded, load
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.settings.warn import log_ignored_settings
 from cotenant.enforcer.apply.handover import AgentStop, node_turn
@@ -35,6 +34,8 @@ from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.device_driver import device_driver
 from cotenant.enforcer.nri_hooks import run_nri_plugin
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.settings import Settings
 
 QUIET_SECONDS: Final = 0.1
 """Between two ticks at least."""
@@ -45,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run until SIGTERM or SIGINT; the exit code."""
     try:
         loaded = load_settings(arguments)
-        configure_logging(loaded.settings.telemetry)
+        configure_logging(loaded.settings.section(TelemetrySettings))
         log_ignored_settings(loaded)
         return run(loaded.settings)
     except CotenantError as error:
@@ -67,22 +68,22 @@ def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
             raise UsageError(f"--set {word!r} has no '='", fix="Write --set room.key=value.")
         flags[path] = value
     file = options.config or os.environ.get("COTENANT_CONFIG")
-    return load(Path(file) if file else None, os.environ, flags)
+    return load(Settings(), Path(file) if file else None, os.environ, flags)
 
 
-def run(settings: Settings) -> int:
+def run(settings: SettingSections) -> int:
     """The agent in this process's main thread, until a signal."""
-    configure_logging(settings.telemetry)
+    configure_logging(settings.section(TelemetrySettings))
     with Ending() as ending, node_turn(settings, ending.wait) as turn:
         if turn is not None:
-            _run(settings, AgentStop(ending, turn, settings.enforcer))
+            _run(settings, AgentStop(ending, turn, settings.section(EnforcerSettings)))
     return 0
 
 
-def _run(settings: Settings, agent_stop: AgentStop) -> None:
+def _run(settings: SettingSections, agent_stop: AgentStop) -> None:
     with (
         assemble_agent(settings, os.environ) as assembly,
-        watchdog(settings.enforcer, settings.telemetry),
+        watchdog(settings.section(EnforcerSettings), settings.section(TelemetrySettings)),
         device_driver(settings, assembly) as claimed_cpus,
         run_nri_plugin(settings, assembly.agent, agent_stop, claimed_cpus),
     ):

@@ -23,7 +23,6 @@ from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
@@ -41,6 +40,7 @@ from cotenant.enforcer.report.status import FILE, About, NodeStatus, status
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
 from cotenant.enforcer.report.usage import UsageHistory, node_metric
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 STARTUP_SECONDS: Final = 5.0

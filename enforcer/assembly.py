@@ -27,9 +27,9 @@ from cotenant.base.kube.incluster import AccountFiles, service_account
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.base.settings.sections.telemetry import ENFORCER_PORT
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.telemetry import ENFORCER_PORT, TelemetrySettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.agent import Agent, AgentComponents
 from cotenant.enforcer.apply.apply import Applier
@@ -57,6 +57,8 @@ from cotenant.enforcer.report.node_metric_writer import OwnPublisher, Reporter, 
 from cotenant.enforcer.report.recorder import Recorder
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from cotenant.enforcer.sources.kubelet import SIZE_CAP_BYTES, KubeletConfig, kubelet_config
 from cotenant.enforcer.sources.kubelet_client import WithKubelet
 from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling
@@ -178,9 +180,9 @@ class Assembled:
 
 
 @contextlib.contextmanager
-def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assembled]:
+def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterator[Assembled]:
     """Everything, closed in the end. UsageError and ClusterError say what is missing."""
-    own = settings.enforcer
+    own = settings.section(EnforcerSettings)
     node = node_name(own, env)
     folder = Path(own.state_dir)
     _made_folder(folder)
@@ -225,7 +227,7 @@ def assemble_agent(settings: Settings, env: Mapping[str, str]) -> Iterator[Assem
         )
         agent = Agent(parts)
         reporter = _reporter(own, node, client, agent, kubelet)
-        server = HealthServer(_checks(agent, reporter), metrics, settings.telemetry, ENFORCER_PORT)
+        server = HealthServer(_checks(agent, reporter), metrics, settings.section(TelemetrySettings), ENFORCER_PORT)
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
         if recorder:
@@ -238,10 +240,12 @@ def node_name(settings: EnforcerSettings, env: Mapping[str, str]) -> str:
     return settings.node_name or env.get("NODE_NAME", "") or socket.gethostname().lower()
 
 
-def _client(settings: Settings, env: Mapping[str, str]) -> KubeClient:
-    own = settings.enforcer
+def _client(settings: SettingSections, env: Mapping[str, str]) -> KubeClient:
+    own = settings.section(EnforcerSettings)
     files = AccountFiles(own.token_file, own.ca_file, own.api_server)
-    return KubeClient(service_account(files, env), settings.kube, reload=lambda: service_account(files, env))
+    return KubeClient(
+        service_account(files, env), settings.section(KubeSettings), reload=lambda: service_account(files, env)
+    )
 
 
 def _sources(settings: EnforcerSettings, last_file: LastInputsFile, node: str, client: KubeClient | None) -> Sources:
@@ -255,18 +259,18 @@ def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletCo
     return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
 
 
-def _stopper(settings: Settings) -> EvictionQueue[str] | None:
+def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
     """Create the queue that ends containers, if the settings want it; None in a dry run.
 
     Raises UsageError without gRPC.
     """
-    if not settings.enforcer.stop_containers or settings.enforcer.dry_run:
+    if not settings.section(EnforcerSettings).stop_containers or settings.section(EnforcerSettings).dry_run:
         return None
     try:
         from cotenant.enforcer.runtime.container_stopper import ContainerStopper
     except ModuleNotFoundError as missing:
         raise UsageError(f"enforcer.stop_containers needs {missing.name}, which is missing", fix=INSTALL) from missing
-    return ContainerStopper(settings.runtime.cri_upstream)
+    return ContainerStopper(settings.section(RuntimeSettings).cri_upstream)
 
 
 def _reporter(

@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector
 from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kube import KubeClient
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.enforcer.assembly import Assembled
 from cotenant.enforcer.dra.claim import ClaimWire
 from cotenant.enforcer.dra.claims import Claims
@@ -26,6 +26,8 @@ from cotenant.enforcer.dra.offer import API_VERSION, OfferedDevice, offered_core
 from cotenant.enforcer.dra.publisher import SlicePublisher
 from cotenant.enforcer.observe.cpu_sysfs import read_topology
 from cotenant.enforcer.runtime import INSTALL
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 
 HEAL_SECONDS: Final = 5.0
 ClaimedCpus = Callable[[str, Iterable[str]], Cpus]
@@ -38,15 +40,15 @@ def no_cpus(_: str, __: Iterable[str]) -> Cpus:
 
 
 @contextlib.contextmanager
-def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCpus]:
+def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[ClaimedCpus]:
     """The driver while it is entered, if the settings want it; a dry run prepares nothing. UsageError, SocketTaken."""
-    own = settings.enforcer.dra
-    if not own.on or settings.enforcer.dry_run:
+    own = settings.section(EnforcerSettings).dra
+    if not own.on or settings.section(EnforcerSettings).dry_run:
         yield no_cpus
         return
     if assembly.client is None:
         raise UsageError("enforcer.dra.on needs the API server", fix="Leave enforcer.pods_file empty.")
-    if own.cpus and not settings.runtime.nri:
+    if own.cpus and not settings.section(RuntimeSettings).nri:
         raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or offer no CPUs.")
     try:
         from cotenant.enforcer.runtime.dra_service import DraService
@@ -54,7 +56,7 @@ def device_driver(settings: Settings, assembly: Assembled) -> Iterator[ClaimedCp
         raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
     node = assembly.node
     with contextlib.closing(_ClaimReader(assembly.client)) as reader:
-        claims = Claims(Path(settings.enforcer.state_dir), Path(own.cdi_dir), node, reader)
+        claims = Claims(Path(settings.section(EnforcerSettings).state_dir), Path(own.cdi_dir), node, reader)
 
         def offer(devices: Mapping[str, OfferedDevice]) -> None:
             claims.offers = devices
@@ -104,9 +106,9 @@ class DraMetrics(Collector):
         yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
 
 
-def _cores(settings: Settings) -> list[OfferedDevice]:
-    cpus = parse_cpus(settings.enforcer.dra.cpus, "enforcer.dra.cpus")
-    return offered_cores(read_topology(Path(settings.enforcer.sysfs_root)), cpus) if cpus else []
+def _cores(settings: SettingSections) -> list[OfferedDevice]:
+    cpus = parse_cpus(settings.section(EnforcerSettings).dra.cpus, "enforcer.dra.cpus")
+    return offered_cores(read_topology(Path(settings.section(EnforcerSettings).sysfs_root)), cpus) if cpus else []
 
 
 @contextlib.contextmanager

@@ -17,13 +17,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from cotenant.base.allocation.cpu_lists import format_cpus
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.enforcer.agent import Agent
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
 from cotenant.enforcer.device_driver import ClaimedCpus, no_cpus
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.runtime.parents import Parents
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 
 if TYPE_CHECKING:
     from cotenant.enforcer.runtime.nri.plugin import Counters
@@ -41,9 +43,9 @@ class Waker(Protocol):
 
 
 @contextlib.contextmanager
-def run_nri_plugin(settings: Settings, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
+def run_nri_plugin(settings: SettingSections, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
     """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
-    if not settings.runtime.nri or settings.enforcer.dry_run:
+    if not settings.section(RuntimeSettings).nri or settings.section(EnforcerSettings).dry_run:
         yield
         return
     try:
@@ -57,8 +59,8 @@ def run_nri_plugin(settings: Settings, agent: Agent, waker: Waker, claimed_cpus:
         waker.wake()
 
     plugin = NriPlugin(
-        settings.runtime,
-        HookDecision(agent, waker, Parents(Path(settings.enforcer.cgroup_root)), claimed_cpus),
+        settings.section(RuntimeSettings),
+        HookDecision(agent, waker, Parents(Path(settings.section(EnforcerSettings).cgroup_root)), claimed_cpus),
         heard,
     )
     agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))

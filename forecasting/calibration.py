@@ -18,10 +18,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import Array, in_order
+from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, FinePath, Forecasts, MeasuredError, RefT, Window
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
@@ -27,6 +26,7 @@ from cotenant.forecasting.local_time.calendars import Calendar
 from cotenant.forecasting.local_time.wall_clock import WallClock
 from cotenant.forecasting.peak_time import peak_timing
 from cotenant.forecasting.peaks import daily_maxima, peak_quantiles
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.shard import ShardForecast, forecast_shard
 from cotenant.forecasting.windows import peak_expected, windows
 

@@ -17,12 +17,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array, Forecaster
 from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.settings import ForecastingSettings
 
 ORIGIN_DECAY: Final = 0.8
 """Weight of a back-test relative to the one a day later. Weight of older back-tests: inside the models' weights,

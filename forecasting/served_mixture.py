@@ -14,12 +14,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, MeasuredError
 from cotenant.forecasting.base import Array
 from cotenant.forecasting.losses import coverage, pinball
 from cotenant.forecasting.mixture import mixture
 from cotenant.forecasting.selection import RATIO_LIMIT, BackTests, blend, daily_scores, damp_log_ratio, level_of, scores
+from cotenant.forecasting.settings import ForecastingSettings
 
 NEAR_MIX_WEIGHT: Final = 0.5
 """The same where the mixture of models and the booster are weighed. Weight within the mixture's score: its effect

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, MeasuredError, ModelCard
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array, Forecaster
@@ -45,6 +44,7 @@ from cotenant.forecasting.selection import (
     near_test,
 )
 from cotenant.forecasting.served_mixture import BLEND_SHARPNESS, booster_score, booster_share, measure, rehearse
+from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 

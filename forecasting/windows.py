@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Window, WindowKind
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import Array
 from cotenant.forecasting.empirical import row_quantiles
 from cotenant.forecasting.peak_time import PAST_DAYS, RUN_SECONDS, busiest, past_days
+from cotenant.forecasting.settings import ForecastingSettings
 
 PEAK_AMPLITUDE: Final = 0.3
 """(p95 - p5) / mean of half hours above which a day has a peak; many such days make one expected. The limit

@@ -17,7 +17,6 @@ from cotenant.base.errors import SourceError, SourceUnfit, SourceUnreachable
 from cotenant.base.inventory.one_off import left_out_notes
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Progress
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Hole, Store
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
@@ -35,6 +34,7 @@ from cotenant.profiler.off_signs import examine
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.recorder.precedence import SIGNALS, RecordedTime, recorded_time, without_recorded
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import (
     NODE_SUMS,
     Sightings,

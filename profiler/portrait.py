@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
 from cotenant.base.usage.lanes import Lanes
 from cotenant.base.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
 from cotenant.profiler.group_reduce import Rows, reduce_columns, reduce_rows
 from cotenant.profiler.pattern import classify
+from cotenant.profiler.settings import PortraitSettings
 
 _HALF_HOUR_SECONDS: Final = DAY_SECONDS // SLOTS_PER_DAY
 _WEEKEND: Final = 5

@@ -21,10 +21,10 @@ from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.text import closest_name
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import danger_alone
 
 GROUP: Final = "cotenant.strategies"

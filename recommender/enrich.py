@@ -16,13 +16,13 @@ import structlog
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.severity import Waste
 from cotenant.recommender.backtest import backtest, present, record
 from cotenant.recommender.evidence import Evidence, Floats
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.restart import restart
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import waste
 from cotenant.recommender.trust import EPISODIC, Grounds, proposed_resources, trust
 

@@ -21,11 +21,11 @@ from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS
 from cotenant.base.kubernetes.qos import PriorityClass, with_default
 from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings
 from cotenant.base.severity import Severity
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.recommender.evidence import Evidence, row_maximum, row_percentile
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
+from cotenant.recommender.settings import CotenantSettings, FindingSettings
 from cotenant.recommender.severity import absolute_severity
 from cotenant.recommender.strategies.cotenant.heap import largest_heap
 from cotenant.recommender.strategies.cotenant.trend import leak

@@ -15,10 +15,10 @@ from typing import Final
 from cotenant.base.allocation.devices import WHOLE
 from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.base.identity import ContainerRef
-from cotenant.base.settings.sections.recommender import FindingSettings, GpuSettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.money import HOURS_PER_MONTH
+from cotenant.recommender.settings import FindingSettings, GpuSettings
 
 CORE_FRACTION: Final = 0.95
 """Quantile of the GPUs' time that one pod used. The quantile that strategy cotenant uses for CPUs in profile

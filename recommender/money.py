@@ -15,9 +15,9 @@ import numpy as np
 from cotenant.base.cluster import Inventory, Node, Workload
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.recommender.evidence import Floats
 from cotenant.recommender.model.finding import ClusterFinding
+from cotenant.recommender.settings import PriceSettings
 
 HOURS_PER_MONTH: Final = 730
 """8,760 hours of a year / 12."""

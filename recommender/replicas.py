@@ -23,10 +23,10 @@ from cotenant.base.cluster import Autoscaler, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import ReplicaSettings
 from cotenant.base.table import Table
 from cotenant.base.text import counted
 from cotenant.base.usage.forecast import Forecasts
+from cotenant.recommender.settings import ReplicaSettings
 
 TARGET_PERCENT: Final = 70
 """CPU utilisation that such a workload is to run at. Room for one pod in three to fail or start while the others

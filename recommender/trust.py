@@ -25,11 +25,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import BacktestSettings
 from cotenant.base.text import digits_beside, percent
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
+from cotenant.recommender.settings import BacktestSettings
 
 TRUSTED_DAYS: Final = 7.0
 """Days between first and last sample that deserve full trust. One week: each weekday was seen once."""

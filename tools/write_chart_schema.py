@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.settings.docs import allow_former_settings
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 TARGET = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "values.schema.json"
 

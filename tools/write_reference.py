@@ -182,9 +182,9 @@ def fields(schema: dict[str, Any], path: str) -> Iterator[tuple[str, ...]]:
 
 def openapi() -> dict[str, Any]:
     """The OpenAPI document of a dashboard without results."""
-    from cotenant.base.settings.sections.dashboard import DashboardSettings
     from cotenant.base.store import Store
     from cotenant.dashboard.app import create_app
+    from cotenant.dashboard.settings import DashboardSettings
     from cotenant.dashboard.sources.source import StoreSource
 
     settings = DashboardSettings()

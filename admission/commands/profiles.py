@@ -14,6 +14,7 @@ from cotenant.base.commands.documents import documents, mapping_or_empty
 from cotenant.base.commands.output import DocumentFormat, Format, message, print_document, print_table
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _list_objects(
     """Objects of the cluster, by a label selector ("": all). fix: of the error when the cluster has no such kind."""
     from cotenant.base.kube import connect
 
-    client = connect(session_of(ctx).load(flags).settings.kube)
+    client = connect(session_of(ctx).load(flags).settings.section(KubeSettings))
     try:
         return list(client.list(path, labelSelector=labels) if labels else client.list(path))
     except ClusterAbsent as error:

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 
 if TYPE_CHECKING:
     from cotenant.admission.commands.shipped_registration import ShippedRegistration
     from cotenant.admission.webhook_server.service import Certificates
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 app = new_app()
 
@@ -65,7 +69,7 @@ def webhook(
     settings = session_of(ctx).load(flags).settings
     from cotenant.base.kube import connect
 
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     if install:
         from cotenant.admission.commands.shipped_registration import ShippedRegistration
 
@@ -75,19 +79,21 @@ def webhook(
     serve(client, settings, Certificates(cert_dir, cert_dir is None or self_signed, url))
 
 
-def register(client: KubeClient, settings: Settings, url: str, shipped: ShippedRegistration) -> None:
+def register(client: KubeClient, settings: SettingSections, url: str, shipped: ShippedRegistration) -> None:
     """Apply the webhook configurations that the package ships."""
     from cotenant.admission.webhook_server.registration import registration_objects
     from cotenant.base.kube import Writer
     from cotenant.base.kubernetes.intent import Apply
 
     writer = Writer(client, "cotenant-install")
-    for body in registration_objects(shipped.read(), settings.admission, settings.manager.namespace, url):
+    for body in registration_objects(
+        shipped.read(), settings.section(AdmissionSettings), settings.section(ManagerSettings).namespace, url
+    ):
         writer.send(Apply(shipped.address_of(body), body))
         message(f"applied {body['kind']} {body['metadata']['name']}")
 
 
-def serve(client: KubeClient, settings: Settings, certificates: Certificates) -> None:
+def serve(client: KubeClient, settings: SettingSections, certificates: Certificates) -> None:
     """Serve until interrupted, which is the way to end it."""
     import gc
     import platform
@@ -99,17 +105,19 @@ def serve(client: KubeClient, settings: Settings, certificates: Certificates) ->
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.version import __version__
 
+    queues = settings.section(QueueSettings)
     service = WebhookService(
-        ClusterState(client, native_gangs=settings.queues.enabled and settings.queues.gangs_by != "own"),
-        settings.admission,
+        ClusterState(client, native_gangs=queues.enabled and queues.gangs_by != "own"),
+        settings.section(AdmissionSettings),
         certificates,
         SystemClock(),
         Metrics(__version__, platform.python_version()),
-        settings.manager.namespace,
+        settings.section(ManagerSettings).namespace,
     )
     for number in (signal.SIGTERM, signal.SIGINT):  # a pod, and what a shell started behind it, end like by Ctrl-C
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), service:
         gc.freeze()  # what lives as long as the process is not looked through between two calls
-        message(f"serving webhooks on https://{settings.admission.host}:{service.server.port}   (Ctrl-C ends it)")
+        host = settings.section(AdmissionSettings).host
+        message(f"serving webhooks on https://{host}:{service.server.port}   (Ctrl-C ends it)")
         service.server.wait()

@@ -15,6 +15,7 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.admission import review
 from cotenant.admission.config_rules import problems_of_config, warnings_of_config
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterError
 from cotenant.base.http.health import Checks
@@ -22,7 +23,6 @@ from cotenant.base.http.http_connection import Request, Response
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 ASKS_THE_SERVER: Final = frozenset({"/validate-quota"})

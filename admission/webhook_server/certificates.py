@@ -18,13 +18,13 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, Pair, readable, renew_material
 from cotenant.base.errors import ClusterConflict, ClusterError, CotenantError, StoreError, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.protocol import WEBHOOK
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 CERTIFICATE_SECRET_NAME: Final = "cotenant-webhook-certificate"  # noqa: S105 - a name
 """Secret that holds the webhook's own certificate. The name that `cotenant print-manifests` and the chart make and

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 DEFAULTS: Final = AdmissionSettings()
 SYSTEM_NAMESPACE: Final = "koordinator-system"

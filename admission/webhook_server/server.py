@@ -9,12 +9,12 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.app import WebhookApp
 from cotenant.admission.webhook_server.authority import Pair
 from cotenant.base.errors import UsageError
 from cotenant.base.http.http_connection import Connection, Limits
 from cotenant.base.http.http_server import Listener, ServerTls, bound
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 
 class WebhookServer:

@@ -15,6 +15,7 @@ from cryptography import x509
 
 from cotenant.admission.guard_watchdog import GuardWatchdog
 from cotenant.admission.profile_record import signing_key
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.app import WebhookApp
 from cotenant.admission.webhook_server.authority import Pair
 from cotenant.admission.webhook_server.certificates import (
@@ -31,7 +32,6 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 _log = structlog.get_logger(__name__)
 

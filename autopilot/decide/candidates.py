@@ -27,8 +27,6 @@ from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.changes.decide.field_changes import template_containers
 from cotenant.changes.decide.guardrails import gitops_owner, leaves_manifests
 from cotenant.changes.decide.heap_flags import is_set, without_heap
@@ -36,8 +34,10 @@ from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebase_on_live
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Trust, Value
 from cotenant.recommender.model.savings import total_change
+from cotenant.recommender.settings import CotenantSettings
 
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0

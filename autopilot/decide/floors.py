@@ -23,9 +23,9 @@ from cotenant.autopilot.model import AutopilotEvent
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Patch
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
 from cotenant.changes.decide.guardrails import gitops_owner
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.scheduler_ext.reservations.model.plan import LENT_FLOOR_ANNOTATION
 from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_mark_operations, floor_of, restore
 

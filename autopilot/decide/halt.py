@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.base.text import percent
 
 MOST_NODES_NOT_READY: Final = 0.05

@@ -16,9 +16,9 @@ from typing import Any
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.recommender.base import rounded_up
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant.annotations import parse
 from cotenant.recommender.strategies.cotenant.demand import after_kill
 

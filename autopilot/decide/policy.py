@@ -14,11 +14,11 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 import msgspec
 
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.struct_validation import deviations, without_nulls
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.changes.decide.change_windows import parse_window
 from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES, PolicyObjective
 

@@ -23,10 +23,10 @@ from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.recommendation import Confidence, Recommendation, Trust
 from cotenant.recommender.model.savings import Savings, joined_savings, savings_of
 

@@ -26,8 +26,8 @@ from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.changes.accept import Actions, Compare, Guard, Trace, allow_every_write, nothing_compared, nothing_traced
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import ChangeLedger
@@ -37,10 +37,12 @@ from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, accepted_by_autopilot
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import Watcher, WatchScope
+from cotenant.recommender.settings import RecommenderSettings
 
 PATIENCE_SECONDS: Final = 20.0
 """How long what is due waits for somebody else's turn at the ledger."""
@@ -83,7 +85,7 @@ class ActConfig:
 
     access: ClusterAccess
     ledger: LedgerPlace
-    settings: Settings
+    settings: SettingSections
     clock: Clock
     requested_millicores: Callable[[], int] = lambda: 0
     anchor_namespace: str = ""
@@ -124,7 +126,7 @@ class Acts:
         """Why nothing may be done now, "" when it may; that nobody can say is a reason."""
         try:
             with self._config.access(Person("")) as client:
-                return read_switch(client, self._config.settings.manager.namespace)
+                return read_switch(client, self._config.settings.section(ManagerSettings).namespace)
         except CotenantError as error:
             return f"the switch could not be read: {error.message}"
 
@@ -135,7 +137,7 @@ class Acts:
         first.
         """
         candidates = {str(entry.candidate.workload): entry.candidate for entry in reading.queue}
-        actions, clock = self._config.settings.actions, self._config.clock
+        actions, clock = self._config.settings.section(ActionSettings), self._config.clock
 
         def check_write(workload: str, done: int) -> None:
             why = self.paused()
@@ -180,7 +182,7 @@ class Acts:
         Without a policy the settings alone decide.
         """
         inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
-        own = self._config.settings.actions
+        own = self._config.settings.section(ActionSettings)
         soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
         groups = [own.windows, *(group for effective in inside for group in effective.limits.windows)]
         is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
@@ -257,7 +259,7 @@ class Acts:
                 recommended=lambda _workload: candidate.allowed,
                 requested_millicores=config.requested_millicores,
                 anchor_namespace=config.anchor_namespace,
-                recommender=config.settings.recommender,
+                recommender=config.settings.section(RecommenderSettings),
                 compare=config.compare,
                 trace=config.trace,
                 guard=guard,

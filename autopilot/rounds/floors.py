@@ -33,6 +33,7 @@ from cotenant.base.people import Person
 from cotenant.base.store import Store
 from cotenant.changes.audited_acts import AuditedActs
 from cotenant.changes.live_context import who as person_of
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.views import REPLICAS
 
 
@@ -69,7 +70,7 @@ class Floors:
         self, client: KubeClient, factors: Mapping[WorkloadRef, float], reading: RoundReading, history: LedgerHistory
     ) -> Iterator[FloorStep]:
         now, forecasts = self._config.clock.now_seconds(), self._forecasts() if factors else {}
-        guardrails = self._config.settings.actions.guardrails
+        guardrails = self._config.settings.section(ActionSettings).guardrails
         workloads = {*factors, *(lent.workload for lent in history.floors.values())}
         for namespace in sorted({workload.namespace for workload in workloads}):
             bodies = _autoscalers(client, namespace)

@@ -16,7 +16,6 @@ from cotenant.autopilot.decide.records import ProposedWorkload
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
@@ -24,6 +23,7 @@ from cotenant.recommender.backtest import Amounts, BacktestColumns, backtest, pr
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.money import monthly_savings, prices
+from cotenant.recommender.settings import PriceSettings
 
 WEEK_DAYS: Final = 7
 SIGNALS: Final = (

@@ -21,18 +21,20 @@ from cotenant.autopilot.model import ROUND_STAGES, AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory
 from cotenant.autopilot.rounds.trouble import asked_trouble
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.progress import SILENT, Progress
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.change import cool_downs
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import VERIFY_HOURS
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 
 Recommended = Callable[[str], Sequence[Recommendation]]
 """Stored recommendations of a namespace."""
@@ -138,28 +140,30 @@ def read_round(
     client: KubeClient,
     history: LedgerHistory,
     recommended: Recommended,
-    settings: Settings,
+    settings: SettingSections,
     now_seconds: float,
     scope: RoundScope = EVERYWHERE,
 ) -> RoundReading:
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     scope.progress.stage(ROUND_STAGES[1], 1)
-    ceiling, decisions = ceiling_of(settings.autopilot.ceiling), history.decisions
+    ceiling, decisions = ceiling_of(settings.section(AutopilotSettings).ceiling), history.decisions
     policies = [
-        _evaluate_policy(policy, ceiling, decisions.approvals, settings.actions)
+        _evaluate_policy(policy, ceiling, decisions.approvals, settings.section(ActionSettings))
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(policy.policy): policy.under for policy in policies if policy.under is not None}
     scope.progress.stage(ROUND_STAGES[2], 1)
-    gathered = _collect_candidates(client, force, recommended, history, settings.recommender.cotenant)
+    gathered = _collect_candidates(client, force, recommended, history, settings.section(RecommenderSettings).cotenant)
     scope.progress.stage(ROUND_STAGES[3], 1)
     acts = acts_of(history.standings.values())
-    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.autopilot)
-    health = read_health(client, settings.manager.namespace)
+    stops = (
+        "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.section(AutopilotSettings))
+    )
+    health = read_health(client, settings.section(ManagerSettings).namespace)
     health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions)
-    cool_down_hours = max(settings.actions.guardrails.cool_down_hours, DAY_HOURS)
-    candidates, actions = gathered.candidates, settings.actions
+    cool_down_hours = max(settings.section(ActionSettings).guardrails.cool_down_hours, DAY_HOURS)
+    candidates, actions = gathered.candidates, settings.section(ActionSettings)
     if scope.in_window:
         actions = msgspec.structs.replace(actions, windows=[])
         candidates = tuple(replace(candidate, limits=replace(candidate.limits, windows=())) for candidate in candidates)
@@ -174,7 +178,7 @@ def read_round(
         gathered.places,
         halt,
         ceiling.at_once,
-        settings.autopilot.back_off_hours * HOUR_SECONDS,
+        settings.section(AutopilotSettings).back_off_hours * HOUR_SECONDS,
         actions,
         scope.refusals,
     )
@@ -187,7 +191,7 @@ def read_round(
         gathered.autoscalers,
         history.floors,
         scope.forecasts() if lends else {},
-        settings.actions.guardrails,
+        settings.section(ActionSettings).guardrails,
         now_seconds,
     )
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts, floors)

@@ -22,6 +22,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.changes.audited_acts import AuditedActs
 from cotenant.changes.live_context import who as person_of
+from cotenant.profiler.settings import PortraitSettings
 
 Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50
@@ -59,7 +60,7 @@ class Starts:
 
     def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
         now = self._config.clock.now_seconds()
-        longest = self._config.settings.portrait.startup_minutes * 60.0
+        longest = self._config.settings.section(PortraitSettings).startup_minutes * 60.0
         spared = {*history.decisions.boosts, *_changed_uids(history)}
         workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
         over: list[BoostStep] = []

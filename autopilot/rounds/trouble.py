@@ -6,28 +6,32 @@ from typing import Final
 
 import msgspec
 
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.errors import CotenantError
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest
+from cotenant.profiler.settings import ProfilerSettings
 
 LONGEST_WAIT_SECONDS: Final = 10.0
 """For one answer: rollbacks, and CPU that starting pods give back, wait for it."""
 
 
-def asked_trouble(settings: Settings, now_seconds: float) -> str:
+def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
     """Why the cluster is in trouble, "" when it is not; a query that is not answered is a reason too.
 
     One value above 0, of whichever series, is trouble; no value, and one that is no number, is none.
     """
-    query = settings.autopilot.trouble_query
+    query = settings.section(AutopilotSettings).trouble_query
     if not query:
         return ""
-    if not settings.profiler.prometheus.url:
+    if not settings.section(ProfilerSettings).prometheus.url:
         return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
     try:
-        patience_seconds = min(settings.profiler.prometheus.timeout_seconds, LONGEST_WAIT_SECONDS)
-        client = Client(msgspec.structs.replace(settings.profiler.prometheus, timeout_seconds=patience_seconds))
+        patience_seconds = min(settings.section(ProfilerSettings).prometheus.timeout_seconds, LONGEST_WAIT_SECONDS)
+        client = Client(
+            msgspec.structs.replace(settings.section(ProfilerSettings).prometheus, timeout_seconds=patience_seconds)
+        )
         try:
             answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
         finally:

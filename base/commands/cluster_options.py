@@ -9,7 +9,7 @@ import typer
 from cotenant.base.commands.session import remember_cluster, session_of
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
@@ -26,7 +26,7 @@ DeclaredClusterOption = Annotated[
 ]
 
 
-def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> Settings:
+def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> SettingSections:
     """Settings in force with these options."""
     flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
     return session_of(ctx).load(flags).settings

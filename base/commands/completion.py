@@ -1,7 +1,8 @@
-"""What a shell proposes for a word: names of the last scan and keys of settings. Where nothing can be read, nothing."""
+"""What a shell proposes for a word: names of the last scan. Where nothing can be read, nothing."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,27 +28,18 @@ def node_names(ctx: typer.Context, incomplete: str) -> list[str]:
     return [node.name for node in inventory.nodes if node.name.startswith(incomplete)] if inventory else []
 
 
-def setting_pairs(incomplete: str) -> list[str]:
-    """SECTION.KEY=DEFAULT of the settings that begin so; nothing behind the equals sign."""
-    from cotenant.base.settings.catalogue import catalogue
-    from cotenant.base.settings.docs import format_setting_value
-    from cotenant.base.settings.root import Settings
-
-    return [
-        f"{path}={format_setting_value(setting.default)}"
-        for path, setting in catalogue(Settings).items()
-        if path.startswith(incomplete)
-    ]
-
-
 def _last_scan(ctx: typer.Context) -> Inventory | None:
     """The inventory of the store that the words so far name; callbacks do not run while a shell completes."""
     from cotenant.base.commands.results import open_store
 
-    options = ctx.find_root().params
-    config = options.get("config")
+    root = ctx.find_root()
+    config, overrides = root.params.get("config"), root.params.get("overrides") or []
     try:
-        session = CliSession(Path(config) if config else None, parse_overrides(options.get("overrides") or []))
+        session = replace(
+            root.ensure_object(CliSession),
+            config=Path(config) if config else None,
+            overrides=parse_overrides(overrides),
+        )
         settings = session.load({"store.url": ctx.params.get("store")}).settings
         return open_store(settings, ctx.params.get("cluster")).read_inventory()
     except (CotenantError, ImportError, OSError):  # an error in the middle of a typed line would help nobody

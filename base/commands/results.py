@@ -15,11 +15,13 @@ from cotenant.base.commands.command import EXIT_PARTIAL
 from cotenant.base.commands.output import message
 from cotenant.base.commands.session import remember_cluster, session_of
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.store import StoreSettings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
     from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
 
@@ -53,14 +55,14 @@ NAMESPACES_LISTED: Final = 20
 """How many an error names where none is close."""
 
 
-def url_of(settings: Settings) -> str:
+def url_of(settings: SettingSections) -> str:
     """URL of the store in force."""
     from cotenant.base.settings.sections.store import store_url
 
-    return store_url(settings.store, os.environ)
+    return store_url(settings.section(StoreSettings), os.environ)
 
 
-def open_store(settings: Settings, cluster: str | None) -> Store:
+def open_store(settings: SettingSections, cluster: str | None) -> Store:
     """The store of the named cluster, or of the only one there is; NoData and UsageError say what to do otherwise."""
     from cotenant.base.store.opening import open_cluster_store
 
@@ -99,7 +101,7 @@ class StoredScans:
         return of_clusters(schema, parts)
 
 
-def open_scans(settings: Settings, cluster: str | None, all_clusters: bool) -> StoredScans:
+def open_scans(settings: SettingSections, cluster: str | None, all_clusters: bool) -> StoredScans:
     """The last scan of the named or only cluster, or the scans of all; raises as `open_store`."""
     from cotenant.base.store.opening import opened_all
 
@@ -115,7 +117,7 @@ class StoredCluster:
     """A cluster's stored history and results, and the settings in force for it."""
 
     store: Store
-    settings: Settings
+    settings: SettingSections
     reaches_cluster: bool
     """Whether the kubeconfig of the settings is of this cluster."""
 
@@ -123,7 +125,9 @@ class StoredCluster:
         """Return the Unix time of what is computed of it now, by the clock of its cluster."""
         from cotenant.base.kube import clock_of_results
 
-        return int(clock_of_results(self.settings.kube, reaches_cluster=self.reaches_cluster).now_seconds())
+        return int(
+            clock_of_results(self.settings.section(KubeSettings), reaches_cluster=self.reaches_cluster).now_seconds()
+        )
 
 
 def stored_clusters_of(
@@ -180,12 +184,12 @@ def exit_if_partial(failures: Mapping[str, CotenantError]) -> None:
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Settings:
+def load_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> SettingSections:
     """Settings of a command that shows tables; UsageError for --cluster beside --all-clusters."""
     return _loaded_for_reading(ctx, store, all_clusters).settings
 
 
-def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Loaded[Settings]:
+def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: bool) -> Loaded[SettingSections]:
     session, flags = session_of(ctx), {"store.url": store}
     if all_clusters:
         refuse_name(session)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 import typer
 
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.store import StoreSettings
 
 ServiceT = TypeVar("ServiceT")
 _CLUSTER: Final = "cotenant.cluster"
@@ -29,7 +31,7 @@ _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels
 
 if TYPE_CHECKING:
     from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class CliSession:
         module, _, name = self.providers[f"{kind.__module__}:{kind.__qualname__}"].partition(":")
         return cast("ServiceT", getattr(importlib.import_module(module), name)())
 
-    def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
+    def load(self, flags: Mapping[str, Any] | None = None) -> Loaded[SettingSections]:
         """The settings: defaults < file < environment < --set < the command's own `flags` (None = not given).
 
         What the file says of the named cluster alone stands between the last three. UsageError where one of several
@@ -95,7 +97,7 @@ class CliSession:
                 fix="Write it below clusters.NAME in the settings file, or name one: --cluster NAME.",
             )
 
-    def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[Settings]:
+    def read(self, flags: Mapping[str, Any] | None = None) -> Loaded[SettingSections]:
         """The same for a command that asks no cluster, or several, one after the other.
 
         Log lines go to stderr from here on, in the form and from the level that the settings say.
@@ -104,13 +106,15 @@ class CliSession:
 
         from cotenant.base.logs.telemetry import configure_logging
         from cotenant.base.settings.load import SettingSource, default_config, load
+        from cotenant.base.settings.root import SettingSections
+        from cotenant.base.settings.sections.telemetry import TelemetrySettings
         from cotenant.base.settings.warn import log_ignored_settings
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
         file, every_flag = self.config or default_config(os.environ), {**self.overrides, **overrides}
-        loaded = load(file, os.environ, every_flag, self.cluster)
-        telemetry = loaded.settings.telemetry
+        loaded = load(self.service(SettingSections), file, os.environ, every_flag, self.cluster)
+        telemetry = loaded.settings.section(TelemetrySettings)
         if not (self.serves or self.log_format or loaded.origins[_LEVEL].source is not SettingSource.DEFAULT):
             telemetry = structs.replace(telemetry, log_level="warning")
         configure_logging(telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
@@ -140,7 +144,7 @@ class _PresentStderr(io.TextIOBase):
         return sys.stderr.isatty() and not os.environ.get("NO_COLOR")
 
 
-def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
+def _require_context_of(cluster: str, loaded: Loaded[SettingSections]) -> None:
     """UsageError where the kubeconfig's context may be another cluster's than the named one, which is not declared.
 
     A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
@@ -149,8 +153,8 @@ def _require_context_of(cluster: str, loaded: Loaded[Settings]) -> None:
     from cotenant.base.settings.sections.store import store_url
     from cotenant.base.store import Store
 
-    several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.store, os.environ))) > 1
-    if several and (present := present_cluster(loaded.settings.kube)) not in (cluster, IN_CLUSTER):
+    several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.section(StoreSettings), os.environ))) > 1
+    if several and (present := present_cluster(loaded.settings.section(KubeSettings))) not in (cluster, IN_CLUSTER):
         raise UsageError(
             f"the settings declare no cluster {cluster!r}, and the kubeconfig's context is of {present}",
             fix=f"Give --context, or set clusters.{cluster}.kube.context (docs/clusters.md).",

@@ -11,13 +11,13 @@ from types import MappingProxyType
 from typing import Final
 
 _TABLE: Final = """
-profiler sections.profiler.ProfilerSettings: overlap_seconds
-profiler.prometheus sections.profiler.PrometheusSettings: connect_timeout_seconds retries backoff_seconds
+profiler profiler.settings.ProfilerSettings: overlap_seconds
+profiler.prometheus profiler.settings.PrometheusSettings: connect_timeout_seconds retries backoff_seconds
     max_points_per_query
 profiler.prometheus profiler.prometheus.source: recording_rules
-portrait sections.profiler.PortraitSettings: half_life_hours days_kept
+portrait profiler.settings.PortraitSettings: half_life_hours days_kept
 portrait profiler.pattern: pattern_days idle_millicores flat_amplitude trend_rise trend_fit season_share week_share
-forecasting sections.forecasts.ForecastingSettings: history_days minimum_days prior_days relearn_hours
+forecasting forecasting.settings.ForecastingSettings: history_days minimum_days prior_days relearn_hours
     booster_minimum_series coverage_step cluster_peak_share week_workloads
 forecasting forecasting.engine: stale_hours
 forecasting forecasting.selection: origin_decay near_weight
@@ -25,31 +25,30 @@ forecasting forecasting.served_mixture: near_mix_weight blend_sharpness mix_shar
 forecasting forecasting.boosting.booster: booster_threads
 forecasting forecasting.peaks: peak_day_decay peak_prior_days
 forecasting forecasting.windows: peak_amplitude window_minutes
-node_peak sections.forecasts.NodePeakSettings: calibration_days prior_days node_tolerance minimum_days
+node_peak forecasting.settings.NodePeakSettings: calibration_days prior_days node_tolerance minimum_days
 notify changes.commands.watcher_output: peak_hours
-notify sections.notify.NotifySettings: rows notes_per_hour timeout_seconds
+notify base.settings.sections.notify.NotifySettings: rows notes_per_hour timeout_seconds
 plans scheduler_ext.reservations.plans.rehearsed_proposals: most_proposals
-plans sections.reservations.PlanSettings: minimum_coverage backtest_days waiting_fraction minimum_window_minutes
-    minimum_skill pod_start_seconds scheduler_seconds interval_seconds
+plans scheduler_ext.reservations.model.settings.PlanSettings: minimum_coverage backtest_days waiting_fraction
+    minimum_window_minutes minimum_skill pod_start_seconds scheduler_seconds interval_seconds
 plans scheduler_ext.reservations.plans.proposals: headroom_ratio join_gap_minutes
 plans scheduler_ext.reservations.plan_decisions: ttl_margin_minutes
 plans scheduler_ext.reservations.plans.hold: hysteresis_fraction change_interval_seconds
 plans scheduler_ext.reservations.plans.lead: room_free_seconds
-recommender.krr sections.peer_strategies.KrrSettings: step_seconds cpu_request_percentile cpu_limit_percentile
+recommender.krr recommender.strategies.settings.KrrSettings: step_seconds cpu_request_percentile cpu_limit_percentile
     minimum_history_minutes
 recommender.krr recommender.strategies.krr: cpu_floor_millicores memory_floor_bytes oom_memory_buffer_percent
 recommender.vpa recommender.strategies.vpa: lower_fraction upper_fraction memory_interval_hours
-recommender.vpa sections.peer_strategies.VpaSettings: half_life_hours pod_floor_millicores pod_floor_bytes
+recommender.vpa recommender.strategies.settings.VpaSettings: half_life_hours pod_floor_millicores pod_floor_bytes
     oom_bump_ratio oom_bump_bytes
-recommender.cotenant.profiles.conservative sections.recommender.ProfilesSettings.conservative: cpu_fraction
+recommender.cotenant.profiles.conservative recommender.settings.ProfilesSettings.conservative: cpu_fraction
     cpu_margin_fraction memory_margin_fraction cpu_root_margin_millicores
-recommender.cotenant.profiles.balanced sections.recommender.ProfilesSettings.balanced: cpu_fraction
+recommender.cotenant.profiles.balanced recommender.settings.ProfilesSettings.balanced: cpu_fraction cpu_margin_fraction
+    memory_margin_fraction cpu_root_margin_millicores
+recommender.cotenant.profiles.aggressive recommender.settings.ProfilesSettings.aggressive: cpu_fraction
     cpu_margin_fraction memory_margin_fraction cpu_root_margin_millicores
-recommender.cotenant.profiles.aggressive sections.recommender.ProfilesSettings.aggressive: cpu_fraction
-    cpu_margin_fraction memory_margin_fraction cpu_root_margin_millicores
-recommender.cotenant sections.recommender.CotenantSettings: oom_bump_ratio oom_bump_bytes pod_floor_millicores
-    pod_floor_bytes minimum_days minimum_coverage dead_band_fraction cpu_limit_margin_fraction
-    heap_collecting_fraction
+recommender.cotenant recommender.settings.CotenantSettings: oom_bump_ratio oom_bump_bytes pod_floor_millicores
+    pod_floor_bytes minimum_days minimum_coverage dead_band_fraction cpu_limit_margin_fraction heap_collecting_fraction
 recommender.cotenant recommender.strategies.cotenant.withhold: minimum_runs
 recommender.cotenant recommender.strategies.cotenant.demand: guaranteed_fraction returning_peak_ratio uneven_ratio
 recommender.cotenant recommender.strategies.cotenant.heap: heap_live_factor heap_raise
@@ -58,87 +57,87 @@ recommender.cotenant recommender.strategies.cotenant.trend: growth_weekly_fracti
     leak_rise_fraction leak_agreement
 recommender.cotenant.severity recommender.severity: critical_cluster_share critical_change warning_change
     warning_millicores warning_bytes ok_change ok_millicores ok_bytes
-recommender.cotenant.severity sections.recommender.SeveritySettings: throttled_share
-recommender.reclaimable sections.recommender.ReclaimableSettings: mid_cpu_percent mid_memory_percent
-    mid_unallocated_percent mid_mode mid_static_cpu_percent mid_static_memory_percent degrade_minutes
-    forecast_origins forecast_violation_percent
-recommender.findings sections.recommender.FindingSettings: minimum_days minimum_coverage idle_pod_millicores
+recommender.cotenant.severity recommender.settings.SeveritySettings: throttled_share
+recommender.reclaimable recommender.settings.ReclaimableSettings: mid_cpu_percent mid_memory_percent
+    mid_unallocated_percent mid_mode mid_static_cpu_percent mid_static_memory_percent degrade_minutes forecast_origins
+    forecast_violation_percent
+recommender.findings recommender.settings.FindingSettings: minimum_days minimum_coverage idle_pod_millicores
     idle_gpu_percent
 recommender.findings recommender.findings: idle_node_fraction idle_node_pod_share leak_critical_days skew_ratio
     skew_pods skew_millicores skew_bytes
 recommender.gpus recommender.gpus: core_fraction unmeasured_hours
-recommender.gpus sections.recommender.GpuSettings: core_margin_fraction memory_margin_fraction step_percent
-recommender.backtest sections.recommender.BacktestSettings: days
+recommender.gpus recommender.settings.GpuSettings: core_margin_fraction memory_margin_fraction step_percent
+recommender.backtest recommender.settings.BacktestSettings: days
 recommender.backtest recommender.trust: trusted_days trusted_weeks trusted_throttling
-recommender sections.recommender.RecommenderSettings: renew_hours
-recommender.replicas sections.recommender.ReplicaSettings: percentile kinds
+recommender recommender.settings.RecommenderSettings: renew_hours
+recommender.replicas recommender.settings.ReplicaSettings: percentile kinds
 recommender.replicas recommender.replicas: many_replicas target_percent
 dashboard dashboard.frame.shell: amber_after_seconds
-dashboard sections.dashboard.DashboardSettings: reload_seconds poll_seconds body_cap_bytes read_seconds
+dashboard dashboard.settings.DashboardSettings: reload_seconds poll_seconds body_cap_bytes read_seconds
 dashboard dashboard.tables.list_page: page_rows
 dashboard dashboard.home.overview: waste_bars
 access dashboard.access.gate: most_sessions
-kube sections.kube.KubeSettings: deadline_seconds retries body_cap_bytes watch_idle_seconds watch_backoff_seconds
+kube base.settings.sections.kube.KubeSettings: deadline_seconds retries body_cap_bytes watch_idle_seconds
+    watch_backoff_seconds
 kube base.kube.client: page_size
 kube base.kube.writes: write_connections
 kube base.kube.watch: relist_seconds
-manager sections.manager.ManagerSettings: retry_seconds renew_deadline_seconds coalesce_seconds resync_seconds
-    stale_seconds feature_retry_seconds forecast_interval_seconds
+manager base.settings.sections.manager.ManagerSettings: retry_seconds renew_deadline_seconds coalesce_seconds
+    resync_seconds stale_seconds feature_retry_seconds forecast_interval_seconds
 manager profiler.enforcement.collector: enforcement_interval_seconds
 manager manager.features: node_metric_interval_seconds
 manager manager.decisions.recommendations: recommendation_dead_band_fraction recommendation_fall_hours
     recommendation_stale_hours
 manager manager.decisions.forecasts: forecast_dead_band_fraction forecast_refresh_hours
 actions changes.soak.reconcile: verify_hours
-actions sections.actions.ActionSettings: resize_seconds watch_seconds
+actions changes.model.settings.ActionSettings: resize_seconds watch_seconds
 actions changes.decide.regression_check: most_throttled_rise most_pressure_rise most_restarts
-actions.guardrails sections.actions.GuardrailSettings: minimum_coverage
+actions.guardrails changes.model.settings.GuardrailSettings: minimum_coverage
 actions.guardrails changes.decide.guardrails: memory_above_maximum
-autopilot.ceiling sections.autopilot.CeilingSettings: throttled_share
-autopilot sections.autopilot.AutopilotSettings: interval_seconds back_off_hours stop_share stop_changes
+autopilot.ceiling autopilot.settings.CeilingSettings: throttled_share
+autopilot autopilot.settings.AutopilotSettings: interval_seconds back_off_hours stop_share stop_changes
 autopilot autopilot.configured_controller: start_up_seconds
 autopilot autopilot.decide.halt: most_nodes_not_ready
-admission sections.admission.AdmissionSettings: max_body_bytes read_seconds max_connections service configuration
+admission admission.settings.AdmissionSettings: max_body_bytes read_seconds max_connections service configuration
     authority_days certificate_days overlap_seconds
 admission admission.webhook_server.certificates: certificate_secret_name
-reservations sections.reservations.ReservationSettings: placeholders_per_node swap_settle_seconds gate_seconds
-    served_seconds keep_ended_seconds
+reservations scheduler_ext.reservations.model.settings.ReservationSettings: placeholders_per_node swap_settle_seconds
+    gate_seconds served_seconds keep_ended_seconds
 reservations scheduler_ext.reservations.assign: swaps_at_once
 reservations scheduler_ext.reservations.swap: swap_timeout_seconds
 reservations scheduler_ext.reservations.decide: swap_linger_seconds
-queues sections.queues.QueueSettings: min_scaling gang_place_seconds back_off_seconds longest_back_off_seconds
-    served_seconds
+queues scheduler_ext.queues.model.settings.QueueSettings: min_scaling gang_place_seconds back_off_seconds
+    longest_back_off_seconds served_seconds
 queues scheduler_ext.queues.revoke: evictions_per_round
 queues scheduler_ext.queues.gangs.group: gang_wait_seconds
 descheduler scheduler_ext.rebalance.migration.churn: least_churn
-descheduler sections.descheduler.DeschedulerSettings: keep_ended_seconds
-extender sections.extender.ExtenderSettings: max_body_bytes read_seconds http_timeout_seconds near_points score_span
-    watcher coalesce_seconds stale_seconds
-extender.load_aware sections.extender.LoadAwareSettings: aggregated_seconds score_aggregation
+descheduler scheduler_ext.rebalance.model.settings.DeschedulerSettings: keep_ended_seconds
+extender scheduler_ext.extender.settings.ExtenderSettings: max_body_bytes read_seconds http_timeout_seconds near_points
+    score_span watcher coalesce_seconds stale_seconds
+extender.load_aware scheduler_ext.extender.settings.LoadAwareSettings: aggregated_seconds score_aggregation
     score_aggregated_seconds dominant_weight estimated_seconds_after_scheduled estimated_seconds_after_initialized
 extender.load_aware scheduler_ext.extender.load.load_aware: breaker_fraction
-extender.load_aware.scaling_factors sections.extender.LoadAwareSettings.scaling_factors: cpu memory
-extender.load_aware.weights sections.extender.LoadAwareSettings.weights: cpu memory
-extender.prediction sections.extender.PredictionSettings: horizon_hours
-extender.balance sections.extender.BalanceSettings: load peak suppression spread
+extender.load_aware.scaling_factors scheduler_ext.extender.settings.LoadAwareSettings.scaling_factors: cpu memory
+extender.load_aware.weights scheduler_ext.extender.settings.LoadAwareSettings.weights: cpu memory
+extender.prediction scheduler_ext.extender.settings.PredictionSettings: horizon_hours
+extender.balance scheduler_ext.extender.settings.BalanceSettings: load peak suppression spread
 extender.cpus scheduler_ext.extender.cpus: bind_policy numa_strategy
-load_taints sections.extender.LoadTaintSettings: interval_seconds hold_seconds
+load_taints scheduler_ext.load_taints.settings.LoadTaintSettings: interval_seconds hold_seconds
 load_taints scheduler_ext.load_taints.controller: refuse_percent avoid_percent leave_percent
-enforcer sections.node.enforcer.EnforcerSettings: pods_ttl_seconds
+enforcer enforcer.settings.agent.EnforcerSettings: pods_ttl_seconds
 enforcer enforcer.agent: startup_seconds
 enforcer enforcer.apply.pod_evictions: eviction_grace_seconds
 enforcer enforcer.assembly: nvml_library record_cap_bytes
-enforcer.best_effort sections.node.best_effort.BestEffortSettings: ahead_seconds starve_seconds pending_seconds
+enforcer.best_effort enforcer.settings.best_effort.BestEffortSettings: ahead_seconds starve_seconds pending_seconds
     interference_confirm_seconds interference_patience_seconds interference_samples
 enforcer.best_effort enforcer.strategies.eviction.victims: cpu_cooldown_seconds memory_cooldown_seconds
 enforcer.best_effort enforcer.strategies.interference: interference_factor interference_quiet_percent
-runtime sections.node.runtime.RuntimeSettings: nri_register_seconds nri_retry_seconds cri_hook_seconds
-enforcer.dra sections.node.runtime.DraSettings: plugin_dir
+runtime enforcer.settings.runtime.RuntimeSettings: nri_register_seconds nri_retry_seconds cri_hook_seconds
+enforcer.dra enforcer.settings.runtime.DraSettings: plugin_dir
 """
 """One line per section and holder of its constants, "section holder: keys"; an indented line continues the one above.
 
-The holder is a class, whose fields have the keys' names, or a module, whose constants have them in capitals; "sections"
-is `cotenant.base.settings.sections`.
+The holder is a class, whose fields have the keys' names, or a module, whose constants have them in capitals.
 """
 _OTHER_NAMES: Final = {"plans.room_free_seconds": "CAPACITY_FREE_SECONDS"}
 """Former key -> the constant's name, where it is not the key's."""
@@ -164,12 +163,11 @@ def _former_settings() -> Iterator[FormerSetting]:
     for row in _TABLE.replace("\n    ", " ").strip().splitlines():
         head, _, keys = row.partition(": ")
         section, holder = head.split(" ")
-        package = "cotenant.base.settings." if holder.startswith("sections.") else "cotenant."
         of_class = any(part[:1].isupper() for part in holder.split("."))
         for key in keys.split():
             path = f"{section}.{key}"
             name = key if of_class else _OTHER_NAMES.get(path, key.upper())
-            yield FormerSetting(path, f"{package}{holder}.{name}")
+            yield FormerSetting(path, f"cotenant.{holder}.{name}")
 
 
 FORMER: Final[Mapping[str, FormerSetting]] = MappingProxyType({found.key: found for found in _former_settings()})

@@ -1,7 +1,7 @@
 """EDGE: settings from defaults < file < environment < the cluster's own < flags, each value with where it came from.
 
-    load(file, env, flags, cluster) -> Loaded(settings, origins)   reads the file
-    join(root, document, env, flags, own) -> Loaded                the same, pure, for any root of sections
+    load(root, file, env, flags, cluster) -> Loaded(settings, origins)   reads the file
+    join(root, document, env, flags, own) -> Loaded                      the same, pure
 
 An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
 setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
@@ -33,11 +33,11 @@ from cotenant.base.settings.catalogue import (
 )
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
 from cotenant.base.settings.former import FORMER, FORMER_SECTIONS, FormerSetting, former_setting
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ledger_location
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.text import closest_name
 
 _LIST_FIX = "`cotenant config show` lists every setting."
+_LEDGER: Final = "actions.ledger"
 _API: Final = ("kube.kubeconfig", "kube.context")
 """Settings that say which cluster is asked and acted on."""
 MANY_CLUSTERS: Final = 2
@@ -81,6 +81,7 @@ class IgnoredSetting:
 _OF_ONE_CLUSTER: Final = (SettingSource.CLUSTER, SettingSource.FLAG)
 
 RootT = TypeVar("RootT", bound=msgspec.Struct)
+SectionsT = TypeVar("SectionsT", bound=SettingSections)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,12 @@ class Loaded(Generic[RootT]):
     """The declared one whose own settings are in force."""
     ignored: tuple[IgnoredSetting, ...] = ()
     """Keys that are constants now and were set nevertheless, each position once."""
+
+    def of(self, root: type[SectionsT]) -> Loaded[SectionsT]:
+        """Return the same with the settings as the root that they are; TypeError for another one."""
+        if not isinstance(self.settings, root):
+            raise TypeError(f"{type(self.settings).__name__} are no {root.__name__}")
+        return Loaded(self.settings, self.origins, self.clusters, self.cluster, self.ignored)
 
     @property
     def context_by_flag(self) -> bool:
@@ -117,30 +124,28 @@ class _Override:
 
 
 def load(
-    file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
-) -> Loaded[Settings]:
+    root: SectionsT, file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
+) -> Loaded[SectionsT]:
     """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
 
-    cluster: whose own settings count; None: the only declared one's. A name that is not declared has none of its own.
+    root: the defaults. cluster: whose own settings count; None: the only declared one's. A name that is not declared
+    has none of its own.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     others, declared = clusters.split_clusters(tree)
     name = next(iter(declared)) if cluster is None and len(declared) == 1 else cluster
     own = declared.get(name or "")
-    if own is None:
-        return replace(join(Settings(), others, env, flags), clusters=tuple(declared))
-    loaded = replace(join(Settings(), others, env, flags, own), clusters=tuple(declared), cluster=name)
+    if own is None or name is None:
+        return replace(join(root, others, env, flags), clusters=tuple(declared))
+    loaded = replace(join(root, others, env, flags, own), clusters=tuple(declared), cluster=name)
     _require_own_api(loaded, own, flags)
-    ledger = loaded.origins["actions.ledger"].source
-    if len(declared) < MANY_CLUSTERS or ledger in _OF_ONE_CLUSTER:
+    if len(declared) < MANY_CLUSTERS or loaded.origins[_LEDGER].source in _OF_ONE_CLUSTER:
         return loaded
-    place = clusters.ledger_of(name or "", ledger_location(loaded.settings.actions, env))
-    actions = msgspec.structs.replace(loaded.settings.actions, ledger=place)
-    origins = {**loaded.origins, "actions.ledger": SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
-    return replace(loaded, settings=msgspec.structs.replace(loaded.settings, actions=actions), origins=origins)
+    origins = {**loaded.origins, _LEDGER: SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
+    return replace(loaded, settings=loaded.settings.with_ledger_of(name, env), origins=origins)
 
 
-def _require_own_api(loaded: Loaded[Settings], own: Tree, flags: Mapping[str, Any]) -> None:
+def _require_own_api(loaded: Loaded[Any], own: Tree, flags: Mapping[str, Any]) -> None:
     """UsageError for flags that would ask and act on another cluster than the named one."""
     section = own.children.get("kube")
     if not isinstance(section, Tree):
@@ -243,7 +248,7 @@ class _Known:
 @cache
 def _known_keys(root: type[msgspec.Struct]) -> _Known:
     """Return the keys of a root; only those of cotenant's own settings have predecessors."""
-    has_former = issubclass(root, Settings)
+    has_former = issubclass(root, SettingSections)
     groups = {path for path, _ in sections(root)} | (FORMER_SECTIONS if has_former else frozenset())
     return _Known(catalogue(root), groups, has_former)
 

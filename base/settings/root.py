@@ -1,55 +1,50 @@
-"""The root of all settings: one field per section."""
+"""The root of all settings as a room sees it: sections, each found by its type.
+
+`cotenant.settings` declares which sections there are. A room names the sections that it reads: those of its own, of
+the rooms below it, and of `base`.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Self, TypeVar
 
 import msgspec
 
 from cotenant.base.settings.base import Section
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.admission import AdmissionSettings
-from cotenant.base.settings.sections.autopilot import AutopilotSettings
-from cotenant.base.settings.sections.dashboard import AccessSettings, DashboardSettings
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
-from cotenant.base.settings.sections.notify import NotifySettings
-from cotenant.base.settings.sections.pipeline import PipelineSettings
-from cotenant.base.settings.sections.profiler import PortraitSettings, ProfilerSettings
-from cotenant.base.settings.sections.queues import QueueSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
-from cotenant.base.settings.sections.reservations import PlanSettings, ReservationSettings
-from cotenant.base.settings.sections.store import StoreSettings
-from cotenant.base.settings.sections.telemetry import TelemetrySettings
+
+SectionT = TypeVar("SectionT", bound=Section)
 
 
-class Settings(Section, frozen=True):
-    """Every tunable of cotenant, by section."""
+class SettingSections(Section, frozen=True):
+    """Settings in force, by section; each section has a type of its own."""
 
-    profiler: ProfilerSettings = msgspec.field(default_factory=ProfilerSettings)
-    portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
-    forecasting: ForecastingSettings = msgspec.field(default_factory=ForecastingSettings)
-    node_peak: NodePeakSettings = msgspec.field(default_factory=NodePeakSettings)
-    pipeline: PipelineSettings = msgspec.field(default_factory=PipelineSettings)
-    recommender: RecommenderSettings = msgspec.field(default_factory=RecommenderSettings)
-    notify: NotifySettings = msgspec.field(default_factory=NotifySettings)
-    plans: PlanSettings = msgspec.field(default_factory=PlanSettings)
-    dashboard: DashboardSettings = msgspec.field(default_factory=DashboardSettings)
-    access: AccessSettings = msgspec.field(default_factory=AccessSettings)
-    store: StoreSettings = msgspec.field(default_factory=StoreSettings)
-    kube: KubeSettings = msgspec.field(default_factory=KubeSettings)
-    manager: ManagerSettings = msgspec.field(default_factory=ManagerSettings)
-    actions: ActionSettings = msgspec.field(default_factory=ActionSettings)
-    autopilot: AutopilotSettings = msgspec.field(default_factory=AutopilotSettings)
-    admission: AdmissionSettings = msgspec.field(default_factory=AdmissionSettings)
-    reservations: ReservationSettings = msgspec.field(default_factory=ReservationSettings)
-    queues: QueueSettings = msgspec.field(default_factory=QueueSettings)
-    descheduler: DeschedulerSettings = msgspec.field(default_factory=DeschedulerSettings)
-    extender: ExtenderSettings = msgspec.field(default_factory=ExtenderSettings)
-    load_taints: LoadTaintSettings = msgspec.field(default_factory=LoadTaintSettings)
-    enforcer: EnforcerSettings = msgspec.field(default_factory=EnforcerSettings)
-    runtime: RuntimeSettings = msgspec.field(default_factory=RuntimeSettings)
-    telemetry: TelemetrySettings = msgspec.field(default_factory=TelemetrySettings)
+    @classmethod
+    def of(cls, sections: SettingSections) -> Self:
+        """Return these settings as the root that they are; TypeError for another one."""
+        if isinstance(sections, cls):
+            return sections
+        raise TypeError(f"{type(sections).__name__} are no {cls.__name__}")
+
+    def section(self, kind: type[SectionT]) -> SectionT:
+        """Return the section of this type; LookupError where these settings have none."""
+        value: SectionT = getattr(self, _field_of(type(self), kind))
+        return value
+
+    def replace_section(self, section: Section) -> Self:
+        """Return the same settings with this section in place of the one of its type."""
+        return msgspec.structs.replace(self, **{_field_of(type(self), type(section)): section})
+
+    def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:  # noqa: ARG002 - a root with acts does
+        """Return the settings with a ledger for this one of several clusters; a root without acts keeps no ledger."""
+        return self
+
+
+@cache
+def _field_of(root: type[SettingSections], kind: type[Section]) -> str:
+    """Return the name of the root's field of this type; LookupError where it has none."""
+    for field in msgspec.structs.fields(root):
+        if field.type is kind:
+            return field.name
+    raise LookupError(f"{root.__name__} has no section {kind.__name__}")

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.record import Row, above, below, record
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.certificates import CertificateController, FolderStore, Injector
-from cotenant.base.settings.sections.admission import AdmissionSettings
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve import server as extender_server
 from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.admission.bodies import QUOTAS, pod, quota
 from tests.admission.serving import review_of

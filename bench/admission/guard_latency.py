@@ -35,9 +35,9 @@ from bench.extender.extender_throughput import cpu_seconds
 from bench.record import Row, above, below, record
 from cotenant.base.kubernetes.intent import Address, eviction_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.base.settings.root import Settings
 from cotenant.scheduler_ext.reservations.model.reservation import Mode
 from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, placeholder_creation
+from cotenant.settings import Settings
 from tests.cluster.api import Api
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.crds import install_crd

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from bench.record import Row, below, record
-from cotenant.base.settings.sections.admission import AdmissionSettings
+from cotenant.admission.settings import AdmissionSettings
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.namespaces import create_namespace

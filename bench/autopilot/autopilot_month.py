@@ -38,19 +38,18 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceili
 from cotenant.autopilot.decide.round_order import QueueCandidate, RoundInputs, decide
 from cotenant.autopilot.decide.writers import standings_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
+from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
 from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.autopilot import AutopilotSettings, CeilingSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.changes.decide.patches import by_workload as of_workloads
 from cotenant.changes.decide.patches import refusal
 from cotenant.changes.decide.steps import first_step
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeState, ChangeStatus, cool_downs
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present
 from cotenant.recommender.backtest import record as recorded
@@ -58,6 +57,7 @@ from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.enrich import enrich
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation, Restart, Value
+from cotenant.recommender.settings import RecommenderSettings
 
 COMMAND: Final = ".venv/bin/python -m bench.autopilot.autopilot_month"
 SEEDS: Final = (7, 23)

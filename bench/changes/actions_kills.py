@@ -29,7 +29,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
@@ -37,6 +36,7 @@ from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeEvent, ChangeState
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.changes.world import created, live, pods, ready, recommended, template
 from tests.cluster.accounts import applier

@@ -36,7 +36,6 @@ from bench.record import Row, below, record
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.base.progress import Silent
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.accounts import STEP_HOURS, Accounts
 from cotenant.experiment.batch_jobs import BatchJobs
 from cotenant.experiment.install import FORECAST, USAGE, install_of
@@ -46,6 +45,7 @@ from cotenant.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
 from cotenant.experiment.placement import BatchPlacement
 from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
+from cotenant.forecasting.settings import NodePeakSettings
 from tests.cluster.api import Api
 
 Floats = npt.NDArray[np.float64]

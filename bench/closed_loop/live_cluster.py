@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.record import ROOT
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.base.cluster import Pod
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.kubernetes.owners import TEMPLATE_HASH_LABEL
@@ -27,7 +28,6 @@ from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.admission import AdmissionSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.experiment.install import switched_on

@@ -30,7 +30,6 @@ from bench.dashboard.dashboard_users import users
 from bench.record import ROOT, Row, below, record
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.access.forgery import COOKIE, HEADER
@@ -39,6 +38,7 @@ from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 
 ROWS = 100_000
@@ -52,7 +52,7 @@ REQUESTS = 300
 SERVER = """
 import sys
 from cotenant.base.store import Store
-from cotenant.base.settings.sections.dashboard import DashboardSettings
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.app import create_app, serve
 from cotenant.dashboard.sources.source import StoreSource
 settings = DashboardSettings(port=int(sys.argv[2]))

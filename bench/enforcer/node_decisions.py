@@ -24,7 +24,6 @@ from bench.record import Row, below, record
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import (
     ContainerReading,
     ContainerSpec,
@@ -44,6 +43,7 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy, decode
+from cotenant.enforcer.settings.agent import EnforcerSettings
 
 MIB, GIB = 1 << 20, 1 << 30
 CPUS, CONTAINERS_PER_POD = 64, 2

@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from cotenant.base.http.http_connection import Request, Response
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve import wire
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 FIELD = b'"NodeNames":['
 

@@ -29,10 +29,10 @@ from bench.record import Row, above, below, record
 from cotenant.base.http.http_connection import Request, Response
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.scheduler_ext.extender.serving import args, client_tls
 from tests.scheduler_ext.extender.worlds import GIB, SOURCES, World, pod_json
 

@@ -21,9 +21,9 @@ from typing import Any
 
 from bench.extender.extender_throughput import emptied, scheduler
 from bench.record import Row, below, record
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.api import Api
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes

@@ -49,10 +49,10 @@ import yaml
 from msgspec.structs import replace
 
 from bench.record import Row, above, below, record
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.api import Api
 from tests.cluster.binaries import find
 from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, SCHEDULER, ControlPlane, Options

@@ -24,10 +24,10 @@ def measured(folder: str) -> dict[str, float]:
     import time
 
     from cotenant.base.process.clock import FixedClock
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Signal
     from cotenant.pipeline import corridor
+    from cotenant.settings import Settings
     from cotenant.simulation.demo import CLUSTER
 
     class Stages:

@@ -43,7 +43,7 @@ from cotenant.backtesting.reclaim import (
     tallies_by_factor,
     tally,
 )
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.settings import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
 DAY, HOUR, START = 288, 12, 2

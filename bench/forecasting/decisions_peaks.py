@@ -35,7 +35,6 @@ import numpy.typing as npt
 from bench.forecasting.decisions import POPULATIONS, Population
 from bench.record import Row, above, record_on_traces
 from cotenant.base.identity import NodeRef
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import FloatMatrix, Usage
 from cotenant.forecasting.backtest.baselines import DEFAULT, by_name
@@ -45,6 +44,7 @@ from cotenant.forecasting.backtest.plan import BacktestPlan, BacktestTrial, orig
 from cotenant.forecasting.backtest.run import Shard
 from cotenant.forecasting.backtest.windows import WINDOW_HOURS, amplitude, best_start
 from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.windows import swing
 
 Flags = npt.NDArray[np.bool_]

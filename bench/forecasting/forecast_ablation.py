@@ -24,7 +24,6 @@ from msgspec import structs
 
 from bench.forecasting.decisions import POPULATIONS
 from bench.record import Row, above, below, record_on_traces
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.backtest import scores
@@ -34,6 +33,7 @@ from cotenant.forecasting.backtest.plan import Past, origins
 from cotenant.forecasting.backtest.run import BacktestScores, run
 from cotenant.forecasting.base import Array, Forecaster
 from cotenant.forecasting.members import MEMBERS
+from cotenant.forecasting.settings import ForecastingSettings
 
 ORIGINS = 8
 AGES_HOURS = (1.0, 12.0, 24.0)

@@ -30,16 +30,16 @@ from bench.record import Row, below, record, traces
 from bench.traces import trace_matrix
 from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import RefT, Signal, Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.losses import coverage, pinball
 from cotenant.forecasting.members import BASELINE, MEMBERS
 from cotenant.forecasting.peaks import daily_maxima
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.pool import by_container, by_workload, demand, total
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Result = TypeVar("Result")

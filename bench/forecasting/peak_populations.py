@@ -39,8 +39,8 @@ from bench.forecasting.populations import SEEDS, SLOTS, Population, azure, azure
 from bench.record import Row, above, below, record_on_traces
 from cotenant.backtesting.reclaim import Tally, at_violation, calibrated_peaks, highest_after, tally
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_risk import Tails
+from cotenant.forecasting.settings import NodePeakSettings
 
 RISKS = (0.0001, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05)
 HISTORY_DAYS = 14

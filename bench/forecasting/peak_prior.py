@@ -44,9 +44,9 @@ from bench.forecasting.populations import (
 from bench.record import ROOT, traces
 from cotenant.backtesting.reclaim import prepare_decisions
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_risk import upper_quantile
 from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, Tail
+from cotenant.forecasting.settings import NodePeakSettings
 
 FILE = ROOT / "forecasting" / "node_peaks" / "peak_tails.py"
 DRAWS = 2

@@ -40,12 +40,12 @@ from bench.record import Row, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, TimeGrid, Usage
 from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.peaks import SpreadClasses, daily_maxima, peak_quantiles
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 
 CLASSES, LOWEST, HIGHEST = 5, 0.03, 0.07

@@ -19,7 +19,6 @@ from cotenant.base.kubernetes.intent import Apply, Intent
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Usage
 from cotenant.manager.decisions import forecasts, recommendations
@@ -28,6 +27,7 @@ from cotenant.manager.decisions.recommendations import RecommendationObject, Rec
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
 from tests.cluster.control_plane import ControlPlane
 

@@ -20,12 +20,12 @@ from bench.record import Row, below, record, traces
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import MIB
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from tests.support.prometheus import MISSING, Server, blocks_from, installed
 
 FILE = "bitbrains_rnd_dirty.parquet"

@@ -21,13 +21,13 @@ from bench.record import Row, below, record
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS
 from cotenant.profiler.recorder.exposition import parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
+from cotenant.settings import Settings
 from tests.support.api_server import ApiServer
 from tests.support.kubelets import Manner, cadvisor_answer, cadvisor_text, containers_of, node_name, text_of
 

@@ -23,11 +23,11 @@ from cotenant.base.kubernetes.owners import TEMPLATE_HASH_LABEL
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import STEP_SECONDS, forecast
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 from cotenant.profiler.synthetic.cluster import system_level
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook

@@ -27,10 +27,10 @@ from bench.record import Row, above, record_on_traces
 from cotenant.backtesting.policies import HIGHEST, NodesPast, decision_slots, scores
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.forecasting.settings import NodePeakSettings
+from cotenant.recommender.settings import ReclaimableSettings
 
 RISKS_PERCENT = (0.5, 1.0, 10.0)
 TOLERATED = 0.01

@@ -56,10 +56,10 @@ from cotenant.backtesting.reclaim import (
     tallies_by_factor,
     tally,
 )
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.backtest.peaks import PEAK_BASELINES
 from cotenant.forecasting.node_peaks.peak_risk import Tails
 from cotenant.forecasting.node_peaks.peak_tails import TAILS
+from cotenant.forecasting.settings import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
 HISTORIES: dict[int, int | None] = {14: 14, 28: 28, 90: None}

@@ -40,10 +40,10 @@ from bench.record import Row, below, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks, overshoot
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.backtest.peaks import node_total
 from cotenant.forecasting.node_peaks.peak_risk import Tails
 from cotenant.forecasting.node_peaks.peak_tails import TAILS
+from cotenant.forecasting.settings import NodePeakSettings
 
 HISTORIES = {"14 days": 14, "all": None}
 SETTINGS = NodePeakSettings()

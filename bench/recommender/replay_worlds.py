@@ -16,17 +16,17 @@ from bench.traces import trace_matrix
 from cotenant.base.cluster import Container, Inventory, Pod, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.profiler import PortraitSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_container, demand
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.backtest import Amounts, Recorded, amounts_once_applied, present
 from cotenant.recommender.backtest import record as recorded
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.evidence import Evidence, Floats, assemble
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.cotenant.size import WHOLE_CORES, is_guaranteed
 
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")

@@ -29,10 +29,10 @@ from cotenant.base.kube.projection import vpa_history_of
 from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject
 from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.recommender.evidence import assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.vpa import Vpa
 
 SOURCE = ROOT / "tools" / "vpa_reference"

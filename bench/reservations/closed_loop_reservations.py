@@ -32,11 +32,11 @@ from bench.reservations.peak_world import CLUSTER, MONDAY_SECONDS, POD_CORES, de
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.experiment.comparison import SeedInterval, interval
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
+from cotenant.settings import Settings
 from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, SLOT_SECONDS, Floats, autoscaled_peak_pods
 from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, PeakOutcome, PeakService, play_peaks
 from cotenant.simulation.peaks.peak_replay import PeakReplay, hourly

@@ -34,13 +34,13 @@ from bench.record import Row, above, below, record, traces
 from bench.traces import trace_matrix
 from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
-from cotenant.base.settings.sections.profiler import PortraitSettings
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import account
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size, Tested, a_week_before, kept, tested

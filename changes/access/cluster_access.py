@@ -29,8 +29,12 @@ from cotenant.base.kube.connection import ApiRequest, ApiResponse, Stream
 from cotenant.base.kube.writes import APPLY_TYPE
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.people import IdentitySource, NotAllowed, Person
-from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings, ProxySettings
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.access.settings import (
+    AccessMode,
+    AccessSettings,
+    ProxySettings,
+)
 from cotenant.changes.service import ClusterAccess
 
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

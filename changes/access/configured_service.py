@@ -6,10 +6,14 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.profiler.settings import ProfilerSettings
+
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess, ClusterChangeService
     from cotenant.changes.soak.ladders import Ladders
@@ -17,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def change_service_of(
-    settings: Settings,
+    settings: SettingSections,
     store: Store,
     door: ClusterAccess | None = None,
     clock: Clock | None = None,
@@ -29,23 +33,23 @@ def change_service_of(
     of a metric source in the place of the settings' Prometheus.
     """
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.access.kubeconfig_access import door_of
+    from cotenant.changes.model.settings import ledger_location
     from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
     from cotenant.changes.soak.usage_comparison import comparison_of
     from cotenant.recommender.stored_recommendations import requested_millicores
 
     office = ChangeServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_location(settings.actions, os.environ),
-        settings=settings.actions,
+        ledger=ledger_location(settings.section(ActionSettings), os.environ),
+        settings=settings.section(ActionSettings),
         clock=clock or SystemClock(),
         recommended=recommended_of(store),
         gpu_shares=gpu_shares_of(store),
         requested_millicores=lambda: requested_millicores(store),
-        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
-        switch_namespace=settings.manager.namespace,
-        **(comparison_of(settings.profiler.prometheus) if comparison is None else comparison),
+        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        switch_namespace=settings.section(ManagerSettings).namespace,
+        **(comparison_of(settings.section(ProfilerSettings).prometheus) if comparison is None else comparison),
     )
     return ClusterChangeService(office)
 
@@ -62,12 +66,14 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
     return read_recommendations
 
 
-def climber_of(settings: Settings, store: Store) -> Ladders:
+def climber_of(settings: SettingSections, store: Store) -> Ladders:
     """The function that takes the next steps of accepted ladders by the recommendations of a store."""
     from cotenant.changes.soak.ladders import Ladders
     from cotenant.recommender.stored_recommendations import requested_millicores
 
-    return Ladders(recommended_of(store), settings.manager.namespace, lambda: requested_millicores(store))
+    return Ladders(
+        recommended_of(store), settings.section(ManagerSettings).namespace, lambda: requested_millicores(store)
+    )
 
 
 def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:

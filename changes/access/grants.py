@@ -8,7 +8,12 @@ from typing import Final
 
 from cotenant.base.errors import SettingsError
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
-from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings, RoleRule, Unlisted
+from cotenant.changes.access.settings import (
+    AccessMode,
+    AccessSettings,
+    RoleRule,
+    Unlisted,
+)
 
 RESERVED: Final = "system:"
 """Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""

@@ -16,11 +16,12 @@ import msgspec
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError
 from cotenant.base.people import Grant, Person, Role
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.access.settings import AccessSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
-    from cotenant.base.settings.sections.kube import KubeSettings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.changes.service import ClusterAccess
 
 PATIENCE_SECONDS: Final = 3.0
@@ -32,11 +33,15 @@ IDLE_SECONDS: Final = 20.0
 """A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
 
 
-def door_of(settings: Settings) -> ClusterAccess:
+def door_of(settings: SettingSections) -> ClusterAccess:
     """Each person by the way they are known: the kubeconfig's rights, their own token, or a review before ours."""
     from cotenant.changes.access.cluster_access import by_way
 
-    return by_way(interactive_kube_settings(settings.kube), settings.access, kubeconfig_door(settings.kube))
+    return by_way(
+        interactive_kube_settings(settings.section(KubeSettings)),
+        settings.section(AccessSettings),
+        kubeconfig_door(settings.section(KubeSettings)),
+    )
 
 
 def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:

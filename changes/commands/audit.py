@@ -11,6 +11,8 @@ from cotenant.base.commands.cluster_options import DeclaredClusterOption
 from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import Format, OutputOption, message, print_table
 from cotenant.base.errors import ClusterError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.changes.commands.ledger_access import open_ledger
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.tables import entries_table
@@ -18,7 +20,7 @@ from cotenant.changes.model.tables import entries_table
 if TYPE_CHECKING:
     from cotenant.base.ledger.chain import Anchor, ChainVerification
     from cotenant.base.ledger.ledger import Ledger
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 app = new_app()
 
@@ -80,13 +82,15 @@ def _verified_words(ledger: Ledger, verification: ChainVerification, head: Ancho
     return f"{text}. {verification.unproven}" if verification.unproven else text
 
 
-def _read_anchor(settings: Settings, ledger: Ledger) -> tuple[Anchor | None, bool]:
+def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | None, bool]:
     """The head that the cluster keeps, and whether the cluster could be asked for it."""
     from cotenant.base.kube import connect
     from cotenant.changes.change_ledger import read_anchored_heads, unkept
 
     try:
-        anchor_lookup = read_anchored_heads(connect(settings.kube), ledger, settings.manager.namespace)
+        anchor_lookup = read_anchored_heads(
+            connect(settings.section(KubeSettings)), ledger, settings.section(ManagerSettings).namespace
+        )
     except ClusterError as error:
         message(f"the head that the cluster keeps could not be read: {error}", style="yellow")
         message(f"fix: {f'{error.fix} With --offline the chain alone is verified.'.lstrip()}")

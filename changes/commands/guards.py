@@ -14,10 +14,13 @@ from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.errors import SettingsError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.text import percent, visible
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.changes.objectives.found import FoundObjective, Guards
 
 app = new_app()
@@ -50,19 +53,21 @@ def guards(
     sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
 
 
-def _guards(settings: Settings, workload: WorkloadRef) -> Guards:
+def _guards(settings: SettingSections, workload: WorkloadRef) -> Guards:
     from cotenant.base.kube import connect
     from cotenant.changes.objectives.search import find_guards
     from cotenant.profiler.prometheus.client import Client
 
-    source = settings.profiler.prometheus
+    source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         raise SettingsError(
             "no Prometheus is named, so no measure of a service is known", fix="Set profiler.prometheus.url."
         )
-    kube, client = connect(settings.kube), Client(source)
+    kube, client = connect(settings.section(KubeSettings)), Client(source)
     try:
-        return find_guards(kube, client, source.labels, workload, kube.clock().now_seconds(), settings.actions)
+        return find_guards(
+            kube, client, source.labels, workload, kube.clock().now_seconds(), settings.section(ActionSettings)
+        )
     finally:
         client.close()
         kube.close()

@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError, NoData, UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
     from cotenant.base.ledger.ledger import Ledger
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.changes.accept import Actions
     from cotenant.changes.model.change import ChangeStatus
     from cotenant.changes.model.ledger_marks import LedgerMarks
@@ -25,40 +28,40 @@ PATIENCE_SECONDS: Final = 60.0
 
 
 @contextmanager
-def open_actions(settings: Settings, what: str = "a command") -> Iterator[Actions]:
+def open_actions(settings: SettingSections, what: str = "a command") -> Iterator[Actions]:
     """Actions on the cluster of the settings, alone with the ledger, which is closed afterwards.
 
     StoreBusy when somebody else acts for longer than our patience.
     """
     from cotenant.base.kube import connect
     from cotenant.base.ledger.bucket_ledger import ledger_turn
-    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.accept import Actions
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.live_context import who
+    from cotenant.changes.model.settings import ledger_location
 
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     person = who(client)
-    place = ledger_location(settings.actions, os.environ)
+    place = ledger_location(settings.section(ActionSettings), os.environ)
     with ledger_turn(place, f"{what} of {person.name}", PATIENCE_SECONDS), closing(client):
         ledger = open_ledger(settings)
         with closing(ledger):
             change_ledger = ChangeLedger(ledger, client.clock(), person.name)
             change_ledger.cluster = client.access.cluster
-            actions = Actions(client, change_ledger, settings.actions, person)
+            actions = Actions(client, change_ledger, settings.section(ActionSettings), person)
             actions.anchor_namespace = _anchor_namespace(settings, actions)
             yield actions
 
 
-def open_ledger(settings: Settings) -> Ledger:
+def open_ledger(settings: SettingSections) -> Ledger:
     """The ledger in force, made when there is none."""
     from cotenant.base.ledger import bucket_ledger
-    from cotenant.base.settings.sections.actions import ledger_location
+    from cotenant.changes.model.settings import ledger_location
 
-    return bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ))
+    return bucket_ledger.open_ledger(ledger_location(settings.section(ActionSettings), os.environ))
 
 
-def clock_of_ledger(settings: Settings, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
+def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
     """Return the clock by which rows of the ledger have their times, as pages count cool-downs and postponements.
 
     reaches_cluster: whether the settings' kubeconfig is of the ledger's cluster. An empty ledger has no times.
@@ -66,23 +69,23 @@ def clock_of_ledger(settings: Settings, ledger: Ledger, *, reaches_cluster: bool
     from cotenant.base.kube import clock_of_results
 
     is_empty = next(iter(ledger.entries()), None) is None
-    return clock_of_results(settings.kube, reaches_cluster=reaches_cluster and not is_empty)
+    return clock_of_results(settings.section(KubeSettings), reaches_cluster=reaches_cluster and not is_empty)
 
 
 @contextmanager
-def ledger_for_reading(settings: Settings) -> Iterator[Ledger]:
+def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
     """The ledger in force, to be read; none is made."""
     from cotenant.base.ledger import bucket_ledger
-    from cotenant.base.settings.sections.actions import ledger_location
+    from cotenant.changes.model.settings import ledger_location
 
-    ledger = bucket_ledger.open_ledger(ledger_location(settings.actions, os.environ), reading=True)
+    ledger = bucket_ledger.open_ledger(ledger_location(settings.section(ActionSettings), os.environ), reading=True)
     try:
         yield ledger
     finally:
         ledger.close()
 
 
-def marks_of(settings: Settings, ledger: Ledger, clock: Clock) -> LedgerMarks:
+def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerMarks:
     """Read the ledger's marks of recommendations now: those that were put off, and workloads that were changed lately.
 
     A ledger that is not there marks none.
@@ -93,7 +96,7 @@ def marks_of(settings: Settings, ledger: Ledger, clock: Clock) -> LedgerMarks:
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.snooze import postponed_recommendations
 
-    now, wait = clock.now_seconds(), settings.actions.guardrails.cool_down_hours * HOUR_SECONDS
+    now, wait = clock.now_seconds(), settings.section(ActionSettings).guardrails.cool_down_hours * HOUR_SECONDS
     standings = ChangeLedger(ledger, clock, "").standings().values()
     return LedgerMarks(postponed_recommendations(ledger, now), cool_downs(standings, wait, now))
 
@@ -106,7 +109,7 @@ def find_change(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     return matches[0]
 
 
-def workload_recommendations(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+def workload_recommendations(settings: SettingSections, cluster: str | None, names: list[str]) -> list[Recommendation]:
     """Stored recommendations of the named workloads; NoData when one of them has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import Explanations
@@ -118,7 +121,7 @@ def workload_recommendations(settings: Settings, cluster: str | None, names: lis
     return recommendations
 
 
-def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str]) -> list[Recommendation]:
+def proposed_gpu_shares(settings: SettingSections, cluster: str | None, names: list[str]) -> list[Recommendation]:
     """Proposed shares of GPUs of the named workloads; NoData when one of them has none."""
     from cotenant.base.commands.results import open_store
     from cotenant.changes.access.configured_service import gpu_shares_of
@@ -134,20 +137,20 @@ def proposed_gpu_shares(settings: Settings, cluster: str | None, names: list[str
     return shares
 
 
-def _anchor_namespace(settings: Settings, actions: Actions) -> str:
+def _anchor_namespace(settings: SettingSections, actions: Actions) -> str:
     """Return the namespace in which the ledger's head is kept; empty when this is not wanted or not possible.
 
     A failure is reported on stderr.
     """
     from cotenant.changes.change_ledger import anchor
 
-    if not settings.actions.anchor:
+    if not settings.section(ActionSettings).anchor:
         return ""
     try:
-        anchor(actions.client, actions.journal.ledger, settings.manager.namespace)
+        anchor(actions.client, actions.journal.ledger, settings.section(ManagerSettings).namespace)
     except ClusterError as error:
         message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
         if error.fix:
             message(f"fix: {error.fix}")
         return ""
-    return settings.manager.namespace
+    return settings.section(ManagerSettings).namespace

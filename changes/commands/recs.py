@@ -25,6 +25,7 @@ from cotenant.changes.commands.ledger_access import (
 )
 from cotenant.changes.commands.recs_options import Canary, GpuShares, MethodOption, Second, Workloads
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.model.tables import changes_table
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def apply(
         done = actions.accept(good, terms)
         _report_ladders(good, ladder)
         print_table(changes_table(done), output, headers=not no_headers)
-        _print_next_steps(done, settings.actions.soak_minutes)
+        _print_next_steps(done, settings.section(ActionSettings).soak_minutes)
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
 

@@ -10,13 +10,13 @@ from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.base.errors import UsageError
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.ledger_access import find_change, open_actions
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.tables import changes_table
 
 if TYPE_CHECKING:
     from cotenant.base.people import Person
-    from cotenant.base.settings.sections.dashboard import AccessSettings
     from cotenant.changes.live_context import ClusterUser
 
 ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change that waits, or its beginning.")]
@@ -39,7 +39,7 @@ def confirm(
     settings = settings_of(ctx, None, kubeconfig, context)
     with open_actions(settings) as actions:
         id_ = find_change(actions.journal.standings(), change).change.id
-        done = confirmed(actions, someone_of(actions.person, settings.access), id_)
+        done = confirmed(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
     print_table(changes_table(done), output, headers=not no_headers)
     bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
     raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -60,7 +60,7 @@ def decline(
     settings = settings_of(ctx, None, kubeconfig, context)
     with open_actions(settings) as actions:
         id_ = find_change(actions.journal.standings(), change).change.id
-        done = declined(actions, someone_of(actions.person, settings.access), id_)
+        done = declined(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
     print_table(changes_table(done), output, headers=not no_headers)
 
 
@@ -71,8 +71,8 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
     when access.mode is none.
     """
     from cotenant.base.people import IdentitySource
-    from cotenant.base.settings.sections.dashboard import AccessMode
     from cotenant.changes.access.grants import person_with_grants
+    from cotenant.changes.access.settings import AccessMode
 
     if access.mode is AccessMode.NONE:
         raise UsageError(

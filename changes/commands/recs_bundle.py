@@ -19,9 +19,12 @@ from cotenant.changes.commands.ledger_access import open_actions, workload_recom
 from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat, Second, Workloads
 from cotenant.changes.commands.watcher_output import news_notifier, peaks_of
 from cotenant.changes.model.service import BundleForm, Method
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.profiler.settings import ProfilerSettings
+from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.accept import Actions
     from cotenant.changes.soak.watcher import Watcher
@@ -53,7 +56,7 @@ def bundle(
     recommendations = workload_recommendations(settings, cluster, workloads)
     with open_actions(settings) as actions:
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
-        files = export_bundle(actions, reviews, form, settings.recommender, secrets.token_hex(4))
+        files = export_bundle(actions, reviews, form, settings.section(RecommenderSettings), secrets.token_hex(4))
     save_all(folder, files)
 
 
@@ -88,8 +91,8 @@ def watch(
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)
         return
-    message(f"looking every {settings.actions.watch_seconds:g} seconds; Ctrl-C ends it")
-    _watch_until_signal(watcher, settings.actions.watch_seconds)
+    message(f"looking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
+    _watch_until_signal(watcher, settings.section(ActionSettings).watch_seconds)
 
 
 def _watch_until_signal(watcher: Watcher, every_seconds: float) -> None:
@@ -103,7 +106,7 @@ def _watch_until_signal(watcher: Watcher, every_seconds: float) -> None:
     watcher.run(every_seconds, end)
 
 
-def _find_store(settings: Settings, cluster: str | None) -> Store | None:
+def _find_store(settings: SettingSections, cluster: str | None) -> Store | None:
     """The store of the named cluster, or of the only one there is; without one, no peaks are reported."""
     try:
         return open_store(settings, cluster)
@@ -112,10 +115,10 @@ def _find_store(settings: Settings, cluster: str | None) -> Store | None:
 
 
 @contextmanager
-def open_actions_with_metrics(settings: Settings, what: str = "the watcher looks") -> Iterator[Actions]:
+def open_actions_with_metrics(settings: SettingSections, what: str = "the watcher looks") -> Iterator[Actions]:
     """Actions that compare throttling and pressure where a metric source is named."""
     with open_actions(settings, what) as actions:
-        prometheus = settings.profiler.prometheus
+        prometheus = settings.section(ProfilerSettings).prometheus
         if not prometheus.url:
             yield actions
             return

@@ -11,6 +11,7 @@ from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, ses
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.people import Grant, Person, Role
 from cotenant.changes.commands.ledger_access import open_actions
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.model.tables import changes_table
 
 LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or its beginning.")]
@@ -37,7 +38,7 @@ def ladders(
 
     settings = session_of(ctx).load().settings
     ledger = open_ledger(settings)
-    change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.actions)
+    change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.section(ActionSettings))
     standings, who = list(change_ledger.standings().values()), _whoever("")
     if ladder:
         found = ladder_progress(find_ladder(change_ledger.ladders(), who, ladder), standings, pace)

@@ -42,10 +42,11 @@ from cotenant.changes.commands.ledger_access import (
     workload_recommendations,
 )
 from cotenant.changes.commands.recs_options import Workloads
+from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.model.service import PostponedRecommendation
 
@@ -105,7 +106,7 @@ def list_(
             what = f"{_of(owner, all_clusters)}{ref} was changed lately"
             message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
     if len(shown):
-        total = saving_text(summed_savings(shown.columns), settings.recommender.prices.currency)
+        total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
         print_totals(f"{counted(len(shown), 'container')}; all steps together: {total}", output)
 
 
@@ -138,7 +139,9 @@ def explain(
         print_document(recommendations, output)
         return
     for recommendation in recommendations:
-        sys.stdout.writelines(f"{line}\n" for line in describe(recommendation, settings.recommender.prices.currency))
+        sys.stdout.writelines(
+            f"{line}\n" for line in describe(recommendation, settings.section(RecommenderSettings).prices.currency)
+        )
     marks = _marks(settings, reaches_cluster=loaded.reaches_cluster)
     if hidden := marks.postponed.get(recommendations[0].container.workload):
         message(f"hidden: {_postponement_text(hidden)}")
@@ -194,7 +197,9 @@ def recall(
         message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
 
 
-def _snooze(settings: Settings, cluster: str | None, workloads: list[str], days: float | None, reason: str) -> None:
+def _snooze(
+    settings: SettingSections, cluster: str | None, workloads: list[str], days: float | None, reason: str
+) -> None:
     from cotenant.changes.snooze import snooze
 
     refs = _refs(settings, cluster, workloads)
@@ -205,11 +210,11 @@ def _snooze(settings: Settings, cluster: str | None, workloads: list[str], days:
             message(f"hidden: {_postponement_text(postponed)}")
 
 
-def _refs(settings: Settings, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
+def _refs(settings: SettingSections, cluster: str | None, names: list[str]) -> list[WorkloadRef]:
     return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
-def _marks(settings: Settings, *, reaches_cluster: bool = True) -> LedgerMarks:
+def _marks(settings: SettingSections, *, reaches_cluster: bool = True) -> LedgerMarks:
     """Read the marks of the ledger in force."""
     with ledger_for_reading(settings) as ledger:
         return marks_of(settings, ledger, clock_of_ledger(settings, ledger, reaches_cluster=reaches_cluster))

@@ -7,9 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base.commands.output import message
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterChangeService
     from cotenant.changes.soak.watcher import News
@@ -19,18 +22,18 @@ PEAK_HOURS: Final = 2.0
 peak."""
 
 
-def news_notifier(settings: Settings) -> Callable[[list[News]], None]:
+def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
     """Says news on stderr, and sends them where the settings say; UsageError for an address that is none."""
     from cotenant.base.http.webhook import receiver_of
     from cotenant.changes.notifications import send
 
-    url = receiver_of(settings.notify.url_file)
+    url = receiver_of(settings.section(NotifySettings).url_file)
 
     def print_news(news: list[News]) -> None:
         for item in news:
             message(f"{item.title}: {item.words}", style="yellow" if item.bad else "")
         if url:
-            send(url, settings.kube.context or "cluster", news, settings.notify)
+            send(url, settings.section(KubeSettings).context or "cluster", news, settings.section(NotifySettings))
 
     return print_news
 
@@ -63,12 +66,16 @@ def peaks_of(store: Store | None) -> Callable[[float], list[News]]:
 
 
 @contextmanager
-def run_watcher(settings: Settings, service: ClusterChangeService | None, store: Store | None = None) -> Iterator[None]:
+def run_watcher(
+    settings: SettingSections, service: ClusterChangeService | None, store: Store | None = None
+) -> Iterator[None]:
     """Runs a watcher beside the body, where there is a change service and the settings enable it."""
-    if service is None or not settings.actions.watch:
+    if service is None or not settings.section(ActionSettings).watch:
         yield
         return
-    stop = service.watcher(news_notifier(settings), peaks_of(store)).start(settings.actions.watch_seconds)
+    stop = service.watcher(news_notifier(settings), peaks_of(store)).start(
+        settings.section(ActionSettings).watch_seconds
+    )
     try:
         yield
     finally:

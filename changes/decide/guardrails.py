@@ -11,7 +11,6 @@ from typing import Final
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.text import digits_beside, moment, percent, visible
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
@@ -22,6 +21,7 @@ from cotenant.changes.decide.heap_flags import template_heap_bytes
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from cotenant.changes.decide.steps import largest_cut, least_amount
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
 from cotenant.recommender.model.savings import request_change, request_now
 

@@ -13,7 +13,6 @@ from typing import Final
 
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.guardrails import blocking, judge_batch
 from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
 from cotenant.changes.decide.lifecycle import Pace, is_verified_again
@@ -28,6 +27,7 @@ from cotenant.changes.model.ladder import (
     rungs,
     steps_taken,
 )
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.steps import NextStep
 

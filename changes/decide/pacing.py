@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from math import inf
 from typing import Final
 
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.methods import first_of
+from cotenant.changes.model.settings import GuardrailSettings
 
 SIZE: Final = "batch-size"
 SHARE: Final = "batch-share"

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotenant.base.cluster import Workload
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.checks.capacity import qos_class_rule
 from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from cotenant.changes.decide.patches import refusal
 from cotenant.changes.decide.rule import Guardrail
 from cotenant.changes.decide.steps import first_step, steps_count
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.restart import apply_recommendations

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent
 from cotenant.changes.model.judgement import RuleResult, RuleUnit, RuleVerdict
+from cotenant.changes.model.settings import ActionSettings
 
 MOST_THROTTLED_RISE: Final = 0.1
 """Rise of the share of CPU periods that were throttled, before against after, that counts as a regression. Ten

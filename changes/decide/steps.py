@@ -13,12 +13,12 @@ from typing import Any, Final
 
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.checks.capacity import containers
 from cotenant.changes.decide.field_changes import on_new_pods, template_containers
 from cotenant.changes.decide.heap_flags import rebased_heap
 from cotenant.changes.decide.rule import STEP_RULES
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Clamp, Field, Recommendation, Value
 from cotenant.recommender.model.savings import request_change, request_now
 from cotenant.recommender.model.steps import NextStep

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective, check_measure, measure_text
 from cotenant.changes.model.judgement import RuleResult, RuleVerdict
+from cotenant.changes.model.settings import ActionSettings
 
 Floats = npt.NDArray[np.float64]
 LEAST_HOURS: Final = 24

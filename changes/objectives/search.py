@@ -18,11 +18,11 @@ from cotenant.base.errors import ClusterForbidden, NoData, SourceLimit, SourcePr
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person, Right
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Measure, Objective
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.conventions import ServiceQueries, queries_for
 from cotenant.changes.objectives.declared import declared_objectives, surroundings
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
@@ -33,6 +33,7 @@ from cotenant.changes.soak.verification import queries_of
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import latest
 from cotenant.profiler.prometheus.promql import quote
+from cotenant.profiler.settings import ProfilerSettings
 
 BY_NAME: Final = ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
 """Kinds whose name a mesh writes into its metrics, without the kind."""
@@ -147,15 +148,17 @@ def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) 
     return ServiceWeek(way.source, way.guards, requests, measured, finite)
 
 
-def guard_finder(door: ClusterAccess, settings: Settings) -> Callable[[Person, WorkloadRef, float], Guards] | None:
+def guard_finder(
+    door: ClusterAccess, settings: SettingSections
+) -> Callable[[Person, WorkloadRef, float], Guards] | None:
     """Return `find_guards` for people of a dashboard, with their own rights; None where no Prometheus is named."""
-    source = settings.profiler.prometheus
+    source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         return None
 
     def find(person: Person, workload: WorkloadRef, now_seconds: float) -> Guards:
         person.require(Right.REVIEW, workload.namespace)
         with door(person) as cluster, closing(Client(source)) as client:
-            return find_guards(cluster, client, source.labels, workload, now_seconds, settings.actions)
+            return find_guards(cluster, client, source.labels, workload, now_seconds, settings.section(ActionSettings))
 
     return find

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader, StoreError
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import carries
 from cotenant.changes.decide.in_force import object_writes
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.lifecycle import Pace
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.verification import compute_change_verdict
 

@@ -13,17 +13,17 @@ from typing import Any, Final
 
 from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import UsageTrace
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import decide_objective
 from cotenant.changes.objectives.query_variables import fill_variables, pod_names_pattern
 from cotenant.changes.objectives.week import narrow_to_cluster, objective_week
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.decode import decode_single_series
 from cotenant.profiler.prometheus.promql import quote
+from cotenant.profiler.settings import PrometheusSettings
 
 DAY_SECONDS: Final = 86_400
 LEAST_SECONDS: Final = 120

@@ -21,14 +21,14 @@ from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.identity import NodeRef
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, koordinator_peaks, mid_peaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.recommender.colocation.columns import NodeColumns, ceil_amounts
 from cotenant.recommender.colocation.formulas import Parameters, batch, peak_alone_mask
+from cotenant.recommender.settings import ReclaimableSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -23,11 +23,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.backtest import Frontier, FrontierCurve, FrontierPoint
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
 from cotenant.forecasting.node_peaks.peak_risk import Prepared, Tails, served_peaks
 from cotenant.forecasting.node_peaks.peak_tails import TAILS
+from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 

@@ -17,7 +17,6 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from cotenant.base.commands.command import CONTEXT, examples
-from cotenant.base.commands.completion import setting_pairs
 from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
@@ -121,6 +120,19 @@ def report_unexpected(error: Exception) -> int:
     return 1
 
 
+def _setting_pairs(incomplete: str) -> list[str]:
+    """Return SECTION.KEY=DEFAULT of the settings that begin so; nothing behind the equals sign."""
+    from cotenant.base.settings.catalogue import catalogue
+    from cotenant.base.settings.docs import format_setting_value
+    from cotenant.settings import Settings
+
+    return [
+        f"{path}={format_setting_value(setting.default)}"
+        for path, setting in catalogue(Settings).items()
+        if path.startswith(incomplete)
+    ]
+
+
 def _show_version(value: bool) -> None:
     if value:
         from cotenant.base.version import __version__
@@ -133,7 +145,7 @@ root = typer.Typer(
     cls=RootGroup,
     no_args_is_help=True,
     rich_markup_mode="rich",
-    context_settings=CONTEXT,
+    context_settings={**CONTEXT, "obj": CliSession(providers=PROVIDERS)},
     pretty_exceptions_enable=False,
 )
 
@@ -164,7 +176,7 @@ def _root(
             "--set",
             metavar="SECTION.KEY=VALUE",
             help="Override one setting; may be repeated.",
-            autocompletion=setting_pairs,
+            autocompletion=_setting_pairs,
         ),
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,

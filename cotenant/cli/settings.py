@@ -19,8 +19,8 @@ from cotenant.base.settings.catalogue import catalogue, mask_secrets
 from cotenant.base.settings.clusters import select_cluster
 from cotenant.base.settings.former import FORMER
 from cotenant.base.settings.load import Loaded, SettingSource, value_at
-from cotenant.base.settings.root import Settings
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.settings import Settings
 
 app = new_app()
 
@@ -63,7 +63,7 @@ def show(
     loaded = session.read()
     if session.cluster is not None:
         select_cluster(session.cluster, loaded.clusters)
-    asked = [r for r in rows_of(loaded) if r["setting"].startswith(prefix)]
+    asked = [r for r in rows_of(loaded.of(Settings)) if r["setting"].startswith(prefix)]
     if not asked and (former := [setting for key, setting in FORMER.items() if key.startswith(prefix)]):
         for setting in former:
             message(f"warning: {setting.warning} (docs/constants.md has its value and the reason)")

@@ -16,13 +16,13 @@ import numpy.typing as npt
 
 from cotenant.base import measures
 from cotenant.base.progress import Progress
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.install import USAGE, install_of
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.lenders import forecast_peaks
 from cotenant.experiment.loop import Experiment
 from cotenant.experiment.outcome import Sharing, SharingOutcome
 from cotenant.experiment.world import World
+from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.float64]
 

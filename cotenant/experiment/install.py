@@ -8,11 +8,11 @@ from functools import cache
 
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.enforcer.model.node_policy import Thresholds, decode
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey
 from cotenant.recommender.colocation.strategy import ColocationConfig
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 USAGE, FORECAST = "usage", "forecast"
 

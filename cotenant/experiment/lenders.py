@@ -19,11 +19,11 @@ from cotenant.backtesting.policies import NodesPast, decision_slots, forecasts_a
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.batch_jobs import LONGEST_STEPS
 from cotenant.experiment.install import FORECAST, USAGE, install_of
 from cotenant.experiment.outcome import Incident, Sharing
 from cotenant.experiment.world import World
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.recommender.colocation.formulas import Parameters, batch
 
 Floats = npt.NDArray[np.float64]

@@ -17,7 +17,6 @@ from msgspec import structs
 from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.extender import Percentages
 from cotenant.experiment import agents
 from cotenant.experiment.accounts import Accounts
 from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, sample_batch_jobs
@@ -27,6 +26,7 @@ from cotenant.experiment.lenders import Forecasts, Lender, lender
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, Sharing, SharingOutcome
 from cotenant.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.experiment.world import World
+from cotenant.scheduler_ext.extender.settings import Percentages
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.intp]

@@ -17,13 +17,13 @@ import numpy.typing as npt
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.experiment.batch_jobs import KINDS
 from cotenant.experiment.install import Install
 from cotenant.scheduler_ext.extender import best_nodes, decide
 from cotenant.scheduler_ext.extender.columns import WIDTH, NodeState, SnapshotColumn, node_row
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode
 from cotenant.scheduler_ext.extender.pod import PodFacts, estimate_of
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NEEDED, RESERVING, NodeSnapshot, slot_of
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from cotenant.base.errors import NoData
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.experiment.nodes_past import nodes_past
 from cotenant.experiment.outcome import SharingScenario
@@ -15,6 +14,7 @@ from cotenant.experiment.world import World, world_of
 from cotenant.pipeline import stored_history
 from cotenant.pipeline.nodes import node_history
 from cotenant.pipeline.nodes.reclaimable import pod_totals
+from cotenant.settings import Settings
 
 
 def stored_world(store: Store, settings: Settings, scenario: SharingScenario, progress: Progress) -> World:

@@ -11,7 +11,6 @@ from cotenant.base.controllers.sender import Leadership
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.settings.root import Settings
 from cotenant.manager.controllers.result_controllers import ForecastController, RecommendationController
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.mirrors import READ
@@ -28,6 +27,7 @@ from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configu
 from cotenant.scheduler_ext.reservations.controller import ReservationController
 from cotenant.scheduler_ext.reservations.gate_controller import Gates
 from cotenant.scheduler_ext.reservations.plan_controller import PlanController
+from cotenant.settings import Settings
 
 NODE_METRIC_INTERVAL_SECONDS: Final = 60.0
 """Between two NodeMetrics made from Prometheus. Koordinator's own report interval (60 s)."""

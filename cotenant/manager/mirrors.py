@@ -19,12 +19,12 @@ from cotenant.base.kubernetes.protocol import (
     TOPOLOGIES,
     TOPOLOGY_GROUP,
 )
-from cotenant.base.settings.root import Settings
 from cotenant.recommender.colocation.node_slo import NodeSloObject
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.rebalance.migration.mirrors import MIGRATING, migration_mirror
 from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
+from cotenant.settings import Settings
 
 READ: Final[Mapping[str, tuple[str, ...]]] = {
     "colocation": ("config", "nodes", "nodemetrics", "pods", "topologies"),

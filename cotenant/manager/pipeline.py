@@ -14,8 +14,8 @@ import structlog
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.settings.root import Settings
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
+from cotenant.settings import Settings
 
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
 NO_DATA_RETRY_SECONDS: Final = 60.0

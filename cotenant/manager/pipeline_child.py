@@ -21,13 +21,13 @@ from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import PARENT_GONE, follow_parent, job_from
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
 from cotenant.pipeline import corridor
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.settings import Settings
 
 
 def run(job: PipelineJob) -> RunResults:

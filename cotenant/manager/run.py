@@ -26,13 +26,13 @@ from cotenant.base.kube.client import OLD_DEFINITION
 from cotenant.base.kube.definitions import older_definitions
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.telemetry import MANAGER_PORT
 from cotenant.manager.feature_status import Board
 from cotenant.manager.features import NAMES, FeatureDependencies, enabled_features, features
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.enforcement.collector import EnforcementCollector
+from cotenant.settings import Settings
 
 LEASE: Final = "cotenant-manager"
 DEFINITIONS: Final = "customresourcedefinitions"

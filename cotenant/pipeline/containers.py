@@ -19,7 +19,6 @@ from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.portrait import Portraits
@@ -40,6 +39,7 @@ from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.money import price_findings
 from cotenant.recommender.partial_inventory import withhold_partial, without_partial
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
+from cotenant.settings import Settings
 
 SERIES_AT_ONCE: Final = 256
 """Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""

@@ -24,8 +24,6 @@ from cotenant.base.process.memory import give_back, pause_garbage_collection
 from cotenant.base.progress import Progress
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Schema, Table
@@ -33,6 +31,7 @@ from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.pipeline import browse, day_margins, gpus, learned, overview, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
@@ -52,6 +51,7 @@ from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, port
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import MOST_PROPOSALS
+from cotenant.settings import Settings
 
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""

@@ -13,11 +13,11 @@ from typing import Final
 import numpy as np
 
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.strategies.cotenant import day_risk
+from cotenant.settings import Settings
 
 _FOLDER: Final = "day-margins"
 _BLOCK: Final = "cpu"

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import ClusterRef, ContainerRef, PodContainerRef
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.lives import Lives, SourceSilence
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.samples import time_measured
@@ -21,6 +20,7 @@ from cotenant.profiler.pool import by_cluster, by_container, total
 from cotenant.recommender.gpus import CORE_FRACTION, GpuContainer, find
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.money import prices
+from cotenant.settings import Settings
 
 _REQUESTS = (Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST)
 _LISTINGS = (Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST)

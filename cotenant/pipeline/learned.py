@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from cotenant.base.errors import StoreError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.forecast import ModelCard
 from cotenant.forecasting.boosting.booster import Booster
 from cotenant.forecasting.boosting.trees import LEAVES, Trees
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.plugins import members
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.shard import MixtureFit
 
 _FOLDER: Final = "learned-forecasts"

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from cotenant.base.errors import NoData
 from cotenant.base.identity import NodeRef, PodContainerRef
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.lives import LISTINGS, MEASURED, Lives, SourceSilence, source_silence
@@ -24,6 +23,7 @@ from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.profiler.history import missing_spans
 from cotenant.profiler.off_times import OFF_DOCUMENT, OffTimes
+from cotenant.settings import Settings
 
 _DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
 

@@ -12,7 +12,6 @@ from cotenant.base.cluster import EventKind, Workload
 from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts, Window, WindowKind
@@ -20,6 +19,7 @@ from cotenant.base.usage.peak import shown_peaks
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import Readiness, readiness
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline.analysis import Analysis, WorkloadAnalysis
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.pipeline.time_run import p95_while_running

@@ -14,11 +14,11 @@ import numpy.typing as npt
 
 from cotenant.base.identity import ClusterRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import HOUR_SECONDS, Usage
 from cotenant.base.usage.week import WEEKS, WeekDecomposition, Weeks
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.weeks.decomposition import parts
 from cotenant.forecasting.weeks.week import weeks
 from cotenant.pipeline.analysis import WeekAnalysis

@@ -5,13 +5,14 @@ from __future__ import annotations
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Usage
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.pipeline.shards.work import workload_totals
 from cotenant.pipeline.stored_history import load
 from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
+from cotenant.settings import Settings
 
 
 def workload_history() -> WorkloadHistory:
@@ -19,6 +20,6 @@ def workload_history() -> WorkloadHistory:
     return WorkloadHistory(_read_cpu_totals)
 
 
-def _read_cpu_totals(store: Store, settings: Settings) -> tuple[Inventory, Usage[WorkloadRef]]:
-    history = load(store, settings)
+def _read_cpu_totals(store: Store, settings: SettingSections) -> tuple[Inventory, Usage[WorkloadRef]]:
+    history = load(store, Settings.of(settings))
     return history.inventory, workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]

@@ -17,7 +17,6 @@ from cotenant.base.errors import NoData, UsageError
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
@@ -33,6 +32,7 @@ from cotenant.python_api.tables import as_frame, require_integer, resource_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document, tables_of
+from cotenant.settings import Settings
 from cotenant.simulation import demo
 
 

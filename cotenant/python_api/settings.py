@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.settings.load import default_config, load
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 
 def settings_of(
@@ -21,7 +21,7 @@ def settings_of(
     cluster: whose own part of the file counts too. A key that is a constant now is ignored with a UserWarning.
     """
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
-    loaded = load(named, os.environ, overrides or {}, cluster)
+    loaded = load(Settings(), named, os.environ, overrides or {}, cluster)
     for ignored in loaded.ignored:
         warnings.warn(ignored.warning, stacklevel=3)
     return loaded.settings

@@ -18,7 +18,6 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.store.days import Between
 from cotenant.base.table import Schema, Table
@@ -40,6 +39,7 @@ from cotenant.profiler.pool import by_node, by_workload, total
 from cotenant.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.recommender.model.views import WORKLOADS
+from cotenant.settings import Settings
 
 Moment: TypeAlias = str | float | datetime
 PER: Final = ("workload", "container")

@@ -16,11 +16,11 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from cotenant.simulation.batch_load import Evening
 from cotenant.simulation.clock import SteeredClock

@@ -14,7 +14,7 @@ from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cotenant.base.settings.sections.dashboard import LOOPBACK_NAMES
+from cotenant.changes.access.settings import LOOPBACK_NAMES
 
 Network = IPv4Network | IPv6Network
 Headers = Mapping[str, str]

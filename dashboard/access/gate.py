@@ -22,10 +22,10 @@ from fastapi import Response
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings
 from cotenant.base.store.buckets import QUICK
 from cotenant.base.store.files import Folder
 from cotenant.changes.access import grants
+from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.dashboard.access import answers, forgery, front, headers
 from cotenant.dashboard.access.answers import Refused
 from cotenant.dashboard.access.front import Front

@@ -10,8 +10,8 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.people import Grant, IdentitySource, Person, Role
-from cotenant.base.settings.sections.dashboard import AccessMode, AccessSettings
 from cotenant.base.text import visible
+from cotenant.changes.access.settings import AccessMode, AccessSettings
 
 SHOWN_NAMESPACES: Final = 5
 

@@ -22,7 +22,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from cotenant.base.errors import CotenantError, SettingsError
-from cotenant.base.settings.sections.dashboard import OidcSettings
+from cotenant.changes.access.settings import OidcSettings
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Signatures of a key pair only: with a shared secret, or none, anybody could sign."""

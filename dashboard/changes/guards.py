@@ -11,10 +11,10 @@ from dash.development.base_component import Component
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import counted, percent, visible
 from cotenant.changes.decide.regression_check import Measure, measure_text
 from cotenant.changes.model.judgement import RuleVerdict
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import FoundObjective, Guards, alarming_hours_count, hourly_rules
 from cotenant.changes.soak.verification import annotate_command
 from cotenant.dashboard.changes import callbacks

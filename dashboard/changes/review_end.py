@@ -19,11 +19,11 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.people import IdentitySource, Person
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import visible, visible_lines
 from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.changes.review import Out, ReviewTerms
 from cotenant.dashboard.frame import panels

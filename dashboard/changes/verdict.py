@@ -18,7 +18,6 @@ from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.text import percent, visible
 from cotenant.changes.decide.regression_check import (
     MOST_ERROR_RISE,
@@ -30,6 +29,7 @@ from cotenant.changes.decide.regression_check import (
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.figures import passage
 from cotenant.dashboard.figures.lines import Floats
 from cotenant.dashboard.figures.passage import Passage

@@ -15,13 +15,17 @@ import typer
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
-from cotenant.base.settings.sections.dashboard import AccessMode
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.opening import opened_all
+from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.changes.commands.watcher_output import run_watcher
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.dashboard.settings import DashboardSettings
+from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.dashboard.frame.view import DashboardContext
     from cotenant.recommender.model.recommendation import Recommendation
@@ -65,9 +69,9 @@ def dashboard(
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
     session = session_of(ctx)
     settings = session.read(flags).settings
-    grants.require_authentication(settings.access, settings.dashboard.host)
+    grants.require_authentication(settings.section(AccessSettings), settings.section(DashboardSettings).host)
     stores = [_named_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
-    if len(stores) > 1 and not settings.access.read_only:
+    if len(stores) > 1 and not settings.section(AccessSettings).read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
     replays = session.service(Replays)
@@ -79,7 +83,7 @@ def dashboard(
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
 
 
-def _named_store(settings: Settings, cluster: str) -> Store:
+def _named_store(settings: SettingSections, cluster: str) -> Store:
     """Return the store of the named cluster; in a pod also before anything is stored, which its page says then.
 
     There the name is the installation's, and the recorder or the first scan starts at the same time as the dashboard.
@@ -98,7 +102,7 @@ class ServedCluster:
     """One cluster of a dashboard: its results, its settings, and further fields of its `DashboardContext`."""
 
     store: Store
-    settings: Settings
+    settings: SettingSections
     services: Mapping[str, Any]
 
 
@@ -114,17 +118,19 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
     else:
         loaded, acts = session.read(flags), True
         own_session = session.of_cluster(store.cluster) if store.cluster in loaded.clusters else session
-        loaded = own_session.read(flags) if loaded.settings.access.read_only else own_session.load(flags)
+        loaded = (
+            own_session.read(flags) if loaded.settings.section(AccessSettings).read_only else own_session.load(flags)
+        )
     own = loaded.settings
-    services: dict[str, Any] = {"access": own.access}
-    if not own.access.read_only and acts:
+    services: dict[str, Any] = {"access": own.section(AccessSettings)}
+    if not own.section(AccessSettings).read_only and acts:
         services |= action_services(own, store)
-    elif not own.access.read_only:
+    elif not own.section(AccessSettings).read_only:
         message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
     return ServedCluster(store, own, services)
 
 
-def action_services(settings: Settings, store: Store) -> dict[str, Any]:
+def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
     """Services that let a dashboard act, and the local person where nobody signs in."""
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
@@ -144,8 +150,8 @@ def action_services(settings: Settings, store: Store) -> dict[str, Any]:
     arguments |= {"autopilot": autopilot_service_of(settings, recommendations_of(store), stored=lambda: store)}
     arguments |= {"guards": guard_finder(door_of(settings), settings)}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
-    if settings.access.mode is AccessMode.NONE:
-        arguments["people"] = at_this_machine(settings.kube)
+    if settings.section(AccessSettings).mode is AccessMode.NONE:
+        arguments["people"] = at_this_machine(settings.section(KubeSettings))
     return arguments
 
 
@@ -155,8 +161,8 @@ def serve_stores(parts: Sequence[ServedCluster], ready: Callable[[str], None]) -
     from cotenant.dashboard.access import launch
     from cotenant.dashboard.app import serve
 
-    settings = parts[0].settings.dashboard
-    token = launch.fresh_token(parts[0].settings.access)
+    settings = parts[0].settings.section(DashboardSettings)
+    token = launch.fresh_token(parts[0].settings.section(AccessSettings))
     app = application(parts, token)
     make_ready()
     with suppress(KeyboardInterrupt):
@@ -174,15 +180,15 @@ def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
     from cotenant.dashboard.sources.source import StoreSource
 
     if len(parts) == 1:
-        dashboard = parts[0].settings.dashboard
+        dashboard = parts[0].settings.section(DashboardSettings)
         return create_app(StoreSource(parts[0].store, dashboard), dashboard, context=_context(parts[0], token))
     common = parts[0].settings
-    base = common.dashboard.base_path
-    gate = Gate(common.access, base, launch=token)
+    base = common.section(DashboardSettings).base_path
+    gate = Gate(common.section(AccessSettings), base, launch=token)
     addresses = links(base, [part.store.cluster for part in parts])
     dashboards = {}
     for part in parts:
-        own = msgspec.structs.replace(common.dashboard, base_path=base_of(base, part.store.cluster))
+        own = msgspec.structs.replace(common.section(DashboardSettings), base_path=base_of(base, part.store.cluster))
         context = replace(_context(part, token), clusters=addresses)
         dashboards[part.store.cluster] = create_app(StoreSource(part.store, own), own, context=context, gate=gate)
     return ClusterApps(dashboards, gate)
@@ -193,9 +199,11 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
     from cotenant.changes.decide.steps import planned_steps
     from cotenant.dashboard.frame.view import DashboardContext
 
-    fields: dict[str, Any] = {"actions": part.settings.actions, "launch_token": token, **part.services}
-    steps = partial(planned_steps, part.settings.actions.guardrails)
-    return DashboardContext(kubectl_command, manifest, part.settings.recommender.prices, steps=steps, **fields)
+    fields: dict[str, Any] = {"actions": part.settings.section(ActionSettings), "launch_token": token, **part.services}
+    steps = partial(planned_steps, part.settings.section(ActionSettings).guardrails)
+    return DashboardContext(
+        kubectl_command, manifest, part.settings.section(RecommenderSettings).prices, steps=steps, **fields
+    )
 
 
 def manifest(*recommendations: Recommendation) -> str:

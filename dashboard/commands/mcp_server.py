@@ -38,7 +38,7 @@ def mcp(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = 
 
     import msgspec
 
-    from cotenant.base.settings.sections.dashboard import AccessSettings
+    from cotenant.changes.access.settings import AccessSettings
     from cotenant.dashboard.commands.dashboard import ServedCluster, application
 
     settings = session_of(ctx).read({"store.url": store}).settings

@@ -16,15 +16,16 @@ from cotenant.base.demo_clock import Steering
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.dashboard import AccessSettings, DashboardSettings
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.usage.what_if import ReplayJob
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.model.service import ChangeService
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import Guards
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import ResultSource
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.steps import NextStep
+from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService

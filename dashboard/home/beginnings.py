@@ -8,14 +8,18 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
-from cotenant.base.settings.sections.recommender import BacktestSettings, CotenantSettings, FindingSettings
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT
 from cotenant.dashboard.tables import display
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
+from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
 from cotenant.profiler.recorder import timetable
 from cotenant.profiler.recorder.status import RecorderStatus
+from cotenant.recommender.settings import (
+    BacktestSettings,
+    CotenantSettings,
+    FindingSettings,
+)
 from cotenant.recommender.trust import TRUSTED_DAYS
 
 SCAN: Final = "cotenant scan --prometheus URL"

@@ -18,7 +18,6 @@ from cotenant.base.errors import NoData, StoreCorrupt, StoreError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.process.memory import give_back
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Index, Relation
 from cotenant.base.table import Kind, Schema, Table
@@ -33,6 +32,7 @@ from cotenant.base.usage.what_if import WHAT_IF, WhatIf
 from cotenant.dashboard.nodes import batch
 from cotenant.dashboard.nodes.batch import LendableCapacity
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.answers import Answers, AnswerT
 from cotenant.enforcer.model.enforcement import Gathering, NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of

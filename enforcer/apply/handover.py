@@ -31,10 +31,11 @@ import structlog
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.version import __version__
 from cotenant.enforcer.apply.journal import LOCK
+from cotenant.enforcer.settings.agent import EnforcerSettings
 
 POLL_SECONDS: Final = 0.2
 """Between two looks whether the node is free."""
@@ -139,24 +140,24 @@ def _unlock(file: int) -> None:
 
 
 @contextlib.contextmanager
-def node_turn(settings: Settings, wait: Callable[[float], bool]) -> Iterator[NodeTurn | None]:
+def node_turn(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeTurn | None]:
     """The node, once it is free; None when the end was asked for before. UsageError where nobody is to stand by."""
-    turn = NodeTurn(settings.enforcer)
+    turn = NodeTurn(settings.section(EnforcerSettings))
     try:
         yield turn if turn.take() or _stood_by(settings, turn, wait) else None
     finally:
         turn.close()
 
 
-def _stood_by(settings: Settings, turn: NodeTurn, wait: Callable[[float], bool]) -> bool:
+def _stood_by(settings: SettingSections, turn: NodeTurn, wait: Callable[[float], bool]) -> bool:
     """Wait for the node, ready: a rollout goes on to end the other agent only then. False: the end was asked for."""
-    if not settings.enforcer.handover_seconds:
+    if not settings.section(EnforcerSettings).handover_seconds:
         raise UsageError(
             "another agent runs on this node",
             fix="End it first, or set enforcer.handover_seconds to stand by until it ends.",
         )
     structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
-    with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.telemetry):
+    with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.section(TelemetrySettings)):
         while not turn.take():
             turn.stand_by()
             if wait(POLL_SECONDS):

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, EvictionQueue
 from cotenant.enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
 from cotenant.enforcer.decide.evictions import (
@@ -29,6 +28,7 @@ from cotenant.enforcer.decide.evictions import (
     unfit,
 )
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
+from cotenant.enforcer.settings.agent import EnforcerSettings
 
 EVICTION_GRACE_SECONDS: Final = -1
 """How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the

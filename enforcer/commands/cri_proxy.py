@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 
 app = new_app()
 
@@ -44,6 +46,7 @@ def cri_proxy(
     settings = session_of(ctx).load(flags).settings
     from cotenant.enforcer.runtime.cri_proxy import PolicyDecision, serve
 
-    decide = PolicyDecision(settings.enforcer.policy_file, settings.enforcer.cgroup_root)
-    if not asyncio.run(serve(settings.runtime, decide)):
+    agent = settings.section(EnforcerSettings)
+    decide = PolicyDecision(agent.policy_file, agent.cgroup_root)
+    if not asyncio.run(serve(settings.section(RuntimeSettings), decide)):
         raise typer.Exit(1)

@@ -8,10 +8,12 @@ import typer
 
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.enforcer.settings.agent import EnforcerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 app = new_app()
 
@@ -84,13 +86,13 @@ def enforcer(
         _run(settings)
 
 
-def _run(settings: Settings) -> None:
+def _run(settings: SettingSections) -> None:
     import signal
 
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))  # until `run` can end in an orderly way
     from cotenant.enforcer.__main__ import run
 
-    if settings.enforcer.dry_run:
+    if settings.section(EnforcerSettings).dry_run:
         message(
             "Dry run: nothing is written or evicted. Give --write, or set enforcer.dry_run=false, for the real thing."
         )
@@ -100,7 +102,7 @@ def _run(settings: Settings) -> None:
     message("The agent has ended.")
 
 
-def _once(settings: Settings, output: Format, *, headers: bool) -> None:
+def _once(settings: SettingSections, output: Format, *, headers: bool) -> None:
     """Two looks, a tick apart, because usage is the difference of two readings."""
     import os
 
@@ -110,7 +112,7 @@ def _once(settings: Settings, output: Format, *, headers: bool) -> None:
     from cotenant.base.logs.telemetry import configure_logging
     from cotenant.enforcer.assembly import assemble_agent
 
-    quiet = msgspec.structs.replace(settings.telemetry, log_level="error", log_format="console")
+    quiet = msgspec.structs.replace(settings.section(TelemetrySettings), log_level="error", log_format="console")
     configure_logging(quiet)
     with assemble_agent(settings, os.environ) as assembly:
         agent = assembly.agent

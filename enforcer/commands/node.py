@@ -16,6 +16,7 @@ from cotenant.base.errors import NoData, SourceUnreachable, UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
+from cotenant.enforcer.settings.agent import EnforcerSettings
 
 if TYPE_CHECKING:
     from cotenant.enforcer.report.recorder import Replayed
@@ -82,7 +83,7 @@ def status(
 ) -> None:
     """Show, for every pod of this node, which values the agent holds there, what they go back to, and why."""
     settings = session_of(ctx).load({}).settings
-    node_status = read_status(url, file or Path(settings.enforcer.state_dir) / "status.json")
+    node_status = read_status(url, file or Path(settings.section(EnforcerSettings).state_dir) / "status.json")
     rows = list(status_rows(node_status))
     print_table(Table.from_rows(STATUS, rows), output, headers=not no_headers)
     for line in _heading(node_status):
@@ -117,7 +118,7 @@ def replay(
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], Any] = {}
     ticks = differing = 0
-    for tick in replay_recording(file, strategies(settings.enforcer)):
+    for tick in replay_recording(file, strategies(settings.section(EnforcerSettings))):
         ticks, differing = ticks + 1, differing + (not tick.same)
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)

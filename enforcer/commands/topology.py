@@ -13,6 +13,7 @@ from cotenant.base.commands.command import examples
 from cotenant.base.commands.documents import documents
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from cotenant.base.allocation.cpu_ownership import CpuOwner
     from cotenant.base.allocation.node_topology import NodeTopology
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 TOPOLOGY: Final = Schema(
     "node-topology",
@@ -86,11 +87,11 @@ def _read_machine_file(file: Path) -> NodeTopology:
     return NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
 
 
-def _read_published_topology(settings: Settings, node: str) -> NodeTopology:
+def _read_published_topology(settings: SettingSections, node: str) -> NodeTopology:
     from cotenant.base.kube import connect
     from cotenant.enforcer.model.topology_reading import read_topology
 
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
         return read_topology(client, node)
     finally:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, TypeAlias
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import Strategy
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from cotenant.enforcer.strategies.burst import Burst

@@ -21,7 +21,6 @@ import structlog
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
@@ -37,6 +36,7 @@ from cotenant.enforcer.runtime.messages import cri
 from cotenant.enforcer.runtime.parents import Parents
 from cotenant.enforcer.runtime.socket_guard import SocketGuard
 from cotenant.enforcer.runtime.supervision import notify
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from cotenant.enforcer.sources.documents import policy_of
 
 WATCH_SECONDS: Final = 0.25

@@ -28,8 +28,8 @@ from math import isclose
 from typing import Final
 
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Observation, PodReading, Verdict
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import (
     LEAST,
     Baseline,

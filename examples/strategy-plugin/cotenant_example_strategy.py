@@ -6,10 +6,10 @@ from math import isfinite
 
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import severity
 
 MARGIN = 0.2

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.base.usage.portrait import Portraits
@@ -20,6 +19,7 @@ from cotenant.forecasting.backtest.contenders import ContenderForecast
 from cotenant.forecasting.backtest.plan import Past
 from cotenant.forecasting.base import Forecaster
 from cotenant.forecasting.engine import STEP_SECONDS, forecast, forecast_and_learn
+from cotenant.forecasting.settings import ForecastingSettings
 
 ENGINE: Final = "cotenant"
 

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.light_imports import without_pandas
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.boosting.trees import Trees, of_models
+from cotenant.forecasting.settings import ForecastingSettings
 
 BOOSTER_THREADS: Final = 1
 """Threads of the booster's training. One thread per shard: shards already run in parallel by pipeline.workers."""

@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.errors import SettingsError
-from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
 from cotenant.forecasting.empirical import row_quantiles
+from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
 
 Flags = npt.NDArray[np.bool_]
 

@@ -19,13 +19,13 @@ import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.forecast import RefT
 from cotenant.base.usage.usage import Usage
 from cotenant.forecasting.empirical import weighted_quantiles
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
 from cotenant.forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
 from cotenant.forecasting.node_peaks.worst_day import PastPeaks
+from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

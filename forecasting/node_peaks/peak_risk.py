@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records, shapes_of
 from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS, Tail
+from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]

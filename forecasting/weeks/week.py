@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import MeasuredResource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.base.usage.week import WEEK_HOURS, RefT, Weeks
@@ -28,6 +27,7 @@ from cotenant.forecasting.members.seasonal_naive import SeasonalNaive
 from cotenant.forecasting.members.shift import ShiftedProfile
 from cotenant.forecasting.members.slot import SlotQuantiles
 from cotenant.forecasting.selection import combine, level_of
+from cotenant.forecasting.settings import ForecastingSettings
 
 Floats = npt.NDArray[np.float64]
 

@@ -21,10 +21,14 @@ from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.store import StoreSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.model.agents import EVENTS, OURS, RIGHT, EventWire, acts_of, count_agents
 from cotenant.enforcer.model.enforcement import AgentAction, Gathering
 from cotenant.profiler.enforcement.collector_child import CollectorJob
+from cotenant.profiler.settings import ProfilerSettings
 
 ENFORCEMENT_INTERVAL_SECONDS: Final = 60.0
 """Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for an hour:
@@ -43,7 +47,7 @@ class EnforcementCollector:
     """One thread; it keeps something only while the Lease is held."""
 
     def __init__(
-        self, client: KubeClient, settings: Settings, cluster: str, leadership: Leadership, clock: Clock
+        self, client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock
     ) -> None:
         """Create the collector; nothing is requested until `start`."""
         self.kept = 0
@@ -76,7 +80,16 @@ class EnforcementCollector:
         acts, gathering = self._heard(now)
         if not acts and now - self._kept_seconds < QUIET_SECONDS:
             return False
-        job = CollectorJob(self._settings, self._cluster, gathering, acts)
+        settings = self._settings
+        job = CollectorJob(
+            settings.section(StoreSettings),
+            settings.section(ProfilerSettings).prometheus,
+            settings.section(TelemetrySettings),
+            settings.section(ManagerSettings).enforcement_days,
+            self._cluster,
+            gathering,
+            acts,
+        )
         stored = self._child(msgspec.json.encode(job)) == 0
         if stored:
             if not gathering.trouble:  # otherwise nothing was read of what waits

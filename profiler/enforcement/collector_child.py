@@ -16,12 +16,13 @@ import structlog
 from cotenant.base.errors import CotenantError, SourceError
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import follow_parent, job_from
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.store import store_url
+from cotenant.base.settings.sections.store import StoreSettings, store_url
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.store import Store
 from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering
 from cotenant.enforcer.model.enforcement_tables import Retention
 from cotenant.profiler.enforcement.collected import keep
+from cotenant.profiler.settings import PrometheusSettings
 
 LANE_HOURS: Final = 6.0
 log = structlog.get_logger(__name__)
@@ -30,27 +31,25 @@ log = structlog.get_logger(__name__)
 class CollectorJob(msgspec.Struct):
     """A job for the collector's child process: the acts that were collected, and the store to keep them in."""
 
-    settings: Settings
+    store: StoreSettings
+    prometheus: PrometheusSettings
+    telemetry: TelemetrySettings
+    kept_days: float
     cluster: str
     gathering: Gathering
     acts: tuple[AgentAction, ...] = ()
 
 
-def bounds_of(settings: Settings, now_seconds: float) -> Retention:
-    """Return the retention of the history of enforcement at this time."""
-    return Retention(now_seconds, settings.manager.enforcement_days)
-
-
-def with_lanes(history: EnforcementHistory, settings: Settings, bounds: Retention) -> EnforcementHistory:
+def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, bounds: Retention) -> EnforcementHistory:
     """CPU over time of the nodes that did something, where a Prometheus is set; the acts are kept without it too."""
     nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
-    if not nodes or not settings.profiler.prometheus.url:
+    if not nodes or not prometheus.url:
         return history
     from cotenant.profiler.enforcement.reading import lanes
 
     now = bounds.now_seconds
     try:
-        node_lanes = lanes(settings.profiler.prometheus, nodes, now - 3600 * LANE_HOURS, now)
+        node_lanes = lanes(prometheus, nodes, now - 3600 * LANE_HOURS, now)
     except SourceError as error:
         note = f"no CPU over time: {error.message}"
         return replace(history, gathering=replace(history.gathering, notes=(*history.gathering.notes, note)))
@@ -59,16 +58,16 @@ def with_lanes(history: EnforcementHistory, settings: Settings, bounds: Retentio
 
 def run(job: CollectorJob) -> Gathering:
     """Keep it. CotenantError when the store cannot be written."""
-    bounds = bounds_of(job.settings, job.gathering.gathered_seconds)
-    history = with_lanes(EnforcementHistory(job.acts, gathering=job.gathering), job.settings, bounds)
-    return keep(Store(store_url(job.settings.store, os.environ), job.cluster), history, bounds)
+    bounds = Retention(job.gathering.gathered_seconds, job.kept_days)
+    history = with_lanes(EnforcementHistory(job.acts, gathering=job.gathering), job.prometheus, bounds)
+    return keep(Store(store_url(job.store, os.environ), job.cluster), history, bounds)
 
 
 def main() -> int:
     """Run the job that is read from standard input."""
     follow_parent()
     job = job_from(sys.stdin.buffer, CollectorJob)
-    configure_logging(job.settings.telemetry)
+    configure_logging(job.telemetry)
     try:
         run(job)
     except CotenantError as error:

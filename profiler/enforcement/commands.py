@@ -23,10 +23,14 @@ from cotenant.base.commands.results import (
 )
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.enforcer.model.enforcement import AgentAction, EnforcementHistory, Gathering, NodeLanes
     from cotenant.enforcer.model.enforcement_tables import Retention
@@ -104,13 +108,14 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
 
     settings = settings_of(ctx, store, None, None)
     opened = _store(settings, cluster)
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
         bounds = _bounds(settings, client.clock())  # Events have the cluster's times
         history = ask(client, bounds.now_seconds)
     finally:
         client.close()
-    gathering = _store_history(opened, with_lanes(history, settings, bounds), bounds)
+    prometheus = settings.section(ProfilerSettings).prometheus
+    gathering = _store_history(opened, with_lanes(history, prometheus, bounds), bounds)
     if gathering.trouble:
         raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
     agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
@@ -198,7 +203,7 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
             yield act_of(action, name)
 
 
-def recount_recording(file: Path, settings: Settings) -> EnforcementHistory:
+def recount_recording(file: Path, settings: SettingSections) -> EnforcementHistory:
     """Decides a recording again by today's strategies and settings; reports it as a dry run does."""
     from cotenant.enforcer.decide.evictions import Rate
     from cotenant.enforcer.decide.registry import strategies
@@ -207,7 +212,7 @@ def recount_recording(file: Path, settings: Settings) -> EnforcementHistory:
     from cotenant.enforcer.report.recorder import replay_recording
     from cotenant.enforcer.report.recount import Recount
 
-    own = settings.enforcer
+    own = settings.section(EnforcerSettings)
     recount, node = Recount(Rate(own.evictions_per_minute, own.evictions_burst)), ""
     for tick in replay_recording(file, strategies(own)):
         recount.tick(tick.seen, tick.decided)
@@ -218,7 +223,7 @@ def recount_recording(file: Path, settings: Settings) -> EnforcementHistory:
     return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
 
 
-def _store(settings: Settings, cluster: str | None) -> Store:
+def _store(settings: SettingSections, cluster: str | None) -> Store:
     """Return the store of a cluster, as for reading; a cluster without data gets a new store."""
     from cotenant.base.store import Store
 
@@ -228,10 +233,10 @@ def _store(settings: Settings, cluster: str | None) -> Store:
         return Store(url_of(settings), cluster or DEFAULT_CLUSTER)
 
 
-def _bounds(settings: Settings, clock: Clock) -> Retention:
+def _bounds(settings: SettingSections, clock: Clock) -> Retention:
     from cotenant.enforcer.model.enforcement_tables import Retention
 
-    return Retention(clock.now_seconds(), settings.manager.enforcement_days)
+    return Retention(clock.now_seconds(), settings.section(ManagerSettings).enforcement_days)
 
 
 def _store_history(store: Store, history: EnforcementHistory, bounds: Any) -> Gathering:

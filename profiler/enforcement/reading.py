@@ -16,7 +16,6 @@ import numpy as np
 from cotenant.base.errors import SourceProtocol
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.enforcer.model.enforcement import NUMBERS, NodeLanes
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.promql import (
@@ -27,6 +26,7 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
+from cotenant.profiler.settings import PrometheusSettings
 
 METRIC: Final = "cotenant_enforcer_cpu_cores"
 DRY: Final = "cotenant_enforcer_dry_run"

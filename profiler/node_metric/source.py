@@ -18,7 +18,6 @@ from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import NoData
 from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from cotenant.profiler.node_metric.status import Observed
@@ -28,6 +27,7 @@ from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 from cotenant.profiler.prometheus.sampling import intervals
+from cotenant.profiler.settings import PrometheusSettings
 
 SURVEY_SECONDS: Final = 900
 NODE_INFO: Final = "kube_node_info"

@@ -33,9 +33,9 @@ from cotenant.base.errors import (
 from cotenant.base.json_documents.json_decoders import make_ready
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.catalogue import mask_secrets
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.profiler.prometheus import answers, decode, retry
 from cotenant.profiler.prometheus.promql import Wording
+from cotenant.profiler.settings import PrometheusSettings
 
 TELLING_BYTES: Final = 1 << 20
 """An answer of this size takes longer on its way than all that varies around it."""

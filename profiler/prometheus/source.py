@@ -21,7 +21,6 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceLimit, SourceTooLong
 from cotenant.base.progress import Progress
 from cotenant.base.runtimes.heap import ManagedRuntime, runtimes
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
@@ -64,6 +63,7 @@ from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.sampling.reader import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
+from cotenant.profiler.settings import PrometheusSettings
 
 RECORDING_RULES: Final = True
 """Read kubernetes-mixin's recorded CPU rate where it covers the window: it is the same rate, computed once."""

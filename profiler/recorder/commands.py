@@ -11,9 +11,12 @@ import typer
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.commands.session import remember_cluster
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.profiler.recorder.kubelets import KubeletRules
 
 app = new_app()
@@ -58,7 +61,7 @@ def recorder(
     run(session_of(ctx).load(flags).settings, cluster, rules)
 
 
-def run(settings: Settings, cluster: str | None, rules: KubeletRules) -> None:
+def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> None:
     """Record until a signal."""
     import platform
 
@@ -72,13 +75,16 @@ def run(settings: Settings, cluster: str | None, rules: KubeletRules) -> None:
     from cotenant.base.version import __version__
     from cotenant.profiler.recorder.service import LEASE, Recorder
 
-    configure_logging(settings.telemetry)
-    client, clock, ended = connect(settings.kube), SystemClock(), threading.Event()
+    configure_logging(settings.section(TelemetrySettings))
+    client, clock, ended = connect(settings.section(KubeSettings)), SystemClock(), threading.Event()
     place = Store(url_of(settings), cluster or client.access.cluster)
-    lease = Lease(client, settings.manager.namespace, LEASE, fresh_identity(), settings.manager, clock)
+    manager = settings.section(ManagerSettings)
+    lease = Lease(client, manager.namespace, LEASE, fresh_identity(), manager, clock)
     recording = Recorder(client, settings, place, lease, clock, rules)
     checks = Checks(ready={"cluster": recording.wrong})
-    health = HealthServer(checks, Metrics(__version__, platform.python_version()), settings.telemetry, RECORDER_PORT)
+    health = HealthServer(
+        checks, Metrics(__version__, platform.python_version()), settings.section(TelemetrySettings), RECORDER_PORT
+    )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     message(f"Recording the cluster {place.cluster} into {place.url}, once the Lease {LEASE} is ours.")

@@ -24,7 +24,8 @@ from cotenant.base.errors import CotenantError, NotLeader, SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
@@ -43,6 +44,7 @@ from cotenant.profiler.recorder.status import (
     count_sources,
 )
 from cotenant.profiler.recorder.watched import ClusterWatch
+from cotenant.profiler.settings import ProfilerSettings
 
 LEASE: Final = "cotenant-recorder"
 BRIDGED_INTERVALS: Final = 2.5
@@ -75,7 +77,7 @@ class Recorder:
     def __init__(
         self,
         client: KubeClient,
-        settings: Settings,
+        settings: SettingSections,
         store: Store,
         leadership: RecordingRight,
         clock: Clock,
@@ -93,12 +95,12 @@ class Recorder:
         rules = rules or KubeletRules()
         self._interval = rules.interval_seconds
         self._round_seconds = rules.round_seconds or self._interval
-        self._profiler = settings.profiler
+        self._profiler = settings.section(ProfilerSettings)
         self.watch = ClusterWatch(client)
         """The pods and nodes."""
         self._kubelets = Kubelets(client.access, rules, self._round_seconds, clock.now_seconds)
         self._throttling = Kubelets(client.access, rules, self._round_seconds, clock.now_seconds, THROTTLING)
-        self._retry_seconds = settings.manager.retry_seconds
+        self._retry_seconds = settings.section(ManagerSettings).retry_seconds
         self._begin()
 
     def _begin(self) -> None:

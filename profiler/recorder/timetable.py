@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings, NodePeakSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS
+from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
+from cotenant.recommender.settings import CotenantSettings
 
 STORED_SECONDS: Final = 2 * FIVE_MINUTES_SECONDS
 """The sample that ends a length is a slot's: it has to pass, and is stored within another one."""

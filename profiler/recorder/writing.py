@@ -17,7 +17,6 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.inventory.one_off import left_out_notes
 from cotenant.base.kube.live import LiveCluster
 from cotenant.base.kube.overlay import overlay
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -26,6 +25,7 @@ from cotenant.profiler.recorder.pod_records import DECLARED, Declared
 from cotenant.profiler.recorder.restarts import RestartLog, RestartState, hour_of
 from cotenant.profiler.recorder.slots import ClosedSlot
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import Sightings, merge_inventories, unnamed_notes, with_history
 
 RESTARTS_DOCUMENT: Final = "recorder-restarts"

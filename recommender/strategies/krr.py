@@ -26,13 +26,13 @@ import numpy.typing as npt
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.peer_strategies import KrrSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.base import display_inputs, recommendation, rounded_up, withheld
 from cotenant.recommender.evidence import Evidence, Floats, Integers, RowSummary, row_maximum, row_percentile
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import absolute_severity
+from cotenant.recommender.strategies.settings import KrrSettings
 
 CPU_FLOOR_MILLICORES: Final = 10
 """Lowest CPU proposal. Default of Robusta KRR (--cpu-min 10)."""

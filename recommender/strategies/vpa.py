@@ -26,14 +26,14 @@ import numpy.typing as npt
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.peer_strategies import VpaSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal
 from cotenant.recommender.base import display_inputs, proportional_limit, recommendation, withheld
 from cotenant.recommender.evidence import MEASURED, Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import limit_severity, severity
+from cotenant.recommender.strategies.settings import VpaSettings
 from cotenant.recommender.strategies.vpa_start import VpaStart
 
 LOWER_FRACTION: Final = 0.5

@@ -21,10 +21,15 @@ from cotenant.base.commands.output import (
 )
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.profiler.settings import ProfilerSettings
+from cotenant.recommender.settings import RecommenderSettings
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 if TYPE_CHECKING:
     from cotenant.base.progress import Progress
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
@@ -148,7 +153,7 @@ def size(
 
 
 def _lists(
-    prices: Path | None, shapes: Path | None, settings: Settings
+    prices: Path | None, shapes: Path | None, settings: SettingSections
 ) -> tuple[NodePricing | None, tuple[MachineType, ...]]:
     """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
     from cotenant.base.errors import UsageError
@@ -164,7 +169,7 @@ def _lists(
     return listed or allowed.prices, allowed.types
 
 
-def _prices(named: Path, settings: Settings) -> NodePricing:
+def _prices(named: Path, settings: SettingSections) -> NodePricing:
     """Prices of the file, or those that OpenCost exports."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.cluster_size.exported_prices import WORD, read_exported_prices
@@ -172,8 +177,8 @@ def _prices(named: Path, settings: Settings) -> NodePricing:
 
     if str(named) != WORD:
         return parse_price_list(_text_of(named), str(named))
-    currency, now = settings.recommender.prices.currency, SystemClock().now_seconds()
-    return read_exported_prices(settings.profiler.prometheus, currency, now)
+    currency, now = settings.section(RecommenderSettings).prices.currency, SystemClock().now_seconds()
+    return read_exported_prices(settings.section(ProfilerSettings).prometheus, currency, now)
 
 
 def _text_of(file: Path) -> str:
@@ -189,7 +194,7 @@ def _text_of(file: Path) -> str:
 
 
 def _report(
-    settings: Settings,
+    settings: SettingSections,
     cluster: str | None,
     options: SizeOptions,
     listed: NodePricing | None,
@@ -214,13 +219,13 @@ def _report(
     opened = _store_of(settings, cluster)
     scan = StoredScan(reason=opened) if isinstance(opened, str) else read_scan(opened)
     progress.stage("Read the cluster", 0)
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
         state, now = read_cluster(client, scan.proposals), client.clock().now_seconds()
         autoscalers = read_autoscalers(client, (pod.address for pod in state.pods))
     finally:
         client.close()
-    prices = node_prices(state.nodes, settings.recommender.prices, listed)
+    prices = node_prices(state.nodes, settings.section(RecommenderSettings).prices, listed)
     asked = Asked(state, scan, options, prices, autoscalers, _pace(settings), allowed)
     report = size_report(asked, tuple(RequestLevel), now, progress)
     if not isinstance(opened, str) and not reason_without(scan, state):
@@ -228,18 +233,18 @@ def _report(
     return report
 
 
-def _pace(settings: Settings) -> Pace:
+def _pace(settings: SettingSections) -> Pace:
     """Read how fast steps follow each other, by the settings."""
     from cotenant.scheduler_ext.cluster_size.steps import Pace
 
     return Pace(
-        soak_seconds=settings.actions.soak_minutes * 60,
-        cool_down_seconds=settings.actions.guardrails.cool_down_hours * 3_600,
-        round_seconds=settings.descheduler.interval_seconds,
+        soak_seconds=settings.section(ActionSettings).soak_minutes * 60,
+        cool_down_seconds=settings.section(ActionSettings).guardrails.cool_down_hours * 3_600,
+        round_seconds=settings.section(DeschedulerSettings).interval_seconds,
     )
 
 
-def _store_of(settings: Settings, cluster: str | None) -> Store | str:
+def _store_of(settings: SettingSections, cluster: str | None) -> Store | str:
     """The store of the cluster, or why there is none: the question has an answer without."""
     from cotenant.base.errors import CotenantError
 

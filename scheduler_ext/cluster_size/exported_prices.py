@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.cluster_size.model import SizedNode
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, nodes_are
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.sections.profiler import PrometheusSettings
+    from cotenant.profiler.settings import PrometheusSettings
 
 WORD: Final = "opencost"
 METRIC: Final = "node_total_hourly_cost"

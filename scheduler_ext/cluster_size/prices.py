@@ -16,8 +16,8 @@ from typing import Final, Protocol
 from cotenant.base.cluster import Node
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.recommender.money import HOURS_PER_MONTH, node_price
+from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 
 TYPE_LABELS: Final = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")

@@ -12,10 +12,10 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.decide import MOST, Moment, RuleContext
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]

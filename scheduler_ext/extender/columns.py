@@ -22,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.colocation.reclaim_policies import AMPLE_PERCENT
-from cotenant.base.settings.sections.extender import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.metric import (
     BATCH_NAMES,
     ExtenderNode,
@@ -33,6 +32,12 @@ from cotenant.scheduler_ext.extender.metric import (
     possible_statistics,
 )
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
+from cotenant.scheduler_ext.extender.settings import (
+    USAGE_PERCENTAGES,
+    Aggregation,
+    LoadAwareSettings,
+    Percentages,
+)
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
 Floats = npt.NDArray[np.float64]

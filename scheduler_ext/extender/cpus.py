@@ -31,9 +31,9 @@ from cotenant.base.allocation.cpu_allocator import (
 )
 from cotenant.base.allocation.topology_document import STATIC, parse_topology
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.extender import CpuAllocationSettings
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import FreeCpus
 

@@ -14,13 +14,13 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import cpus, devices, guard
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_aware, load_rules
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 

@@ -25,9 +25,9 @@ from cotenant.base.allocation.device_request import DeviceDemand, KindRequest
 from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_request import fits
-from cotenant.base.settings.sections.extender import DeviceAllocationSettings
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import DeviceAllocationSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 

@@ -15,12 +15,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import load_rules
 from cotenant.scheduler_ext.extender.load.load_rules import Floats, PodKind
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 KINDS: Final = 32

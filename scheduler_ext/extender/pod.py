@@ -43,7 +43,7 @@ from cotenant.base.kubernetes.qos import (
 )
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
 """Order of every pair of amounts: (millicores, bytes)."""

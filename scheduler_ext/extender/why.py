@@ -16,13 +16,13 @@ import numpy as np
 from cotenant.base.allocation.allocator import HardwareClaim
 from cotenant.base.allocation.cpu_allocator import CpuAllocator
 from cotenant.base.allocation.device_allocator import DeviceAllocator
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.decide import Moment, Posture
 from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)

@@ -28,9 +28,9 @@ from cotenant.base.kubernetes.models.pod import TolerantTemplate
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.base.kubernetes.pod_identity import Taint, toleration
 from cotenant.base.kubernetes.protocol import LOAD_TAINT
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_P95_NAME
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.watcher import Watching
 from cotenant.scheduler_ext.load_taints.decide import (
@@ -44,6 +44,7 @@ from cotenant.scheduler_ext.load_taints.decide import (
 from cotenant.scheduler_ext.load_taints.metrics import LoadTaintMetrics
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
 from cotenant.scheduler_ext.load_taints.observe import effect_of, node_loads
+from cotenant.scheduler_ext.load_taints.settings import LoadTaintSettings
 
 REFUSE_PERCENT: Final = 97.0
 """NoSchedule from this share of a threshold on: pods arrive before the taint does. 100: at the threshold. Just

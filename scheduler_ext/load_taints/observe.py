@@ -10,11 +10,11 @@ import numpy.typing as npt
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NODE_CONDITION_PREFIX
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load import load_aware, prediction
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.load_taints.decide import LoadEffect, NodeLoads
 

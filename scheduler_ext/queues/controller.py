@@ -18,11 +18,11 @@ from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterForbidde
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
 from cotenant.scheduler_ext.queues.metrics import QueueMetrics
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.promise import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import QueueViewBuilder

@@ -8,11 +8,11 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Address, Intent, Patch
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.report import gang_problems, with_gangs
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.gangs.status import pod_group_intents
 from cotenant.scheduler_ext.queues.model.report import QueueReport
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.preempt import preemptions
 from cotenant.scheduler_ext.queues.quota_admission import LetGo, quota_admission
 from cotenant.scheduler_ext.queues.quota_queue import queue_order

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from cotenant.base.kubernetes.intent import Create
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_queue import QueueUnit

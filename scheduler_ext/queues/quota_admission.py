@@ -23,9 +23,9 @@ import numpy as np
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
 from cotenant.scheduler_ext.queues.quota_trees import (

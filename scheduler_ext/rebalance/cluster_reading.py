@@ -25,8 +25,8 @@ from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.metric import LoadMetric, MetricWire, Outlook, metric_of, node_of, outlook_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.watcher import PATHS
 from cotenant.scheduler_ext.rebalance.load import (
     DisruptionBudget,

@@ -20,10 +20,13 @@ from cotenant.base.commands.output import (
     print_table,
 )
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
-    from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
     from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
     from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
@@ -119,17 +122,17 @@ def descheduler(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-def arguments_from(file: str, settings: Settings) -> RebalanceArgs:
+def arguments_from(file: str, settings: SettingSections) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
     from cotenant.scheduler_ext.rebalance.emptying.arguments import with_limits
 
-    own = settings.descheduler
+    own = settings.section(DeschedulerSettings)
     arguments = arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)
     return with_limits(arguments, own)
 
 
-def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
+def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArgs:
     """Return the arguments of HighNodeLoad from a file, or from the settings."""
     from cotenant.scheduler_ext.rebalance.emptying.arguments import (
         emptying_arguments_of,
@@ -137,7 +140,7 @@ def emptying_arguments_from(file: str, settings: Settings) -> EmptyingArgs:
         with_limits,
     )
 
-    own = settings.descheduler
+    own = settings.section(DeschedulerSettings)
     arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
     return with_limits(arguments, own)
 
@@ -149,19 +152,19 @@ def _document(file: str) -> Any:
     return parsed[0]
 
 
-def _report(settings: Settings, arguments: RebalanceArgs, *, configured: bool) -> RebalanceReport:
+def _report(settings: SettingSections, arguments: RebalanceArgs, *, configured: bool) -> RebalanceReport:
     from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
 
-    own = settings.descheduler
+    own = settings.section(DeschedulerSettings)
     return report_of(
         _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
     )
 
 
-def _emptying_report(settings: Settings, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
+def _emptying_report(settings: SettingSections, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
     from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of
 
-    own = settings.descheduler
+    own = settings.section(DeschedulerSettings)
     return emptying_report_of(
         _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
     )
@@ -171,13 +174,18 @@ def _forecast(settings: DeschedulerSettings) -> bool:
     return settings.mode == RebalanceMode.FORECAST.value
 
 
-def _read(settings: Settings) -> RebalanceReading:
+def _read(settings: SettingSections) -> RebalanceReading:
     from cotenant.base.kube import connect
     from cotenant.scheduler_ext.rebalance.cluster_reading import read
 
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
-        return read(client, settings.extender.load_aware, client.clock().now_seconds(), settings.manager.namespace)
+        return read(
+            client,
+            settings.section(ExtenderSettings).load_aware,
+            client.clock().now_seconds(),
+            settings.section(ManagerSettings).namespace,
+        )
     finally:
         client.close()
 

@@ -16,10 +16,10 @@ from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
 from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of
 

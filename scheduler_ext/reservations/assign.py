@@ -14,9 +14,9 @@ from typing import Final
 from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.pod_request import fits, rest, sum_amounts
 from cotenant.base.kubernetes.protocol import GANG_LABEL, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode, Reservation, affinity_of
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name
 from cotenant.scheduler_ext.reservations.swap import SWAP_TIMEOUT_SECONDS
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView

@@ -17,7 +17,6 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.api_servers import ApiServers
 from cotenant.scheduler_ext.reservations.decide import (
     SWAP_LINGER_SECONDS,
@@ -27,6 +26,7 @@ from cotenant.scheduler_ext.reservations.decide import (
 )
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.metrics import ReservationMetrics
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.placeholder import LOWER_CLASS_PREFIX, impossible
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 

@@ -9,11 +9,11 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.protocol import GANG_GATE
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.assign import Assignment, assign_waiting_pods
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap
 from cotenant.scheduler_ext.reservations.lifecycle import maintain_reservation
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import release_patch
 from cotenant.scheduler_ext.reservations.placeholder import placeholder_deletion
 from cotenant.scheduler_ext.reservations.swap import SwapStep, advance

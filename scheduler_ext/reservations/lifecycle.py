@@ -15,8 +15,8 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.pod_request import fits, format_quantities
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

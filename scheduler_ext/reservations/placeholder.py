@@ -22,10 +22,10 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
 )
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.guard import MANAGED, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 
 Json = Mapping[str, Any]
 

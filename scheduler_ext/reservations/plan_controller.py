@@ -21,9 +21,11 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations import plan_decisions
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import (
     OwnerView,
     PlanView,
@@ -69,11 +71,11 @@ class PlanController(Feature):
         client: KubeClient,
         mirrors: Mapping[str, Mirror[Any]],
         results: Callable[[], ProposalResults],
-        settings: Settings,
+        settings: SettingSections,
     ) -> None:
         """Store the arguments; no request is sent yet. `client` is used by this feature's thread alone."""
         self._client, self._mirrors, self._results, self._settings = client, mirrors, results, settings
-        self.interval_seconds: float = settings.plans.interval_seconds
+        self.interval_seconds: float = settings.section(PlanSettings).interval_seconds
         self._digest = digest(settings)
         self._swept = float("-inf")
         self._read_at: dict[str, tuple[float, OwnerView | None]] = {}
@@ -99,11 +101,11 @@ class PlanController(Feature):
             batch=self._batch(),
             waiting=self._waiting_pods(),
             quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
-            price_per_core_hour=self._settings.recommender.prices.per_core_hour,
+            price_per_core_hour=self._settings.section(RecommenderSettings).prices.per_core_hour,
             settings_digest=self._digest,
         )
         view = self._with_proposals(view)
-        decision = plan_decisions.decide(view, now_seconds, self._settings.plans)
+        decision = plan_decisions.decide(view, now_seconds, self._settings.section(PlanSettings))
         unread = [
             ObjectNote(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
             for (ns, name), why in mirror.refused.items()

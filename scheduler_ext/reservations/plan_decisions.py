@@ -19,7 +19,6 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.base.kubernetes.pod_request import fits
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import (
     KIND,
@@ -40,6 +39,7 @@ from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Word
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
 from cotenant.scheduler_ext.reservations.model.plan_wire import peak_body, span_body, status_body
 from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import realise
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lead import lead

@@ -17,9 +17,9 @@ from typing import Final, Literal
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.pod_request import rest, sum_amounts
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from cotenant.admission.profile_record import signing_key
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.view import ClusterView
 from cotenant.admission.webhook_server.app import WebhookApp
 from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renew_material
 from cotenant.admission.webhook_server.server import WebhookServer
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 
 POLICY = CertificatePolicy(("127.0.0.1", "localhost"))
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.authority import CertificatePolicy
 from cotenant.admission.webhook_server.certificates import CertificateController, FolderStore, Injector, SecretStore
 from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 from tests.admission.bodies import PODS, QUOTAS, pod, quota
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError

@@ -8,9 +8,9 @@ import pytest
 import yaml
 
 from cotenant.admission.review import ROUTES
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.admission import AdmissionSettings
 from cotenant.cli.cluster.installation.manifests import manifests
 
 TEMPLATE = [found.body for found in manifests(("registration",))]

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.authority import CertificatePolicy, renew_material
 from cotenant.admission.webhook_server.certificates import CONFIGURATIONS, REGISTRATION, Injector
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 from tests.cluster.accounts import account, certified
 from tests.cluster.api import PATCHES, Api, ApiError
 from tests.cluster.control_plane import ControlPlane

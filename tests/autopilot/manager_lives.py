@@ -28,13 +28,13 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.field_changes import holds_values
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.settings import Settings
 from tests.autopilot.scene import APPROVER, HOUR, AutopilotScene
 from tests.changes.world import created, ready
 from tests.cluster import faults

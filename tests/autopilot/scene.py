@@ -22,11 +22,11 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.bucket_ledger import open_ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.root import Settings
 from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.recommender.model.recommendation import Recommendation, Trust
+from cotenant.settings import Settings
 from tests.changes.world import recommended
 from tests.cluster.accounts import account, applier
 from tests.cluster.api import Json

@@ -24,16 +24,16 @@ from cotenant.autopilot.decide.kills import raised_after_kills
 from cotenant.autopilot.decide.policy import ceiling_of, effective, parse_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.model import AutopilotMode, Way
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.autopilot import CeilingSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
+from cotenant.recommender.settings import CotenantSettings
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 ONE_GIB = {"memory": "1Gi"}

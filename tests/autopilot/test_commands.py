@@ -15,12 +15,12 @@ from typer.testing import CliRunner, Result
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.cli.main import root
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant.recommender.stored_recommendations import write
+from cotenant.settings import Settings
 from tests.autopilot.scene import AutopilotScene
 from tests.changes.world import created, ready, template
 from tests.cluster.control_plane import ControlPlane

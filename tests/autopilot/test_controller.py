@@ -17,8 +17,8 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.people import Person
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.root import Settings
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.settings import Settings
 
 NOW = 1_800_000_000.0
 MINUTE = 60.0

@@ -18,11 +18,9 @@ from cotenant.autopilot.decide.records import rows_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.autopilot import CeilingSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.model.change import (
     AUTOPILOT_KEY_PREFIX,
@@ -32,7 +30,9 @@ from cotenant.changes.model.change import (
     ChangeStatus,
     cool_downs,
 )
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.recommendation import Trust
+from cotenant.recommender.settings import CotenantSettings
 from tests.changes.world import recommended
 from tests.support.extent import full
 

@@ -18,12 +18,12 @@ from cotenant.autopilot.rounds.acts import ActConfig, Acts
 from cotenant.autopilot.rounds.floors import Floors
 from cotenant.autopilot.rounds.ledger_history import LedgerReader
 from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.base.store import Store
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs

@@ -35,8 +35,8 @@ from cotenant.autopilot.service import report_rows
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.store import Store
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline.tables import replicas
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.scheduler_ext.reservations.model.plan import LENT_FLOOR_ANNOTATION

@@ -17,10 +17,10 @@ from cotenant.autopilot.service import report_rows
 from cotenant.base.cluster import Container, Inventory, Pod, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.settings import PriceSettings
 from tests.autopilot.test_candidates import WEB, recommendation, request
 from tests.support.store import MIDNIGHT
 

@@ -18,7 +18,6 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
@@ -27,6 +26,7 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.ladder import LadderState, LadderStatus
 from cotenant.changes.soak.ladder_acts import go_back, stop_ladder
 from cotenant.recommender import stored_recommendations
+from cotenant.settings import Settings
 from tests.changes.test_watching import settled
 from tests.changes.world import Kubelet, deployed, own_node, recommended, template
 from tests.cluster.accounts import account, applier

@@ -8,8 +8,8 @@ from typing import Any
 from cotenant.autopilot.decide.halt import too_much_harm
 from cotenant.autopilot.decide.history import ActState, acts_of, busy, failed_acts
 from cotenant.autopilot.decide.writers import describe_reversal
+from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.autopilot import AutopilotSettings
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeEvent, ChangeState, ChangeStatus
 from tests.autopilot.test_fights import START, WEB, live

@@ -20,12 +20,12 @@ from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.autopilot.rounds.acts import ActConfig
 from cotenant.autopilot.rounds.rounds import Rounds
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.root import Settings
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Recommendation, Trust
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, ApiError, Json

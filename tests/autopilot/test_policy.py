@@ -21,10 +21,10 @@ from cotenant.autopilot.decide.policy import (
     read_policy,
 )
 from cotenant.autopilot.model import AutopilotMode, Direction, Way
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
-from cotenant.base.settings.sections.autopilot import CeilingSettings
+from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
 
 WINDOWS = ["mon-fri 20:00-06:00 Europe/Berlin", "daily 01:00-05:00 UTC"]
 CHOICES = {

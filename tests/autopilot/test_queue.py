@@ -24,12 +24,12 @@ from cotenant.autopilot.decide.round_order import (
     withheld,
 )
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
+from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.autopilot import AutopilotSettings, CeilingSettings
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeState, ChangeStatus
+from cotenant.changes.model.settings import ActionSettings
 
 NOW = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86_400.0

@@ -22,10 +22,10 @@ from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, switch_write
 from cotenant.autopilot.rounds.ledger_history import LedgerReader
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.rounds.starts import Starts
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.people import Person
-from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs
 from cotenant.simulation.api_server.rights import AccessRule, Account

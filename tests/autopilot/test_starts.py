@@ -27,11 +27,11 @@ from cotenant.autopilot.decide.starts import (
     highest_starts,
 )
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.quantity import parse_millicores
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 NOW = 1_800_000_000.0

@@ -10,8 +10,8 @@ from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, round_totals
 from cotenant.autopilot.model import STATUS, AutopilotMode, QueueVerdict, RoundTotals, Way, policy_totals
 from cotenant.autopilot.policy_draft import parse_draft
+from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.autopilot import CeilingSettings
 from cotenant.base.table import Table
 from cotenant.dashboard.autopilot.policy_editor import draft_name, draft_of
 from cotenant.recommender.model.savings import RequestTotals, Savings

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from cotenant.autopilot.rounds.trouble import asked_trouble
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 from tests.support.prometheus import Server, blocks_from
 
 NOW = 1_700_000_000

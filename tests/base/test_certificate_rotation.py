@@ -12,8 +12,8 @@ import pytest
 from cryptography import x509
 
 from cotenant.admission.webhook_server.authority import Pair
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.certificates import issue
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.admission.bodies import pod
 from tests.admission.serving import review_of

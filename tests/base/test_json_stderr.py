@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.logs.json_stderr import JsonLines
-from cotenant.base.settings.root import Settings
 from cotenant.manager.decisions.results import PipelineJob
+from cotenant.settings import Settings
 from tests.cluster.waiting import wait_for
 
 SET_UP = """

@@ -13,8 +13,8 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.reservations.model.reservation import Affinity, Reservation, affinity_of
 

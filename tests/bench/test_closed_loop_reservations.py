@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from bench.reservations.closed_loop_reservations import rows, usage_of
 from bench.reservations.peak_world import CLUSTER, POD_CORES, demand_of, size_of
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import Proposal, Span
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
+from cotenant.settings import Settings
 from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, autoscaled_peak_pods
 from cotenant.simulation.peaks.peak_play import (
     FILLING_SLOTS,

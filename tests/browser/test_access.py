@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Dialog, Page, expect
 
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.cli.demo.live_cluster import way_in
 from cotenant.dashboard import pages

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.base.settings.root import Settings
 from cotenant.dashboard.commands.dashboard import ServedCluster, application
+from cotenant.settings import Settings
 from tests.browser.conftest import Open
 from tests.support.clusters import copies
 from tests.support.dashboard import QUICK, served

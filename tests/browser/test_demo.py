@@ -24,7 +24,6 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.load import load
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.decide.field_changes import address_of
@@ -32,6 +31,7 @@ from cotenant.changes.model.service import ChangeRequest, WorkloadReview
 from cotenant.cli.demo.live_cluster import way_in
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
@@ -67,7 +67,7 @@ class Demo:
 
     @property
     def settings(self) -> Settings:
-        return load(self.config, {}, {}).settings
+        return load(Settings(), self.config, {}, {}).settings
 
     @property
     def store(self) -> Store:

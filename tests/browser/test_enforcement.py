@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import expect
 
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
 from cotenant.enforcer.model.enforcement_tables import Retention

@@ -15,15 +15,15 @@ from playwright.sync_api import Page, Request, Route, expect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.reservations import callbacks as plan_acts
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.settings import Settings
 from tests.browser.conftest import CALLBACKS, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits

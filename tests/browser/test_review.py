@@ -13,9 +13,9 @@ from playwright.sync_api import Locator, Page, Request, Route, expect
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.browser.conftest import CALLBACKS, ON_A_SLOW_MACHINE, Open

@@ -27,12 +27,12 @@ from cotenant.base.ledger.chain import LedgerRow, verify_chain
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, Person, Role
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import same_value
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
 from cotenant.changes.model.service import ChangeRequest, Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
 from cotenant.changes.soak.reconcile import QUIET_SECONDS
 from cotenant.changes.soak.watcher import Watcher

@@ -10,10 +10,10 @@ import pytest
 from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who
+from cotenant.changes.model.settings import ActionSettings
 from tests.changes.world import Kubelet, own_node
 from tests.cluster.accounts import applier
 from tests.cluster.control_plane import ControlPlane

@@ -15,13 +15,13 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import verify
 from cotenant.changes.soak.watcher import Watcher
 from tests.changes.world import recommended

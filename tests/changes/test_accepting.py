@@ -22,13 +22,13 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger, read_anchored_heads
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.decide.review import Review
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeEvent, ChangeState
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from tests.cluster.control_plane import ControlPlane
@@ -285,7 +285,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.base.settings.sections.actions import ActionSettings
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 
 kubeconfig, ledger, point, back, found = sys.argv[1:]

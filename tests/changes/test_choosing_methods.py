@@ -16,7 +16,6 @@ from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
 from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, ReviewedWorkload, bundle
@@ -40,6 +39,7 @@ from cotenant.changes.model.annotated_resources import (
 )
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import PatchSettings
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 OLD: dict[str, Any] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.notify import NotifySettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.decide.regression_check import Compared, Measure, regression_results, said
 from cotenant.changes.model.change import Change
 from cotenant.changes.model.judgement import ChangeVerdict
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.notifications import send
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.watcher import News
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server

@@ -16,7 +16,6 @@ from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
@@ -31,6 +30,7 @@ from cotenant.changes.objectives.search import find_guards
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.changes.test_found_objectives import CHANGED, EXPORTERS, SETTINGS, SPACE, Exporter, deployment, written
 from tests.cluster.api import Json

@@ -18,10 +18,10 @@ from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.base.people import IdentitySource, NotAllowed, Person
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.access import cluster_access
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
 from tests.cluster.control_plane import APISERVER, ControlPlane, Options

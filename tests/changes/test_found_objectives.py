@@ -18,9 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
@@ -30,6 +28,7 @@ from cotenant.changes.decide.regression_check import Measure, Objective, regress
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import Change, ChangeState
 from cotenant.changes.model.judgement import ChangeVerdict
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.conventions import own_services
 from cotenant.changes.objectives.found import FoundObjective, Guards
 from cotenant.changes.objectives.query_variables import fill_variables
@@ -40,6 +39,7 @@ from cotenant.changes.soak.verification import queries_of
 from cotenant.changes.soak.watcher import Watcher
 from cotenant.cli.main import root
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane

@@ -12,12 +12,12 @@ from cotenant.base.errors import ClusterForbidden
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import who
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.change_savings import change_savings
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.changes.conftest import Make
 from tests.changes.test_watching import Watched

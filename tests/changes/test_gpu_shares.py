@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, blocking, judge
 from cotenant.changes.decide.methods import MethodContext, impossible
 from cotenant.changes.decide.patches import patch
 from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Recommendation
 
 CORE, RATIO, NVIDIA = "koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio", "nvidia.com/gpu"

@@ -11,7 +11,6 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.text import moment
 from cotenant.changes.decide.guardrails import (
     Guardrail,
@@ -22,6 +21,7 @@ from cotenant.changes.decide.guardrails import (
     judge_batch,
 )
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 DEFAULTS = GuardrailSettings()

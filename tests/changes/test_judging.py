@@ -15,8 +15,6 @@ from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
@@ -26,9 +24,11 @@ from cotenant.changes.live_context import who
 from cotenant.changes.model.annotated_resources import LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleVerdict
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import verify
 from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from cotenant.recommender.model.recommendation import object_name
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

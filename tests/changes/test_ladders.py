@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.field_changes import annotated, planned
 from cotenant.changes.decide.ladder import (
     LadderVerdict,
@@ -31,6 +30,7 @@ from cotenant.changes.decide.lifecycle import Due, Pace, due
 from cotenant.changes.decide.steps import first_step, planned_steps
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderState, LadderStatus, RungState
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 
 HOUR, DAY = 3600.0, 86_400.0

@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide.regression_check import Compared, Measure, regression_results
 from cotenant.changes.model.judgement import ChangeVerdict
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.conventions import queries_for
 from cotenant.changes.objectives.found import FoundObjective, ServiceWeek, decide_objectives
 from cotenant.changes.objectives.query_variables import fill_variables

@@ -7,8 +7,8 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.pacing import waves_of
+from cotenant.changes.model.settings import GuardrailSettings
 
 LIMITS = GuardrailSettings()  # 20 workloads, 10 % of all requested CPU
 

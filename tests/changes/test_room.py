@@ -10,10 +10,10 @@ import pytest
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
 from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Value
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

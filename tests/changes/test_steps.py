@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.guardrails import judge_recorded
 from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import MOST_STEPS, first_step, later_steps, rebase_on_live
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.steps import Ready
 

@@ -18,7 +18,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
@@ -26,6 +25,7 @@ from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.notifications import payload
 from cotenant.changes.soak.watcher import News, Watcher
 from tests.changes.conftest import Make

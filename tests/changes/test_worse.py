@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide.regression_check import (
     NO_SOURCE,
     Compared,
@@ -16,6 +15,7 @@ from cotenant.changes.decide.regression_check import (
     unanswered_query_reason,
 )
 from cotenant.changes.model.judgement import ChangeVerdict, RuleUnit, RuleVerdict
+from cotenant.changes.model.settings import ActionSettings
 
 SETTINGS = ActionSettings(most_latency_factor=1.2)
 

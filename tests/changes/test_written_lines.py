@@ -17,7 +17,6 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.field_changes import hpa_writes
 from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, bundle
 from cotenant.changes.decide.gitops.file_lines import file_lines
@@ -27,6 +26,7 @@ from cotenant.changes.model.change import Write
 from cotenant.changes.model.service import BundleForm, Method
 from cotenant.changes.model.tables import CHANGE_ID, write_lines
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import PatchSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 WEB = WorkloadRef("shop", "Deployment", "web")

@@ -15,7 +15,6 @@ from cotenant.base.allocation.gpu_share import GpuShare, GpuShareProposal
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.accept import AcceptanceTerms
 from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, bundle
 from cotenant.changes.decide.gitops.file_lines import file_lines
@@ -25,6 +24,7 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.changes.model.tables import CHANGE_ID, NOT_READ, rollback_lines
 from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.settings import PatchSettings
 from tests.changes.conftest import Make
 from tests.changes.test_written_lines import differences
 from tests.changes.world import Kubelet, created, ready, recommended

@@ -14,11 +14,11 @@ from cryptography import x509
 
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import join
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.node.runtime import DraSettings
 from cotenant.base.version import __version__
 from cotenant.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
+from cotenant.enforcer.settings.runtime import DraSettings
 from cotenant.manager.features import NAMES
+from cotenant.settings import Settings
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     EVERYTHING,

@@ -11,7 +11,10 @@ import yaml
 
 from cotenant.base.commands.session import CliSession
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.cli.analysis import scan_clusters
+from cotenant.cli.registry import PROVIDERS
 
 CONTEXTS = ("west", "east")
 ASKS = {"kube.context": None}
@@ -37,17 +40,17 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Cl
             (tmp_path / "store" / name / "results").mkdir(parents=True)
         file = tmp_path / "settings.yaml"
         file.write_text(yaml.safe_dump({"store": {"url": (tmp_path / "store").as_uri()}, **(document or {})}))
-        return CliSession(config=file, **fields)
+        return CliSession(config=file, providers=PROVIDERS, **fields)
 
     return make
 
 
 def test_an_undeclared_cluster_is_acted_on_through_its_own_context_alone(session: Callable[..., CliSession]) -> None:
     of_both = session("east", "west")
-    assert of_both.of_cluster("west").load(ASKS).settings.kube.context == ""
+    assert of_both.of_cluster("west").load(ASKS).settings.section(KubeSettings).context == ""
     with pytest.raises(UsageError, match="declare no cluster 'east', and the kubeconfig's context is of west"):
         of_both.of_cluster("east").load(ASKS)
-    assert of_both.of_cluster("east").load({"kube.context": "east"}).settings.kube.context == "east"
+    assert of_both.of_cluster("east").load({"kube.context": "east"}).settings.section(KubeSettings).context == "east"
 
 
 def test_in_a_pod_a_shared_store_may_hold_others(
@@ -56,7 +59,7 @@ def test_in_a_pod_a_shared_store_may_hold_others(
     of_both = session("east", "west")
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
-    assert of_both.of_cluster("east").load(ASKS).settings.kube.context == ""
+    assert of_both.of_cluster("east").load(ASKS).settings.section(KubeSettings).context == ""
 
 
 def test_the_only_cluster_of_a_store_may_have_any_name(session: Callable[..., CliSession]) -> None:
@@ -73,7 +76,7 @@ def test_beside_one_declared_cluster_another_is_not_acted_on_through_its_context
 
 
 def test_what_asks_no_cluster_takes_any_name(session: Callable[..., CliSession]) -> None:
-    assert session("east", "west").of_cluster("east").load({}).settings.store.url.endswith("/store")
+    assert session("east", "west").of_cluster("east").load({}).settings.section(StoreSettings).url.endswith("/store")
 
 
 @pytest.mark.parametrize("path", ["kube.context", "kube.kubeconfig", "profiler.prometheus.labels.cluster"])

@@ -16,6 +16,7 @@ import pytest
 from cotenant.base.settings.load import load
 from cotenant.base.store import Store
 from cotenant.recommender.model.views import Overview
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
@@ -70,7 +71,7 @@ def test_a_workload_of_the_tour_comes_out_of_its_guardrails_as_the_tour_says(
 
 @pytest.mark.slow
 def test_a_pronounced_peak_is_ahead_on_the_first_screen(config: str) -> None:
-    settings = load(Path(config), {}, {}).settings
+    settings = load(Settings(), Path(config), {}, {}).settings
     overview = Store(settings.store.url, CLUSTER).read_document("overview", Overview)
     assert overview is not None and overview.peak is not None
     assert overview.peak.pronounced

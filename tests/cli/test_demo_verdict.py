@@ -12,16 +12,16 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.decide.regression_check import Measure
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.cli.demo.live_cluster import run_demo_verification
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.settings import Settings
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
 from cotenant.simulation.objects import workload_label

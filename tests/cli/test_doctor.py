@@ -19,7 +19,6 @@ from typer.testing import CliRunner
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
@@ -27,6 +26,7 @@ from cotenant.cli.cluster.probes import machine, metrics, storage
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeOutcome, ProbeState
 from cotenant.cli.main import root
 from cotenant.profiler.prometheus.survey import NEEDED
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from tests.support.api_server import ApiServer
 from tests.support.faultproxy import FaultProxy
 from tests.support.overview import overview

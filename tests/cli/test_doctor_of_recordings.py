@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store import Store
 from cotenant.cli.cluster.probes import metrics, storage
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+from cotenant.profiler.settings import ProfilerSettings
 
 NOW = 1_795_089_600
 

@@ -15,7 +15,6 @@ from cotenant.base.kubernetes.intent import Apply, Intent, Patch
 from cotenant.base.kubernetes.protocol import ORIGIN_ALLOCATABLE_ANNOTATION, THIRD_PARTY_ALLOCATIONS_ANNOTATION
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.cli.analysis.explain.explain_node import describe
 from cotenant.pipeline import corridor
@@ -24,6 +23,7 @@ from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.publish import publish
 from cotenant.recommender.colocation.state import ColocationState
 from cotenant.recommender.colocation.strategy import ColocationConfig
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane

@@ -13,8 +13,8 @@ import yaml
 from typer.testing import CliRunner
 
 from cotenant.base.settings.docs import schema, settings_markdown
-from cotenant.base.settings.root import Settings
 from cotenant.cli.main import root
+from cotenant.settings import Settings
 
 
 def invoke(*args: str, env: dict[str, str] | None = None) -> Any:

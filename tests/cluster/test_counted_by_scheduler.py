@@ -22,9 +22,9 @@ from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, Po
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.enforcer.sources import wire
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.queues.queue_objects import queue_pod
 from cotenant.scheduler_ext.reservations.view import PodView
 from tests.cluster.api import Api, ApiError

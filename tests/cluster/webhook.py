@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from cotenant.admission.settings import AdmissionSettings
 from cotenant.admission.webhook_server.cluster_state import ClusterState
 from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.admission.webhook_server.service import Certificates, WebhookService
@@ -16,7 +17,6 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.admission import AdmissionSettings
 from cotenant.cli.cluster.installation.manifests import address_of, manifests
 from tests.admission.bodies import QUOTAS, quota
 from tests.cluster.accounts import account

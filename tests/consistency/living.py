@@ -25,7 +25,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.service import ChangeRequest
@@ -41,6 +40,7 @@ from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
 from cotenant.scheduler_ext.reservations.model.plan import PlanPhase, PlanStatus, Score, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_wire import status_body
+from cotenant.settings import Settings
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import demand_of
 from cotenant.simulation.demo import CLUSTER, fill

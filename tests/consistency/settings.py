@@ -15,13 +15,13 @@ from cotenant.base.kubernetes import protocol
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 from tests.support import dashboard as support
 from tests.support.templates import copy_template

@@ -13,8 +13,8 @@ import requests
 
 from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.changes.access.configured_service import change_service_of
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.changes import review
 from cotenant.simulation.api_server import AccessRule, Account
 from tests.changes.test_seconding import reserved

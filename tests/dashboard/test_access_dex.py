@@ -11,11 +11,11 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.access import oidc
+from cotenant.settings import Settings
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.pki import Authority

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import SettingsError
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Role
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.changes.access import grants
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.access import forgery, front, headers
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.login import safe_next

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import requests
 
-from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.access import launch
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.launch import Launch, Proof

@@ -28,7 +28,7 @@ from cotenant.base.errors import (
 )
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.sections.actions import GuardrailSettings
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.cli.main import root as cli
 from cotenant.dashboard.rest import results
 from tests.support import acting

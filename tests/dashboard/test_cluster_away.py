@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.people import Grant, Person, Right, Role
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import plan_actions
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import select_bar
 from cotenant.simulation.api_server import EmbeddedServer

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from cotenant.base.people import Person
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.dashboard.pages import cluster_size
 from cotenant.dashboard.sources.namespace_filter import Narrowing
@@ -24,6 +23,7 @@ from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import HIDDEN, NEVER, SizeReport, short_sentence
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.scheduler_ext.cluster_size.test_stored_scan import STEP, report

@@ -11,10 +11,10 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.dashboard.commands.dashboard import ServedCluster, application
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.settings import Settings
 from tests.support.access import Browser, by_proxy
 from tests.support.clusters import copies
 from tests.support.command_line import cotenant

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.changes.access.settings import AccessSettings
 from tests.support import access as support
 from tests.support.access import Browser
 

@@ -15,10 +15,10 @@ import pytest
 import requests
 
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.dashboard.frame import panels, shell
 from cotenant.dashboard.server import connections
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import Snapshot
 from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import dashboard as support

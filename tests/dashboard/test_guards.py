@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.decide.regression_check import Measure, Objective
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import FoundObjective, Guards, ObjectiveWeek, decide_objective, false_alarm_ratio
 from cotenant.dashboard.changes.guards import chart, contents
 

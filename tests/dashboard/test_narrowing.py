@@ -18,8 +18,6 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Relation
@@ -29,6 +27,7 @@ from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.change import Change
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard import pages
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.dashboard import manifest
@@ -40,6 +39,7 @@ from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.settings import Settings
 from cotenant.simulation import cluster_population, demo
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.contract.target import embedded_api

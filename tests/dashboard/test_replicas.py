@@ -15,10 +15,10 @@ import pytest
 import requests
 
 from cotenant.base.errors import SettingsError, StoreError
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.base.store import buckets
 from cotenant.base.store.buckets import BucketPatience
 from cotenant.base.store.files import Folder
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.access import gate, shared_sessions
 from cotenant.dashboard.access.gate import Gate
 from cotenant.dashboard.access.sessions import SESSION, Seals, Session, fresh_id

@@ -17,8 +17,6 @@ from cotenant.base.errors import StoreBusy
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Relation
@@ -26,6 +24,7 @@ from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.tables.filters import MOST_PARTS, MOST_SORTS, MOST_VALUES
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.rest.wire import MOST_LISTED
@@ -34,6 +33,7 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.settings import Settings
 from cotenant.simulation import cluster_population, demo
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd

@@ -20,12 +20,12 @@ from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Delete
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.tables import filters
 from cotenant.changes.decide import in_place
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.changes.model.tables import rollback_lines, write_lines
 from cotenant.dashboard.changes import change_story, ladders, review_end, review_job, review_steps, snooze
 from cotenant.dashboard.changes import review as reviewing

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from cotenant.base.errors import CotenantError, StoreError
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
 from cotenant.base.tables import filters
 from cotenant.dashboard.app import serve
 from cotenant.dashboard.server import packed
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import SettingsError, StoreError
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.base.store.files import Folder
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.access import shared_sessions
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.gate import Gate

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import StoreError
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.support.dashboard import Results

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame import demo_clock
 from cotenant.dashboard.frame.view import DashboardContext, View
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.settings import Settings
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
 from tests.support import dashboard as support

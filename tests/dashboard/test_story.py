@@ -17,8 +17,6 @@ from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.dashboard import DashboardSettings
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.forecast import fine_path
 from cotenant.dashboard.changes import proposals
@@ -27,11 +25,13 @@ from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.nodes import workload_story
 from cotenant.dashboard.nodes.workload_story import Story, Subject
 from cotenant.dashboard.pages import forecast, portrait
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import FORECAST_LIST, StoreSource
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
 from cotenant.recommender.model.savings import savings_of
 from cotenant.recommender.model.shortage_text import MEANING
 from cotenant.recommender.model.views import EVENTS, FORECASTS, RECOMMENDATIONS, WORKLOADS, Overview, portraits_of
+from cotenant.recommender.settings import PriceSettings
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.dashboard.figures import week as chart
 from cotenant.dashboard.frame import weekly
+from cotenant.forecasting.settings import ForecastingSettings
 
 MONDAY = 1_767_571_200
 

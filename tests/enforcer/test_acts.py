@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import NO_LIMIT, CpuUse, Evict, Knob, Level, NodeForecast, Verdict, Want
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.registry import strategies
@@ -29,6 +27,8 @@ from cotenant.enforcer.report.acts import (
 )
 from cotenant.enforcer.report.recount import Verdicts
 from cotenant.enforcer.report.status import ActionRecord, stamp
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import (
     CpuUse,
     Evict,
@@ -26,6 +25,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import BATCH_CPU
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
 from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.best_effort import BestEffort, BestEffortState
 from cotenant.enforcer.strategies.eviction.victims import EVICTION_ENABLED_LABEL
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen, values

@@ -27,8 +27,6 @@ from cotenant.base.allocation.devices import (
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Delete
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
@@ -60,6 +58,8 @@ from cotenant.enforcer.runtime.dra_service import REGISTRATION_SERVICE, SERVICE,
 from cotenant.enforcer.runtime.messages import dra, registration
 from cotenant.enforcer.runtime.parents import Parents
 from cotenant.enforcer.runtime.socket_guard import SocketGuard, SocketTaken
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.settings import Settings
 from tests.base.allocation.cpu_machines import caches_of
 from tests.cluster.process import free_port
 

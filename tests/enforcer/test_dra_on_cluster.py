@@ -17,13 +17,13 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.protocol import RESOURCE_SLICES
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.enforcer.dra.offer import OfferedDevice, publication
 from cotenant.enforcer.dra.publisher import SlicePublisher
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import CpuUse, KubeQos, MemoryUse, Observation, PodReading
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.best_effort import _unmet_verdicts
 from cotenant.enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,

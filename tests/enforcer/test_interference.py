@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import CpuUse, KubeQos, Observation, PodReading, Pressure
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import (
     BASELINE_ANNOTATION,
     BUCKETS,

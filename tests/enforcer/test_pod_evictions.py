@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.eviction_worker import EvictionAnswer
 from cotenant.enforcer.apply.pod_evictions import UNANSWERED_SECONDS, PodEvictions
 from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation
@@ -17,6 +15,8 @@ from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision,
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.enforcement import EVICTIONS, REASON_SENTENCES
 from cotenant.enforcer.report.acts import EVICTION_REASONS
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from tests.enforcer.readings import GIB, container, node, pod, policy, seen
 
 JOB = pod("job", container(), qos=QosClass.BE, kube=KubeQos.BEST_EFFORT)

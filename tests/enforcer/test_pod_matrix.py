@@ -16,7 +16,6 @@ import pytest
 
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     ContainerReading,
@@ -40,6 +39,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.decide.settle import Circumstances, settle
 from cotenant.enforcer.decide.write_order import wider
 from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import MIB, PodPlan, kubelet_values, largest_moment, plans
 from tests.enforcer.readings import policy

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observation, Step, Strategy, StrategyPlan, Want
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.report.recorder import Recorder, replay_recording
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
 AGES = Ages()

@@ -23,14 +23,14 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.eviction_requests import Evictor
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation, PodReading
 from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, LONGEST_REST_SECONDS, RefusedPod, after_refusal
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
 from cotenant.enforcer.strategies.best_effort import BestEffort
 from tests.cluster.waiting import wait_for

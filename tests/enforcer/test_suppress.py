@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.cpu_lists import parse_cpus
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     CpuUse,
@@ -27,6 +26,7 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.model.node_policy import NodePolicy
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState, floor_shares, quota_for
 from tests.enforcer.readings import EVERY_KNOB, container, node, pod, policy, seen, values
 

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import CpuUse, Knob, Observation
@@ -19,6 +18,7 @@ from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured_signals
 from cotenant.enforcer.strategies.be_totals import BeTotals

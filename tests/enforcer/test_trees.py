@@ -14,8 +14,6 @@ import pytest
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
-from cotenant.base.settings.sections.node.runtime import DraSettings
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.assembly import KubeletTreeReader
@@ -39,6 +37,8 @@ from cotenant.enforcer.decide.changes import WriteOutcome
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.settings.agent import EnforcerSettings
+from cotenant.enforcer.settings.runtime import DraSettings
 from cotenant.enforcer.sources.kubelet import KubeletConfig
 from cotenant.enforcer.sources.sources import AgentInputs
 

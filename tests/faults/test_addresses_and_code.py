@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from cotenant.base.errors import SourceError, UsageError
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from tests.support.api_server import ApiServer, Handler
 
 ROOT = Path(__file__).resolve().parents[2]

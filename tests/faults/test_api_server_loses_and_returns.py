@@ -17,12 +17,12 @@ from cotenant.base.kube import Mirror, Writer
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.base.config_maps import ConfigMap, data_of
 from tests.changes.conftest import Make

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Apply, Delete
 from cotenant.base.kubernetes.moments import moment, moment_of
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.decide import decide
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.plan import Recurrence
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.view import ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, placeholder, reservation

@@ -10,7 +10,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.forecasting.boosting.booster import (
     TRAINED_LEVELS,
@@ -24,6 +23,7 @@ from cotenant.forecasting.boosting.booster import (
 )
 from cotenant.forecasting.boosting.trees import LEAVES, of_models
 from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.settings import ForecastingSettings
 
 DEFAULTS = msgspec.structs.replace(ForecastingSettings(), booster_rows=5000)
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from cotenant.base.errors import SettingsError
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.local_time.calendars import Calendar
+from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
 from tests.forecasting.test_engine import NOBODY
 
 DAY = 86_400

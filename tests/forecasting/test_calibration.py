@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.forecasting.calibration import Rehearsed, apply_lift, daily_classes, lift
+from cotenant.forecasting.settings import ForecastingSettings
 
 STANDARD = np.array([-1.2816, -0.8416, -0.5244, -0.2533, 0, 0.2533, 0.5244, 0.8416, 1.2816, 1.6449, 2.0537])
 DEFAULTS = ForecastingSettings()

@@ -9,12 +9,12 @@ import pytest
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
 from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.settings import ForecastingSettings
 
 DEFAULTS = ForecastingSettings()
 START = 1_699_833_600

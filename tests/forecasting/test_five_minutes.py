@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, FinePath, fine_path
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.five_minutes import five_minutes
+from cotenant.forecasting.settings import ForecastingSettings
 from tests.forecasting.test_engine import portraits_of, usage_of
 
 DAY, SLOTS, PARTS = 288, 48, 6

@@ -10,13 +10,13 @@ import pytest
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import forecast, forecast_and_learn
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.losses import pinball
+from cotenant.forecasting.settings import ForecastingSettings
 
 START, DAY = 1_699_833_600, 48
 SERIES, DAYS = 60, 14

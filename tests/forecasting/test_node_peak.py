@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import (
     FALLBACK,
@@ -19,6 +18,7 @@ from cotenant.forecasting.node_peaks.node_peak import (
     node_peaks,
     pod_peaks,
 )
+from cotenant.forecasting.settings import NodePeakSettings
 
 SLOTS, LIMIT = 288, 1000.0
 DEFAULT = NodePeakSettings()

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, has_own_record, node_peaks
+from cotenant.forecasting.settings import NodePeakSettings
 
 HOURS, NODES, START = 24, 4, 1_699_833_600
 SETTINGS = NodePeakSettings()

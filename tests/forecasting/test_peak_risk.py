@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.forecasting.node_peaks.peak_records import MEMORY_SHAPES, SHAPES, PeakShape, records
 from cotenant.forecasting.node_peaks.peak_risk import Prepared, calibrate, thresholds, upper_quantile
 from cotenant.forecasting.node_peaks.peak_tails import EXCEEDANCES, TAILS
+from cotenant.forecasting.settings import NodePeakSettings
 
 
 @settings(max_examples=100, deadline=None)

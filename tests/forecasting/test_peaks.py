@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.forecasting.peaks import daily_maxima, peak_quantiles
+from cotenant.forecasting.settings import ForecastingSettings
 
 DEFAULTS = ForecastingSettings()
 

@@ -14,10 +14,10 @@ import pytest
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.settings import ForecastingSettings
 from tests.forecasting.test_engine import NOBODY, portraits_of
 
 DAY = 288

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import MeasuredError
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.members import MEMBERS
@@ -25,6 +24,7 @@ from cotenant.forecasting.selection import (
     scores,
 )
 from cotenant.forecasting.served_mixture import booster_share, measure, rehearse
+from cotenant.forecasting.settings import ForecastingSettings
 
 DEFAULTS = ForecastingSettings()
 ALONE = msgspec.structs.replace(DEFAULTS, prior_days=0.0)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.members import MEMBERS
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.shard import ShardForecast, forecast_shard
 
 pytestmark = pytest.mark.slow

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.local_time.wall_clock import WallClock
+from cotenant.forecasting.settings import ForecastingSettings
 from tests.forecasting.test_engine import NOBODY
 
 BERLIN = "Europe/Berlin"

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import CalendarEvent, ForecastingSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
+from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
 from cotenant.forecasting.weeks.week import DAY, WeekBlend, weeks
 
 MONDAY = 1_767_571_200  # 2026-01-05T00:00:00Z

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.usage.forecast import Window, WindowKind
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.backtest import windows as evaluated
 from cotenant.forecasting.peak_time import peak_timing
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.windows import amplitude, daily_correlation, mean_votes, peak_expected, vote_limit, windows
 
 START = 1_699_833_600

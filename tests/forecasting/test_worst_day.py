@@ -9,11 +9,11 @@ from hypothesis.extra import numpy as hnp
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.base.usage.worst_day import WorstDay, sentence
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, node_peaks
 from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS, PastPeaks, seconds_above, worst_day, worst_span
+from cotenant.forecasting.settings import NodePeakSettings
 
 SIX_HOURS, SLOTS = 21_600, 288
 

@@ -15,10 +15,10 @@ import yaml
 from cotenant.base.kubernetes.intent import COMPONENT_LABEL, OURS, Address, eviction_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.runtimes.heap import HeapProposal
-from cotenant.base.settings.root import Settings
 from cotenant.changes.decide.heap_flags import flag_texts
 from cotenant.scheduler_ext.reservations.model.reservation import Mode
 from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, class_intent, placeholder_creation
+from cotenant.settings import Settings
 from tests.cluster.accounts import planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

@@ -21,14 +21,14 @@ import yaml
 from cotenant.autopilot.configured_service import autopilot_service_of
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+from cotenant.settings import Settings
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -32,8 +32,6 @@ def reclaim_policy() -> None:
 
     from cotenant.base.resource import Resource
     from cotenant.base.settings.docs import settings_markdown
-    from cotenant.base.settings.root import Settings
-    from cotenant.base.settings.sections.recommender import ReclaimableSettings
     from cotenant.dashboard.nodes import lendable
     from cotenant.recommender.colocation import explain, formulas, numa
     from cotenant.recommender.colocation.columns import NodeColumns
@@ -41,6 +39,8 @@ def reclaim_policy() -> None:
     from cotenant.recommender.colocation.model.slo_forms import SloKey
     from cotenant.recommender.colocation.pods import PodTerms
     from cotenant.recommender.colocation.strategy import ColocationConfig
+    from cotenant.recommender.settings import ReclaimableSettings
+    from cotenant.settings import Settings
     from tools import write_chart_schema
 
     Path("docs/settings.md").write_text(settings_markdown(Settings))
@@ -108,9 +108,9 @@ def page() -> None:
 def node_strategy() -> None:
     """The strategy is registered, wants its value for best-effort pods alone, and can be switched off by its name."""
     from cotenant.base.kubernetes.qos import QosClass
-    from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
     from cotenant.enforcer.contract import Knob
     from cotenant.enforcer.decide.registry import strategies
+    from cotenant.enforcer.settings.agent import EnforcerSettings
     from tests.enforcer.readings import EVERY_KNOB, pod, policy, seen, values
 
     strategy = next(s for s in strategies(EnforcerSettings()) if s.name == "be-io-weight")

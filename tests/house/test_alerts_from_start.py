@@ -13,7 +13,6 @@ from prometheus_client.registry import CollectorRegistry
 
 from cotenant.base.kube import connect
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.dashboard.frame.view import View
@@ -21,6 +20,7 @@ from cotenant.dashboard.server.health import Health
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.enforcer.report.action_log import AgentMetrics
 from cotenant.manager.run import Manager
+from cotenant.settings import Settings
 from tests.house.test_monitoring import expected_alert, promtool
 from tests.support.shipped_rules import alerts
 

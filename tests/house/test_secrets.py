@@ -21,17 +21,17 @@ from cotenant.base.kube.connection import ApiResponse
 from cotenant.base.people import IdentitySource, Person
 from cotenant.base.settings.base import Section
 from cotenant.base.settings.catalogue import Setting, catalogue, sections
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.dashboard import OidcSettings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.usage.usage import TimeGrid
+from cotenant.changes.access.settings import OidcSettings
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.gate import Visit
 from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginAttempt
 from cotenant.dashboard.access.sessions import Session
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.work import ShardTask
+from cotenant.profiler.settings import PrometheusSettings
+from cotenant.settings import Settings
 from tests.house.rooms import ROOT, SOURCES
 
 SECRET = "hunter2"

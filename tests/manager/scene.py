@@ -20,12 +20,12 @@ import msgspec
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.manager.decisions.results import ContainerAdvice, NodeOutlook, RunResults, SeriesOutlook, WorkloadAdvice
 from cotenant.manager.run import Manager, Options
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from cotenant.base.settings.root import Settings
 from cotenant.manager.features import enabled_features
+from cotenant.settings import Settings
 
 
 @pytest.mark.parametrize(

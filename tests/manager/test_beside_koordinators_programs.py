@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.manager.run import Manager
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from tests.cluster import koordinator, needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import CONTROLLER_MANAGER, KWOK, ControlPlane, Options

@@ -16,8 +16,6 @@ from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.mirrors import mirrors_of
@@ -27,7 +25,9 @@ from cotenant.recommender.colocation.controller import ColocationController
 from cotenant.recommender.colocation.model.prod_peaks import PlacedPods, ProdPeak, StoredCensus
 from cotenant.scheduler_ext.extender.load import load_aware
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for

@@ -20,7 +20,6 @@ from cotenant.base.kube import EventRecorder, KubeClient, connect
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.store import Store
@@ -33,6 +32,7 @@ from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.profiler.enforcement import collector
 from cotenant.profiler.enforcement.collected import DOCUMENT, keep
 from cotenant.profiler.enforcement.collector import QUIET_SECONDS, EnforcementCollector
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane

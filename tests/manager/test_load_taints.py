@@ -18,10 +18,11 @@ from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.node_taints import NODES, node_address
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadTaintSettings
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
+from cotenant.scheduler_ext.load_taints.settings import LoadTaintSettings
 from tests.cluster import needing
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane

@@ -20,16 +20,16 @@ from cotenant.base.kube import KubeClient, Mirror, Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.mirrors import mirrors_of
 from cotenant.profiler.node_metric.controller import FORECAST_SECONDS, NodeMetricController, policy_of
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.node_metric.turn import ReportContext, steps
+from cotenant.profiler.settings import PrometheusSettings
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.model.slo_forms import SloKey
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

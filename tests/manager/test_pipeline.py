@@ -9,9 +9,9 @@ import time
 import pytest
 
 from cotenant.base.controllers.loop import AlwaysLeads
-from cotenant.base.settings.root import Settings
 from cotenant.manager import pipeline as module
 from cotenant.manager.pipeline import Pipeline, PipelineFailed
+from cotenant.settings import Settings
 
 pytestmark = pytest.mark.server
 

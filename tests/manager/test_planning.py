@@ -15,14 +15,14 @@ import pytest
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.reservations import PlanSettings, ReservationSettings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant.scheduler_ext.reservations.model.plan import Expected, Proposal, Span
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings, ReservationSettings
+from cotenant.settings import Settings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -18,12 +18,12 @@ from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.store import Store
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.settings import Settings
 from cotenant.simulation.demo import fill
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import unique_name

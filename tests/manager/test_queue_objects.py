@@ -17,15 +17,15 @@ from cotenant.base.kubernetes.models.pod import QueuePodWire
 from cotenant.base.kubernetes.pod_identity import Taint, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.manager.features import enabled_features
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.promise import renew_promise, renewal_seconds, withdraw_queue_promise
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod, queue_node, queue_pod
 from cotenant.scheduler_ext.queues.view_builder import resolve_quota
 from cotenant.scheduler_ext.reservations.guard import Guard
+from cotenant.settings import Settings
 
 NAME_LABEL = "quota.scheduling.koordinator.sh/name"
 TREE = QuotaTree({"team": QuotaNode("team", namespace="n"), "shop": QuotaNode("shop", namespace="shop")})

@@ -13,11 +13,11 @@ from cotenant.base.controllers.watched import UNSTARTED_SECONDS, watched_pod
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.recommender.colocation.formulas import Parameters, batch
 from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
+from cotenant.recommender.settings import ReclaimableSettings
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.placeholder import PlaceholderSpec, placeholder_creation
 
 

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
+from cotenant.profiler.settings import PrometheusSettings
 from tests.cluster import koordinator, needing
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane
 from tests.cluster.control_plane import Options as Parts

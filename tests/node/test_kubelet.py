@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 from cotenant.base.allocation.cpu_lists import parse_cpus
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
 from tests.cluster import needing, topologies
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane

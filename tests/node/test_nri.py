@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerResources
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.messages import nri
 from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.fake_nri import TO_PLUGIN, FakeRuntime, Peer, PluginError, container, pod

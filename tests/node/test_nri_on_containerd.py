@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerResources
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import Containerd

@@ -7,9 +7,9 @@ import pytest
 
 from cotenant.backtesting.frontiers import NODES, RISKS, frontier
 from cotenant.base.errors import NoData
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.backtest.run import Shard
+from cotenant.forecasting.settings import NodePeakSettings
 
 DAYS = 24
 

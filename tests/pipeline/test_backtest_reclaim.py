@@ -17,7 +17,7 @@ from cotenant.backtesting.reclaim import (
     tallies_by_factor,
     tally,
 )
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
+from cotenant.forecasting.settings import NodePeakSettings
 
 SLOTS = 8  # four blocks of two slots a day
 DEFAULT = NodePeakSettings()

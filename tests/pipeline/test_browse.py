@@ -11,7 +11,6 @@ from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.pipeline import browse, corridor
@@ -28,6 +27,7 @@ from cotenant.recommender.model.views import (
     Overview,
     portraits_of,
 )
+from cotenant.settings import Settings
 
 pytestmark = pytest.mark.slow
 

@@ -13,8 +13,6 @@ import pytest
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.recommender import FindingSettings, RecommenderSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import Signal, TimeGrid
@@ -24,6 +22,8 @@ from cotenant.pipeline.containers import assess, evidences
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action
+from cotenant.recommender.settings import FindingSettings, RecommenderSettings
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 
 EVERYTHING = 1_000_000

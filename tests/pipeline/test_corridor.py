@@ -16,8 +16,6 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.store import Store
 from cotenant.base.store.tables import rows_of
 from cotenant.base.table import Table
@@ -39,9 +37,11 @@ from cotenant.recommender.model.views import (
     Overview,
     portraits_of,
 )
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.stored_recommendations import Explanations
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import outlooks_of
+from cotenant.settings import Settings
 
 pytestmark = pytest.mark.slow
 

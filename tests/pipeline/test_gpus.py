@@ -11,7 +11,6 @@ from cotenant.base.identity import ClusterRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import DeviceResource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.store.tables import rows_of
 from cotenant.base.table import Kind
@@ -26,6 +25,7 @@ from cotenant.pipeline.analysis import History
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.views import FORECASTS
+from cotenant.settings import Settings
 
 SPEC = SyntheticSpec(nodes=8, workloads=150, days=6, seed=7, rush=True)
 

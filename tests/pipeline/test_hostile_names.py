@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from cotenant.base.identity import fits_folder, folder_part
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.decide.patches import refusal
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.views import WORKLOADS, portraits_of
 from cotenant.recommender.stored_recommendations import document_name
+from cotenant.settings import Settings
 from cotenant.simulation import cluster_population, demo
 
 SPEC = SyntheticSpec(nodes=2, workloads=24, days=3, seed=11)

@@ -19,12 +19,11 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.changes.model.settings import ActionSettings
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor, day_margins, tables
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.shards import judgements
@@ -34,6 +33,7 @@ from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.recommender.strategies.cotenant import day_risk
+from cotenant.settings import Settings
 from tests.support.command_line import cotenant
 
 SPEC = SyntheticSpec(nodes=4, workloads=20, days=8, seed=5)

@@ -13,15 +13,15 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
 from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import forecast_and_learn
 from cotenant.forecasting.learned import Learned
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor, learned
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.settings import Settings
 from tests.support.command_line import cotenant
 
 SPEC = SyntheticSpec(nodes=4, workloads=20, days=4, seed=3)

@@ -30,13 +30,11 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
-from cotenant.base.settings.sections.recommender import ReclaimableSettings, RecommenderSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.dashboard.home import overview as overview_page
 from cotenant.dashboard.nodes import lent_now
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor
 from cotenant.pipeline.analysis import Analysis
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
@@ -44,6 +42,8 @@ from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, RECLAIMABLE, Overview
+from cotenant.recommender.settings import ReclaimableSettings, RecommenderSettings
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import command_line, dashboard

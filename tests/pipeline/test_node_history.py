@@ -13,17 +13,17 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.forecasting.node_peaks.peak_records import block_maxima
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor, overview, stored_history
 from cotenant.pipeline.analysis import BLOCK_SECONDS, Analysis, NodeMaxima
 from cotenant.pipeline.nodes import node_history, worst_days
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import pod_totals
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 
 CPU = Resource.CPU

@@ -13,9 +13,9 @@ from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.usage import DAY_SECONDS, RefT, Signal, Statistic, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, NodePeaks, mid_peaks, node_peaks
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import History, PodTotals
 from cotenant.pipeline.nodes.node_peaks import cold_requests, prod_census, unusually_cold
 from cotenant.pipeline.nodes.reclaimable import _prod_reclaimable, peak_forecasts, pod_totals, system_peaks

@@ -11,7 +11,6 @@ import pytest
 
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import Signal
@@ -19,6 +18,7 @@ from cotenant.pipeline import pods, stored_history
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, pods_now
 from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 
 

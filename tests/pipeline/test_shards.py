@@ -27,12 +27,10 @@ from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.settings.sections.pipeline import PipelineSettings
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor
 from cotenant.pipeline.analysis import Division
 from cotenant.pipeline.corridor import Sharding
@@ -51,7 +49,9 @@ from cotenant.pipeline.shards.executors import (
 )
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.stored_history import load, of_shard
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant.settings import Settings
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import wait_for
 from tests.support.worker_tasks import fail, interrupt, kill_always, kill_once, process_of

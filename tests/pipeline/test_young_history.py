@@ -12,7 +12,6 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WEEKS
@@ -20,6 +19,7 @@ from cotenant.pipeline import corridor
 from cotenant.profiler.sightings import Sightings, by_usage, with_history
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import FINDINGS, NODES, RECOMMENDATIONS, WORKLOADS
+from cotenant.settings import Settings
 
 START = 1_767_571_200 + 600
 SLOTS = 10

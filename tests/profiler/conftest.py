@@ -12,12 +12,12 @@ import pytest
 from cotenant.base.cluster import Inventory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server

@@ -13,13 +13,13 @@ from urllib.parse import parse_qs
 import numpy as np
 import pytest
 
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import NamespaceShard
 from cotenant.profiler.prometheus.sampling import downsampled
 from cotenant.profiler.prometheus.sampling.intervals import SAMPLES_LABEL
 from cotenant.profiler.prometheus.sampling.reader import IntervalReader
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from tests.cluster import needing
 from tests.profiler.conftest import pulled, store_in
 from tests.support.prometheus import blocks_from

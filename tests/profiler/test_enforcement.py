@@ -9,13 +9,13 @@ import pytest
 
 from cotenant.base.errors import SourceError
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
 from cotenant.enforcer.model.enforcement_tables import Retention
 from cotenant.enforcer.report.action_log import AgentMetrics
 from cotenant.profiler.enforcement.collector_child import with_lanes
 from cotenant.profiler.enforcement.reading import lanes, query
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
+from cotenant.settings import Settings
 from tests.support.prometheus import Server, blocks_from
 
 pytestmark = pytest.mark.server
@@ -71,8 +71,8 @@ def test_what_an_agent_measured_comes_back_in_millicores_minute_by_minute(server
 def test_only_nodes_that_did_something_are_asked_for(server: Server) -> None:
     settings = Settings(profiler=ProfilerSettings(prometheus=PrometheusSettings(url=server.url)))
     found = EnforcementHistory((AgentAction(END - 100, "n2", Lane.SUPPRESS, "Suppressed"),))
-    assert [lane.node for lane in with_lanes(found, settings, Retention(END)).lanes] == ["n2"]
-    assert with_lanes(EnforcementHistory(), settings, Retention(END)).lanes == ()
+    assert [lane.node for lane in with_lanes(found, settings.profiler.prometheus, Retention(END)).lanes] == ["n2"]
+    assert with_lanes(EnforcementHistory(), settings.profiler.prometheus, Retention(END)).lanes == ()
 
 
 def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
@@ -80,7 +80,7 @@ def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     with pytest.raises(SourceError):
         lanes(dead, ["n1"], END - 600, END)
     found = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
-    kept = with_lanes(found, Settings(profiler=ProfilerSettings(prometheus=dead)), Retention(END))
+    kept = with_lanes(found, dead, Retention(END))
     assert kept.acts == found.acts and kept.lanes == ()
     assert "no CPU over time" in kept.gathering.notes[0]
 

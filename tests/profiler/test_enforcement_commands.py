@@ -13,7 +13,6 @@ from typer.testing import CliRunner, Result
 from cotenant.base.errors import UsageError
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.enforcer.contract import Knob, Level
@@ -24,6 +23,7 @@ from cotenant.enforcer.model.enforcement import Gathering
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
 from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.profiler.enforcement.commands import app
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
@@ -127,8 +127,8 @@ def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_pat
     # The recording is of 2023; a ring of a week would not keep it.
     assert done.exit_code == 0 and "older than manager.enforcement_days" in done.output
     assert acts(url) == []
-    from cotenant.base.settings.root import Settings
     from cotenant.profiler.enforcement.commands import recount_recording
+    from cotenant.settings import Settings
 
     found = recount_recording(path, Settings())
     assert {act.dry for act in found.acts} == {True}

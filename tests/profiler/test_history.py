@@ -15,7 +15,6 @@ from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
@@ -31,6 +30,7 @@ from cotenant.profiler.history import (
     pull,
     spans_to_pull,
 )
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import (
     Sightings,
     by_usage,

@@ -17,16 +17,16 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import TimeGrid
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline import corridor
 from cotenant.profiler.history import pull
 from cotenant.profiler.off_signs import examine
 from cotenant.profiler.off_times import OffTimes, Signs, Silence
 from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
+from cotenant.settings import Settings
 from tests.profiler.conftest import store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -11,8 +11,8 @@ import pytest
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.cli.cluster.probes import metrics
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Field
 from tests.support.kube_series import END, LABEL, START, Found, Line, PodSpec, link, node, scanned, served
 

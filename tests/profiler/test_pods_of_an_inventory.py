@@ -10,9 +10,9 @@ import pytest
 
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.cli.cluster.probes import metrics
 from cotenant.cli.cluster.probes.outcome import ProbeState
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Action, Field
 from tests.support.kube_series import (
     END,

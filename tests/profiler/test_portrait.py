@@ -10,10 +10,10 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.profiler.portrait import build, update
+from cotenant.profiler.settings import PortraitSettings
 
 DAY = 86_400
 MONDAY = 1_699_833_600  # 2023-11-13T00:00:00Z

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Signal, Usage
 from cotenant.profiler.pool import by_cluster, by_container, by_workload, demand, total
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 
 SETTINGS = PortraitSettings()

@@ -18,7 +18,6 @@ from cotenant.base.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.profiler.prometheus.answers import Overloaded, TooLongSpan, parse_api_response
 from cotenant.profiler.prometheus.client import Client
@@ -26,6 +25,7 @@ from cotenant.profiler.prometheus.parts import Rates, usage_parts
 from cotenant.profiler.prometheus.plan import RangeQuery
 from cotenant.profiler.prometheus.questions_in_turn import MOST_FRUITLESS, ask_all
 from cotenant.profiler.prometheus.retry import OPEN_SECONDS, retry_after_seconds
+from cotenant.profiler.settings import PrometheusSettings
 from tests.support.api_server import ApiServer, Handler, Reply, hang_up, make_certificate
 from tests.support.timer import LeapingTimer
 

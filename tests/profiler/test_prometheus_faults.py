@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from cotenant.base.errors import SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.client import TELLING_BYTES, Client, worth_compressing
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.extent import full, full_rows
 from tests.support.faultproxy import Fault, FaultProxy

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.cli.cluster.probes import metrics
 from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.profiler.synthetic import generate
 from tests.cluster import needing
 from tests.profiler.conftest import store_in

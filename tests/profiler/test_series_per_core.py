@@ -10,12 +10,12 @@ import pytest
 
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import Signal, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.quantiles import Question
+from cotenant.profiler.settings import PrometheusSettings
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 

@@ -13,13 +13,13 @@ from msgspec import structs
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceForbidden, SourceTooLong
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.cli.cluster.probes import metrics
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import ProfilerSettings
 from tests.profiler.conftest import DAYS, Served, profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
 from tests.support.strict_server import CUT, Rules, StrictServer

@@ -17,7 +17,6 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.cli.analysis.backtest_reclaim import trial as policy_trial
@@ -27,6 +26,7 @@ from cotenant.experiment.outcome import Sharing, SharingScenario
 from cotenant.experiment.stored_world import stored_world
 from cotenant.pipeline import corridor
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant.settings import Settings
 
 GARBAGE = [
     # 1e30 bytes or millicores fit no integer of 64 bits; 1e15 do, and are a thousand times any machine.

@@ -12,9 +12,9 @@ import cotenant.recommender.strategies.cotenant.annotations as module
 from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION, RUN_SECONDS_ANNOTATION
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, LATENCY_ANNOTATION, RESOURCES_ANNOTATION
 from cotenant.enforcer.strategies.baseline import BASELINE_ANNOTATION
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant.annotations import PREFIX, RULES, parse
 from cotenant.recommender.strategies.cotenant.policy import policy
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION

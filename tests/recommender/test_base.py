@@ -16,11 +16,11 @@ from cotenant.base.errors import CotenantError, SettingsError
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.base import BUILT_IN, GROUP, display_inputs, load_strategy, recommend, rounded_up, strategies
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import Case, evidence_of
 

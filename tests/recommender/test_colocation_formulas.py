@@ -18,11 +18,11 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.recommender.colocation import formulas
 from cotenant.recommender.colocation.columns import NodeColumns
 from cotenant.recommender.colocation.formulas import Parameters
 from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns
+from cotenant.recommender.settings import ReclaimableSettings
 
 NOW = 1_700_000_000
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

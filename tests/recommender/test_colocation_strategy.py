@@ -17,9 +17,9 @@ from cotenant.base.kubernetes.protocol import (
     CPU_RECLAIM_RATIO_LABEL,
     MID_STATIC_CPU_RATIO_LABEL,
 )
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.text import format_value
 from cotenant.recommender.colocation.strategy import ColocationConfig, percent_of_ratio
+from cotenant.recommender.settings import ReclaimableSettings
 
 CLUSTER, ENTRY, ANNOTATION, LABELS = (
     "ConfigMap colocation-config", "nodeConfigs entry big", "node annotation", "node labels",

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from cotenant.autopilot.model import QUEUE
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.table import Kind
 from cotenant.changes.commands.recommendation_lines import describe
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.pipeline.tables import recommendations
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS, confidence_cells

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.severity import Severity
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import END, Case, evidence_of, series
 

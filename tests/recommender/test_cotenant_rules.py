@@ -17,10 +17,14 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings, SeveritySettings
 from cotenant.base.severity import Severity
 from cotenant.changes.decide.autoscaler_targets import moves
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.settings import (
+    CotenantSettings,
+    RecommenderSettings,
+    SeveritySettings,
+)
 from cotenant.recommender.strategies.cotenant import jobs
 from cotenant.recommender.strategies.cotenant import size as sizing
 from cotenant.recommender.strategies.cotenant.daemons import group_of

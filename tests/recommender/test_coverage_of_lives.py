@@ -19,17 +19,17 @@ from cotenant.base.cluster import Container, Inventory, Node, Pod, PodPhase, Wor
 from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.settings.sections.profiler import PortraitSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.lives import Lives, SourceSilence, source_silence
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import by_container
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.settings import RecommenderSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 MONDAY = 1_791_158_400

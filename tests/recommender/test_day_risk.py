@@ -10,7 +10,7 @@ from bench.recommender.recommendation_scores import Days, by_risk, churn
 from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import day_risk
 from tests.support.scenario import DAY, Scenario, Track, value
 

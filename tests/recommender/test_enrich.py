@@ -13,11 +13,11 @@ import structlog
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import BacktestSettings, RecommenderSettings
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.enrich import enrich
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Recommendation, Restart
+from cotenant.recommender.settings import BacktestSettings, RecommenderSettings
 from tests.support.evidence import Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

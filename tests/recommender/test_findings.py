@@ -13,7 +13,6 @@ from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings
 from cotenant.base.severity import Severity
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
@@ -29,6 +28,7 @@ from cotenant.recommender.findings import (
 )
 from cotenant.recommender.model.finding import FINDING_SENTENCES, ClusterFinding, FindingKind
 from cotenant.recommender.model.views import FINDINGS
+from cotenant.recommender.settings import CotenantSettings, FindingSettings
 from tests.support.evidence import END, STEP, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

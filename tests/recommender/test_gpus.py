@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from cotenant.base.allocation.device_request import NVIDIA_GPU, demand_of
 from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY_RATIO, DeviceKind
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.settings.sections.recommender import FindingSettings, GpuSettings
 from cotenant.base.severity import Severity
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.findings import rows
 from cotenant.recommender.gpus import GpuContainer, find, share_for
 from cotenant.recommender.incomplete import founded_findings
 from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.settings import FindingSettings, GpuSettings
 
 OWN, SETTINGS = GpuSettings(), FindingSettings()
 REF = ContainerRef(WorkloadRef("ml", "Deployment", "serve"), "main")

@@ -24,8 +24,6 @@ from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.runtimes import heap as heap_model
 from cotenant.base.runtimes.heap import HeapProposal, ManagedHeap
 from cotenant.base.runtimes.jvm import Jvm
-from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.settings.sections.recommender import CotenantSettings, FindingSettings, RecommenderSettings
 from cotenant.changes.decide.field_changes import inverse, planned
 from cotenant.changes.decide.gitops.manifests import server_side_apply
 from cotenant.changes.decide.guardrails import GuardrailContext, GuardrailOutcome, judge, judge_recorded
@@ -34,6 +32,7 @@ from cotenant.changes.decide.methods import MethodContext, impossible
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.decide.steps import first_step, rebase_on_live
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.manager.decisions.results import advice
 from cotenant.pipeline import tables
 from cotenant.recommender.backtest import backtest, present, record
@@ -42,6 +41,11 @@ from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.findings import of_containers
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import (
+    CotenantSettings,
+    FindingSettings,
+    RecommenderSettings,
+)
 from cotenant.recommender.strategies.cotenant import Cotenant
 from tests.support.evidence import Case, evidence_of
 

@@ -16,7 +16,6 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import corridor
@@ -24,6 +23,7 @@ from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock, pull
 from cotenant.recommender.incomplete import NOTE
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Value
+from cotenant.settings import Settings
 from tests.support.scenario import MONDAY
 
 pytestmark = pytest.mark.slow

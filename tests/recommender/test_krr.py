@@ -15,12 +15,12 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 from cotenant.base.kubernetes.quantity import format_bytes, format_millicores
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.peer_strategies import KrrSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.severity import Severity
 from cotenant.base.usage.server_quantiles import PodAnswer, ServerQuantiles
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.krr import KrrSimple, KrrSimpleLimit
+from cotenant.recommender.strategies.settings import KrrSettings
 from tests.support.evidence import Case, evidence_of, series
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -8,10 +8,10 @@ import pytest
 from cotenant.base.cluster import Inventory, Node, Pod, Workload
 from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.money import Price, monthly_savings, node_price, price_findings, prices
+from cotenant.recommender.settings import PriceSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SHOP, BATCH = WorkloadRef("a", "Deployment", "shop"), WorkloadRef("a", "Deployment", "batch")

@@ -19,16 +19,16 @@ from cotenant.base.cluster import Container
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.peer_strategies import KrrSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
 from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS
 from cotenant.recommender.base import BUILT_IN
 from cotenant.recommender.deleted_workloads import SILENT_SECONDS
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.cotenant import autoscaler
 from cotenant.recommender.strategies.cotenant.heap import RULE
+from cotenant.recommender.strategies.settings import KrrSettings
 from tests.support.any_cluster import KINDS, PointedCluster
 from tests.support.scenario import NODE
 

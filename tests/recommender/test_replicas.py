@@ -13,10 +13,10 @@ from cotenant.base.cluster import Autoscaler, Container, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import ReplicaSettings
 from cotenant.base.usage.forecast import LEVELS, Forecasts, MeasuredError
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
+from cotenant.recommender.settings import ReplicaSettings
 
 REF = WorkloadRef("shop", "Deployment", "web")
 START = 1_700_000_000 // 1800 * 1800

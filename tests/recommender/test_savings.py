@@ -14,9 +14,9 @@ from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import first_step
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.backtest import Amounts
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.savings import (

@@ -20,15 +20,15 @@ from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.actions import GuardrailSettings
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.autoscaler_targets import moves
 from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.decide.steps import first_step
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import PatchSettings
 from cotenant.recommender.strategies.cotenant import autoscaler
 from cotenant.recommender.strategies.cotenant.draft import Draft, Slot
 from tests.cluster.binaries import find, installed

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import BacktestSettings
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Trust, Value
+from cotenant.recommender.settings import BacktestSettings
 from cotenant.recommender.trust import Grounds, trust
 from tests.support.evidence import Case, evidence_of
 

@@ -11,10 +11,10 @@ import pytest
 from cotenant.base.cluster import PodPhase, PodRow
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.unmeasured import doubts, withhold_unmeasured
 from tests.support.evidence import END, Case, evidence_of
 

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.peer_strategies import VpaSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import CPU_BUCKETS, MEMORY_BUCKETS, HistogramBatch
 from cotenant.recommender.base import proportional_limit
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
+from cotenant.recommender.strategies.settings import VpaSettings
 from cotenant.recommender.strategies.vpa import Vpa, confidence, estimate, pod_peaks
 from cotenant.recommender.strategies.vpa_start import VpaStart
 from tests.support.evidence import END, STEP, Case, evidence_of

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from cotenant.base.identity import ContainerRef
 from cotenant.base.inventory.vpa_history import SavedHistogram, VpaHistory
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.peer_strategies import VpaSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.histogram import HistogramBatch
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Field, Recommendation
+from cotenant.recommender.settings import RecommenderSettings
+from cotenant.recommender.strategies.settings import VpaSettings
 from cotenant.recommender.strategies.vpa import Vpa, cpu_histograms, memory_histograms
 from cotenant.recommender.strategies.vpa_start import VpaStart
 from tests.support.evidence import END, STEP, Case, evidence_of

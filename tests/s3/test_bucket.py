@@ -20,8 +20,6 @@ from obstore.exceptions import GenericError
 from cotenant.base.errors import NoData, StoreBusy, StoreConflict, StoreError, StoreForbidden, UsageError
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
 from cotenant.base.store import Store, bucket_lease, buckets, days
 from cotenant.base.store.bucket_lease import LeaseHolder
 from cotenant.base.store.buckets import BucketFiles, BucketPatience
@@ -29,12 +27,14 @@ from cotenant.base.store.files import Folder
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import Signal, TimeGrid
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import corridor
 from cotenant.pipeline.corridor import Sharding
 from cotenant.pipeline.shards.executors import Here, Processes
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for

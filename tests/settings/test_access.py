@@ -11,14 +11,15 @@ import pytest
 from cotenant.base.errors import SettingsError
 from cotenant.base.people import Role
 from cotenant.base.settings.load import load
-from cotenant.base.settings.sections.dashboard import AccessMode, Unlisted
+from cotenant.changes.access.settings import AccessMode, Unlisted
+from cotenant.settings import Settings
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "access.md"
 HEAD = "apiVersion: cotenant.dev/v1alpha1\nkind: Settings\n"
 
 
 def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
-    access = load(None, {}, {}).settings.access
+    access = load(Settings(), None, {}, {}).settings.access
     assert (access.read_only, access.mode, access.anonymous) == (True, AccessMode.NONE, Unlisted.REFUSED)
     assert access.roles == [] and access.proxy.trusted == []
 
@@ -44,13 +45,13 @@ def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
 )
 def test_what_cannot_be_is_refused_in_words(flags: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        load(None, {}, flags)
+        load(Settings(), None, {}, flags)
     assert words in str(raised.value)
 
 
 def test_roles_come_from_the_environment_too() -> None:
     env = {"COTENANT_ACCESS__ROLES": "[{role: owner, group: shop-team, namespaces: [shop]}]"}
-    (rule,) = load(None, env, {}).settings.access.roles
+    (rule,) = load(Settings(), None, env, {}).settings.access.roles
     assert (rule.role, rule.group, rule.namespaces) == (Role.OWNER, "shop-team", ["shop"])
 
 
@@ -59,6 +60,6 @@ def test_every_example_of_the_page_is_a_settings_file(number: int, tmp_path: Pat
     examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
     file = tmp_path / "settings.yaml"
     file.write_text(HEAD + examples[number])
-    found = load(file, {}, {}).settings
+    found = load(Settings(), file, {}, {}).settings
     assert len(examples) == 4 and not found.access.read_only
     assert found.access.mode is (AccessMode.NONE, AccessMode.NONE, AccessMode.PROXY, AccessMode.OIDC)[number]

@@ -13,7 +13,7 @@ from cotenant.base.errors import SettingsError, UsageError
 from cotenant.base.settings.clusters import ledger_of, select_cluster, split_clusters
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import Loaded, SettingSource, load
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 TWO = """
 profiler:
@@ -34,7 +34,7 @@ def of(tmp_path: Path, cluster: str | None, text: str = TWO, **given_values: Any
     file = tmp_path / "settings.yaml"
     file.write_text(text)
     env = {"HOME": "/people/me", **given_values.get("env", {})}
-    return load(file, env, given_values.get("flags", {}), cluster)
+    return load(Settings(), file, env, given_values.get("flags", {}), cluster)
 
 
 def test_what_stands_below_a_clusters_name_counts_for_it_alone_and_maps_are_added_up(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cotenant.base.settings.catalogue import MASK, catalogue, mask_secrets, sections
 from cotenant.base.settings.docs import schema, settings_markdown
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 PAGE = Path(__file__).parents[2] / "docs" / "settings.md"
 

@@ -21,9 +21,9 @@ from cotenant.base.settings.docs import schema
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.former import FORMER, FORMER_SECTIONS, FormerSetting, former_setting
 from cotenant.base.settings.load import IgnoredSetting, join, load
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.warn import log_ignored_settings
 from cotenant.python_api.settings import settings_of
+from cotenant.settings import Settings
 from tools import write_chart_schema
 from tools.write_constants import constants_markdown, meaning_of
 
@@ -87,7 +87,7 @@ def test_the_section_of_a_cluster_is_a_door_too(tmp_path: Path) -> None:
         "      enabled: false\n"
         "  west: {}\n"
     )
-    east, west = (load(file, {}, {}, name) for name in ("east", "west"))
+    east, west = (load(Settings(), file, {}, {}, name) for name in ("east", "west"))
     assert [(i.former.key, i.where) for i in east.ignored] == [
         ("forecasting.prior_days", f"{file} line 1"),
         ("plans.interval_seconds", f"{file} line 5"),

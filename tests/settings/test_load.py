@@ -16,7 +16,7 @@ from cotenant.base.settings.base import NotNegative, Section, setting
 from cotenant.base.settings.catalogue import catalogue
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import Loaded, SettingOrigin, SettingSource, join, load, value_at
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 
 class Shade(StrEnum):
@@ -184,18 +184,20 @@ def test_an_infinite_number_is_refused_even_without_limits() -> None:
 @pytest.mark.parametrize("price", ["nan", "1e999", "-0.01"])
 def test_a_number_in_a_map_is_held_to_its_domain_too(price: str) -> None:
     path = "recommender.prices.core_hour_by_node_label"
-    assert value_at(load(None, {}, {path: "{pool=gpu: 0.5}"}).settings, path) == {"pool=gpu": 0.5}
+    assert value_at(load(Settings(), None, {}, {path: "{pool=gpu: 0.5}"}).settings, path) == {"pool=gpu": 0.5}
     with pytest.raises(SettingsError, match=f"{path} is .*, it must be map of text to number"):
-        load(None, {}, {path: f"{{pool=gpu: {price}}}"})
+        load(Settings(), None, {}, {path: f"{{pool=gpu: {price}}}"})
 
 
 def test_an_api_server_gets_our_token_over_tls_only_and_the_refusal_says_so() -> None:
     path = "reservations.api_servers"
-    assert value_at(load(None, {}, {path: "[https://10.0.0.5:6443]"}).settings, path) == ["https://10.0.0.5:6443"]
+    assert value_at(load(Settings(), None, {}, {path: "[https://10.0.0.5:6443]"}).settings, path) == [
+        "https://10.0.0.5:6443"
+    ]
     with pytest.raises(
         SettingsError, match=f"{path} is .*http://10.0.0.5.*, it must be list of text, matching `.https"
     ):
-        load(None, {}, {path: "[http://10.0.0.5:6443]"})
+        load(Settings(), None, {}, {path: "[http://10.0.0.5:6443]"})
 
 
 def test_values_that_do_not_fit_together_name_their_places() -> None:
@@ -242,16 +244,16 @@ def test_every_default_lies_in_its_own_domain() -> None:
 def test_a_file_is_read_and_a_missing_or_foreign_one_is_named(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("dashboard:\n  port: 8051\n")
-    loaded = load(file, {}, {})
+    loaded = load(Settings(), file, {}, {})
     assert loaded.settings.dashboard.port == 8051
     assert loaded.origins["dashboard.port"].where == f"{file} line 2"
     with pytest.raises(SettingsError, match=r"missing\.yaml does not exist"):
-        load(tmp_path / "missing.yaml", {}, {})
+        load(Settings(), tmp_path / "missing.yaml", {}, {})
     with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
-        load(tmp_path, {}, {})
+        load(Settings(), tmp_path, {}, {})
     file.write_bytes(b"dashboard: \xff")
     with pytest.raises(SettingsError, match="is not UTF-8: byte 11"):
-        load(file, {}, {})
+        load(Settings(), file, {}, {})
     file.write_bytes(b"#" * 10_000_000)
     with pytest.raises(SettingsError, match="larger than"):
-        load(file, {}, {})
+        load(Settings(), file, {}, {})

@@ -19,12 +19,12 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer, connect
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.reservations.model.plan import Approval, DecisionScope, Plan, PlanDecision, PlanPhase, Span
 from cotenant.scheduler_ext.reservations.service import plans
+from cotenant.settings import Settings
 from cotenant.simulation import shortage
 from cotenant.simulation.api_server.state import ObjectState
 from cotenant.simulation.cluster import DemoCluster, DemoScenario, evening_of

@@ -10,7 +10,6 @@ import pytest
 from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.people import Role
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
@@ -18,6 +17,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
+from cotenant.settings import Settings
 from cotenant.simulation.cluster import DemoCluster, DemoScenario
 from cotenant.simulation.controllers.autoscaler import NOTHING
 from cotenant.simulation.controllers.scheduler import NodeCapacity, Sizes, assign_nodes

@@ -11,8 +11,8 @@ from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.settings import Settings
 from cotenant.simulation.peaks.peak_replay import HISTORY_DAYS, MOST_NODES, replay_services, shape_of
 
 CPU = Resource.CPU

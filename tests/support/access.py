@@ -12,8 +12,8 @@ import msgspec
 import requests
 
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.sections.dashboard import AccessSettings
 from cotenant.base.store import Store
+from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource

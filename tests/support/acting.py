@@ -29,8 +29,6 @@ from cotenant.base.kubernetes.intent import Address, Apply, Intent, Patch
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import Clock, FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings, GuardrailSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
@@ -40,6 +38,7 @@ from cotenant.changes.access.kubeconfig_access import at_this_machine
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
 from cotenant.changes.service import ClusterChangeService
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.dashboard import manifest
@@ -49,6 +48,7 @@ from cotenant.pipeline import corridor, tables
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
+from cotenant.settings import Settings
 from cotenant.simulation import cluster_population, demo, objects
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import applier

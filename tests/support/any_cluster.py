@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.runtimes.heap import ManagedHeap
-from cotenant.base.settings.sections.recommender import CotenantSettings
+from cotenant.recommender.settings import CotenantSettings
 from tests.support.scenario import DAY, Scenario, Track, steady
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

@@ -19,10 +19,10 @@ from cotenant.autopilot.service import ClusterAutopilotService
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Role
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.recommender.model.recommendation import Recommendation, Trust
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, Json

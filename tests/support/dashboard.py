@@ -16,8 +16,6 @@ import uvicorn
 
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.dashboard import DashboardSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
@@ -25,9 +23,11 @@ from cotenant.changes.decide.patches import kubectl_command
 from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
+from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from cotenant.pipeline import corridor
 from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
 from tests.support.templates import copy_template
 

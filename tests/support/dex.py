@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 import requests
 
-from cotenant.base.settings.sections.dashboard import AccessSettings
+from cotenant.changes.access.settings import AccessSettings
 from tests.cluster import binaries
 from tests.cluster.pki import Authority
 from tests.cluster.process import Server, free_port

@@ -11,12 +11,12 @@ import numpy as np
 from cotenant.base.cluster import Autoscaler, Container, Event, EventKind, Inventory, Pod, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.profiler.pool import demand
 from cotenant.profiler.portrait import build as build_portraits
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.recommender.evidence import Evidence, assemble
 
 END = 1_700_006_400  # a Wednesday, 00:00 UTC

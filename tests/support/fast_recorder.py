@@ -30,7 +30,6 @@ import numpy as np
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import Lease, connect, fresh_identity
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store
@@ -39,6 +38,7 @@ from cotenant.profiler.recorder.gaps import RecordingGap
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import LEASE, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

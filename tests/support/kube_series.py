@@ -19,8 +19,6 @@ import msgspec
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import MIB
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.pipeline.analysis import History
@@ -28,7 +26,9 @@ from cotenant.pipeline.containers import ContainerResults, assess
 from cotenant.pipeline.stored_history import load
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.settings import Settings
 from tests.support.prometheus import Server, blocks_from
 
 START: Final = 1_795_046_400

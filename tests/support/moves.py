@@ -23,10 +23,9 @@ from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Person, Right, Role
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.scheduler_ext.rebalance.arguments import ResourcePercents
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, HighNodeLoadArgs
@@ -48,6 +47,7 @@ from cotenant.scheduler_ext.rebalance.moves.configured_service import move_servi
 from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd

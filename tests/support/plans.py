@@ -21,10 +21,9 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.actions import ActionSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
+from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
@@ -32,6 +31,7 @@ from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd

@@ -26,13 +26,13 @@ from cotenant.base.errors import SourceError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.parts import Rates
 from cotenant.profiler.prometheus.retry import Timer
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel

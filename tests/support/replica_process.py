@@ -11,12 +11,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.dashboard.app import create_app, server_config
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.settings import Settings
 
 
 def serve(

@@ -26,8 +26,8 @@ import requests
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.ledger.bucket_ledger import open_ledger
 from cotenant.base.ledger.chain import LedgerRow
-from cotenant.base.settings.sections.actions import ledger_location
 from cotenant.changes.model.change import ChangeEvent
+from cotenant.changes.model.settings import ledger_location
 from cotenant.dashboard.changes import review
 from cotenant.simulation.api_server import AccessRule, Account
 from tests.cluster.process import free_port

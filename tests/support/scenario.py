@@ -11,14 +11,14 @@ import numpy as np
 from cotenant.base.cluster import Event, EventKind, Inventory, LimitRange, Node, Pod, Quota, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.settings.sections.profiler import PortraitSettings
-from cotenant.base.settings.sections.recommender import RecommenderSettings
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.profiler.pool import by_container, demand
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.recommender.base import load_strategy
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
+from cotenant.recommender.settings import RecommenderSettings
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 STEP = 300

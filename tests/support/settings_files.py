@@ -8,7 +8,7 @@ import msgspec
 
 from cotenant.base.settings.catalogue import catalogue
 from cotenant.base.settings.load import value_at
-from cotenant.base.settings.root import Settings
+from cotenant.settings import Settings
 
 
 def document(settings: Settings, *sections: str) -> dict[str, Any]:

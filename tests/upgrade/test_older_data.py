@@ -12,7 +12,6 @@ import pytest
 from cotenant.base.ledger.chain import Anchor
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.base.store import Store
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.model.change import ChangeState
@@ -24,6 +23,7 @@ from cotenant.enforcer.contract import Knob, Level
 from cotenant.enforcer.decide.changes import OriginalValue
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.report.recorder import replay_recording
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.last_known import LastInputsFile
 from tests.support import store as examples
 

@@ -29,7 +29,6 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_NAMESPACE,
 )
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.changes.change_ledger import anchor
 from cotenant.cli import main
 from cotenant.cli.cluster.installation.manifests import COMPONENTS
@@ -39,6 +38,7 @@ from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanOwner, PlanStatus, Span, WindowSource
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

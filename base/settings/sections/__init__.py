@@ -1,4 +1,1 @@
-"""The sections of the settings, one module each: frozen structs whose fields carry doc, range and unit.
-
-`node`: those that the agent of a node reads.
-"""
+"""Sections of the settings that no room has to itself: frozen structs whose fields carry doc, range and unit."""

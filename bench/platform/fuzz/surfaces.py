@@ -33,8 +33,6 @@ from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.document import parse as parse_settings
 from cotenant.base.settings.load import join
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.tables import filters
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.enforcer.runtime.nri.ttrpc import BrokenStream, Trunk
@@ -54,6 +52,7 @@ from cotenant.scheduler_ext.extender.metric import MetricWire, metric_of
 from cotenant.scheduler_ext.extender.metric import node_of as schedulable_node_of
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod, gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
@@ -66,6 +65,7 @@ from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation, affinity_of
 from cotenant.scheduler_ext.reservations.view import PodView
+from cotenant.settings import Settings
 
 Read = Callable[[Random], None]
 """Draws one input and reads it; what it raises besides `DOCUMENTED` is a fault."""

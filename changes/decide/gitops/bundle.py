@@ -14,7 +14,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import applied_refusal, by_workload, file_refusal, kubectl_command
@@ -23,6 +22,7 @@ from cotenant.changes.model.service import BundleForm
 from cotenant.recommender.model.recommendation import Recommendation, Value
 from cotenant.recommender.model.savings import savings_of
 from cotenant.recommender.model.savings_text import balanced_text, saving_text
+from cotenant.recommender.settings import PatchSettings
 
 PULL_REQUEST: Final = "PULL_REQUEST.md"
 COMMANDS: Final = "commands.sh"

@@ -17,7 +17,6 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import PatchSettings
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.autoscaler_targets import TargetMove
 from cotenant.changes.decide.patches import (
@@ -33,6 +32,7 @@ from cotenant.changes.decide.patches import (
     resources,
 )
 from cotenant.recommender.model.recommendation import Action, Recommendation, Value
+from cotenant.recommender.settings import PatchSettings
 
 API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
 APPS: Final = "apps/v1"

@@ -26,11 +26,11 @@ from cotenant.base.commands.results import (
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.usage.backtest import ORIGINS, Horizon
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.backtesting.sources import Series
     from cotenant.base.progress import Progress
-    from cotenant.base.settings.root import Settings
     from cotenant.base.table import Table
     from cotenant.base.usage.backtest import BacktestReport, Frontier
     from cotenant.base.usage.policy_trial import PolicyTrial
@@ -137,7 +137,7 @@ def backtest(
     if trace is not None:
         settings = session_of(ctx).read().settings
         now = int(SystemClock().now_seconds())
-        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), settings, now)
+        contents, _ = run.of(_trace(trace, (column, limit, limit_column)), Settings.of(settings), now)
         _write(contents, form)
         if not quiet:
             _print_outcome(contents, saved=False)
@@ -209,7 +209,9 @@ class _BacktestRun:
         """The scores of a stored history, and the report of them for the dashboard."""
         from cotenant.backtesting.sources import StoredSeries
 
-        contents, ledger = self.of(StoredSeries.of(stored.store, self.metric), stored.settings, stored.now_seconds())
+        contents, ledger = self.of(
+            StoredSeries.of(stored.store, self.metric), Settings.of(stored.settings), stored.now_seconds()
+        )
         return contents, _report(contents, ledger)
 
 
@@ -226,7 +228,7 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
 
     def try_policies(stored: StoredCluster) -> PolicyTrial:
         with bars(quiet=form.quiet) as progress:
-            return trial(stored.store, stored.settings, progress, stored.now_seconds())
+            return trial(stored.store, Settings.of(stored.settings), progress, stored.now_seconds())
 
     trials, failures = computed_for_each(clusters, try_policies, "back-tested", all_clusters=all_clusters)
     name, first = next(iter(trials.items()))

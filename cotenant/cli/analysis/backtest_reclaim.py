@@ -10,7 +10,6 @@ from cotenant.backtesting.policies import RISKS_PERCENT, decision_slots, scores
 from cotenant.base.errors import NoData
 from cotenant.base.progress import Progress
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.store import Store
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import percent
@@ -28,6 +27,7 @@ from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_
 from cotenant.pipeline import stored_history
 from cotenant.pipeline.nodes import node_history
 from cotenant.pipeline.nodes.reclaimable import pod_totals
+from cotenant.settings import Settings
 
 NEEDED_DAYS: Final = RECORD_DAYS + 1
 """Days of history from which one decision can be judged: a record before it and the day after."""

@@ -21,12 +21,12 @@ from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
     from cotenant.changes.decide.gitops.manifests import File
     from cotenant.cli.report.scan_report import ReportContents
     from cotenant.recommender.model.recommendation import Recommendation
+    from cotenant.settings import Settings
 
 REPORT_NAME: Final = "report.html"
 _NAMED: Final = 3

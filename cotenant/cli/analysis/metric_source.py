@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.kube.auth import Access
     from cotenant.base.kube.live import LiveCluster
-    from cotenant.base.settings.root import Settings
-    from cotenant.base.settings.sections.profiler import PrometheusSettings
     from cotenant.profiler.prometheus import PrometheusSource
+    from cotenant.profiler.settings import PrometheusSettings
+    from cotenant.settings import Settings
 
 DEFAULT_CLUSTER = "default"
 

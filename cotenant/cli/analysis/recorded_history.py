@@ -13,9 +13,9 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.cli.analysis.metric_source import ScanTarget, has_kubeconfig, metric_source
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.profiler.recorder.status import RecorderStatus
+    from cotenant.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

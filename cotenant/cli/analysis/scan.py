@@ -40,7 +40,6 @@ from cotenant.cli.analysis.severity import FailOn, FailOnOption
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
     from cotenant.base.progress import Progress
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.base.table import Table
     from cotenant.base.usage.server_quantiles import ServerQuantiles
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from cotenant.cli.analysis.recorded_history import RecordedHistory
     from cotenant.cli.analysis.scan_clusters import ScanJob, ScanRows
     from cotenant.recommender.model.views import Overview
+    from cotenant.settings import Settings
 
 app = new_app()
 

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 from cotenant.base.commands.results import StoredScans, chosen_of_scan, refuse_name, url_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.progress import Progress, Silent
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.table import CLUSTER, Table, of_clusters
 from cotenant.cli.analysis.export import Results, ScanFormat, write
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.cli.analysis.metric_source import ScanTarget
 
@@ -78,7 +79,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
             from cotenant.base.settings.clusters import select_cluster
 
             name = select_cluster(name, loaded.clusters, or_all=True)
-        return [ScanJob(loaded.settings, name, offline, loaded.reaches_cluster)]
+        return [ScanJob(Settings.of(loaded.settings), name, offline, loaded.reaches_cluster)]
     refuse_name(session)
     session.require_no_context(flags, "--all-clusters")
     return [
@@ -86,7 +87,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     ]
 
 
-def _names(settings: Settings, declared: Sequence[str], offline: bool) -> Sequence[str]:
+def _names(settings: SettingSections, declared: Sequence[str], offline: bool) -> Sequence[str]:
     from cotenant.base.store.opening import stored_clusters
 
     if offline:
@@ -98,7 +99,7 @@ def _names(settings: Settings, declared: Sequence[str], offline: bool) -> Sequen
 
 def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJob:
     loaded = session.read(flags)
-    return ScanJob(loaded.settings, session.cluster, offline, loaded.reaches_cluster)
+    return ScanJob(Settings.of(loaded.settings), session.cluster, offline, loaded.reaches_cluster)
 
 
 def scan_each_cluster(

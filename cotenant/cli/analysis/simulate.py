@@ -25,6 +25,7 @@ from cotenant.base.commands.results import (
 from cotenant.base.errors import StoreError, UsageError
 from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
 from cotenant.base.text import percent
+from cotenant.settings import Settings
 from cotenant.simulation.peaks.replay_table import peak_replays
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from cotenant.base.commands.results import StoredCluster
     from cotenant.base.errors import CotenantError
     from cotenant.base.progress import Progress
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
     from cotenant.experiment.world import World
@@ -216,10 +216,13 @@ def _answers_by_cluster(
     """
     options = ctx.params
     if options["trace"] != STORED:
-        return {"": ask(None, session_of(ctx).read().settings)}, {}
+        return {"": ask(None, Settings.of(session_of(ctx).read().settings))}, {}
     clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
     return computed_for_each(
-        clusters, lambda stored: ask(stored, stored.settings), "simulated", all_clusters=options["all_clusters"]
+        clusters,
+        lambda stored: ask(stored, Settings.of(stored.settings)),
+        "simulated",
+        all_clusters=options["all_clusters"],
     )
 
 

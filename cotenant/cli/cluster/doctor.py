@@ -14,7 +14,6 @@ from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, console, message, print_document
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.load import Loaded
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.text import visible_lines
 from cotenant.cli.analysis.metric_source import found_prometheus
@@ -22,6 +21,7 @@ from cotenant.cli.analysis.prometheus_options import HeaderOption, LabelOption, 
 from cotenant.cli.analysis.recorded_history import kubeconfig_cluster
 from cotenant.cli.cluster.probes import both_sources, cluster, machine, metrics, storage
 from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
+from cotenant.settings import Settings
 
 app = new_app()
 
@@ -61,7 +61,7 @@ def doctor(
         "kube.context": context,
         "store.url": store,
     }
-    findings = list(examine(lambda: session_of(ctx).load(flags), os.environ))
+    findings = list(examine(lambda: session_of(ctx).load(flags).of(Settings), os.environ))
     if output is DocumentFormat.TABLE:
         _write(findings)
     else:

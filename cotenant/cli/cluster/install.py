@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
 from cotenant.base.version import __version__
 from cotenant.cli.cluster.installation.manifests import (
@@ -24,9 +25,7 @@ from cotenant.cli.cluster.installation.manifests import (
     texts,
 )
 from cotenant.cli.cluster.installation.plan import STEPS, InstallStep, StepState, install_step
-
-if TYPE_CHECKING:
-    from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.profiler.settings import ProfilerSettings
 
 app = new_app()
 
@@ -73,13 +72,13 @@ def install(
     if apply and show:
         raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
     settings = settings_of(ctx, None, kubeconfig, context)
-    names = parse_components(components, RIGHTS if settings.profiler.prometheus.url else DEFAULT)
+    names = parse_components(components, RIGHTS if settings.section(ProfilerSettings).prometheus.url else DEFAULT)
     if enforcer and "enforcer" not in names:
         names = (*names, "enforcer")
     if show:
         sys.stdout.write("---\n".join(text.rstrip("\n") + "\n" for _, text in texts(names)))
         return
-    steps = carried_out(settings.kube, names, apply=apply, is_default=not components.strip())
+    steps = carried_out(settings.section(KubeSettings), names, apply=apply, is_default=not components.strip())
     print_table(Table.from_rows(STEPS, [step.row() for step in steps]), output, headers=not no_headers)
     _end(steps, applied=apply)
 

@@ -13,13 +13,13 @@ from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.session import remember_cluster
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.base.controllers.feature import FeatureState
     from cotenant.base.kube import KubeClient
     from cotenant.base.logs.telemetry import Metrics
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
     from cotenant.manager.run import Manager
 
 app = new_app()
@@ -84,11 +84,11 @@ def manager(
         "telemetry.health_port": port,
     }
     settings = session_of(ctx).load(flags).settings
-    _announce(settings)
+    _announce(Settings.of(settings))
     if once:
-        _once(settings, cluster, at, output, headers=not no_headers)
+        _once(Settings.of(settings), cluster, at, output, headers=not no_headers)
     else:
-        _run(settings, cluster, at)
+        _run(Settings.of(settings), cluster, at)
 
 
 def _announce(settings: Settings) -> None:

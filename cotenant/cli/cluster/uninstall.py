@@ -12,12 +12,12 @@ from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
 from cotenant.cli.cluster.installation.manifests import COMPONENTS, manifests, parse_components
 from cotenant.cli.cluster.installation.plan import STEPS
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.sections.kube import KubeSettings
     from cotenant.cli.cluster.installation.removal import Removal
 
 app = new_app()
@@ -69,9 +69,9 @@ def uninstall(
     names = parse_components(components) if components else tuple(COMPONENTS)
     settings = settings_of(ctx, None, kubeconfig, context)
     if after_helm:
-        removals = remove_process_leftovers(settings.kube, act=yes)
+        removals = remove_process_leftovers(settings.section(KubeSettings), act=yes)
     else:
-        removals = carried_out(settings.kube, names, stored=crds, audit_log=audit_log, act=yes)
+        removals = carried_out(settings.section(KubeSettings), names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)

@@ -23,9 +23,9 @@ from cotenant.base.table import Kind
 from cotenant.base.text import percent
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.cli.demo.on_cluster import DEFAULT_WORKLOADS, DemoOptions, run
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.cli.demo.progress_page import ProgressPage
     from cotenant.pipeline.corridor import Sharding
@@ -104,11 +104,11 @@ def demo(
         flags = {"kube.kubeconfig": cluster, "kube.context": context, "store.url": store}
         now_seconds = int(SystemClock().now_seconds())
         spec = SyntheticSpec(nodes, workloads or DEFAULT_WORKLOADS, days, seed, now_seconds)
-        run(session_of(ctx).load(flags).settings, spec, options)
+        run(Settings.of(session_of(ctx).load(flags).settings), spec, options)
         return
     session = session_of(ctx)
     quiet = {} if session.debug else {"telemetry.log_level": "warning"}
-    settings = session.load({"dashboard.port": port, "profiler.window_days": days, **quiet}).settings
+    settings = Settings.of(session.load({"dashboard.port": port, "profiler.window_days": days, **quiet}).settings)
     _run_without_cluster(
         settings, SyntheticSpec(nodes, workloads or 900, days, seed, rush=True), output if once else None, browser
     )

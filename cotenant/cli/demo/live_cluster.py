@@ -26,9 +26,9 @@ from cotenant.cli.analysis.background_replay import background_replay
 from cotenant.cli.demo.progress_page import ProgressPage
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.changes.soak.watcher import News
+    from cotenant.settings import Settings
     from cotenant.simulation.cluster import DemoCluster, DemoScenario
 
 CONFIG = "settings.yaml"
@@ -47,7 +47,7 @@ class Opening:
     @classmethod
     def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
         """Answer from now on, say where, and open the browser there; the socket is bound."""
-        from cotenant.base.settings.sections.dashboard import AccessSettings
+        from cotenant.changes.access.settings import AccessSettings
         from cotenant.dashboard.access import launch
 
         opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))
@@ -158,7 +158,7 @@ def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
     """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
-    from cotenant.base.settings.sections.autopilot import AutopilotSettings
+    from cotenant.autopilot.settings import AutopilotSettings
 
     settings = cluster.settings
     document = {

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from cotenant.base.cluster import Inventory, Node
     from cotenant.base.kube import KubeClient
     from cotenant.base.kubernetes.intent import Apply
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
+    from cotenant.settings import Settings
     from cotenant.simulation.node_agents import AgentRound, NodeAgents
 
 DEFAULT_WORKLOADS = 40

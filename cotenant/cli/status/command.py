@@ -28,6 +28,7 @@ from cotenant.base.commands.results import (
     url_of,
 )
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
@@ -80,7 +81,7 @@ def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | 
     from cotenant.cli.status.reading import read_cluster, read_status
     from cotenant.cli.status.words import lines
 
-    loaded = session_of(ctx).load(flags)
+    loaded = session_of(ctx).load(flags).of(Settings)
     opened = open_store(loaded.settings, cluster)
     live = read_cluster(loaded, opened.cluster)
     clock = clock_of_results(loaded.settings.kube, reaches_cluster=loaded.reaches_cluster)

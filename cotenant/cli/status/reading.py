@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.process.clock import Clock
     from cotenant.base.settings.load import Loaded
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
+    from cotenant.settings import Settings
 
 OWN: Final = "app.kubernetes.io/part-of=cotenant"
 """Label of everything that the chart and the manifests put into a cluster."""

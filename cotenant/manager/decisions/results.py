@@ -19,7 +19,6 @@ import numpy as np
 from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.pipeline.analysis import Analysis, WorkloadColumns
@@ -30,6 +29,7 @@ from cotenant.recommender.model.recommendation import Action, Field, Recommendat
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.scheduler_ext.rebalance.model.workload_median import WorkloadMedian
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
+from cotenant.settings import Settings
 
 MEDIAN: Final = 0.5
 HIGH: Final = 0.95

@@ -11,7 +11,6 @@ from cotenant.base.colocation.reclaimable import Reclaimable
 from cotenant.base.errors import NoData
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.store import Store
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
@@ -19,6 +18,7 @@ from cotenant.recommender.colocation.explain import Context, NodeExplained, expl
 from cotenant.recommender.colocation.facts import ColocationNode
 from cotenant.recommender.colocation.state import ColocationState
 from cotenant.recommender.colocation.strategy import CONFIG_KEY, ColocationConfig
+from cotenant.recommender.settings import ReclaimableSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube.colocation import NodeInputs

@@ -17,11 +17,11 @@ import numpy.typing as npt
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS, block_maxima
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima, next_border
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, node_refs, of_classes

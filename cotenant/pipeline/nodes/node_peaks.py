@@ -19,10 +19,10 @@ from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import DAY_SECONDS, Usage
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, has_own_record, node_peaks, pod_peaks
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.profiler.pool import Members, PartialTotals

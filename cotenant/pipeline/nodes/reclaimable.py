@@ -14,7 +14,6 @@ from cotenant.base.colocation.reclaimable import Reclaimable
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import ReclaimableSettings
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, koordinator_peaks, mid_peaks
@@ -27,6 +26,7 @@ from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_
 from cotenant.recommender.colocation.lendable import FORMULAS, Lender
 from cotenant.recommender.colocation.strategy import ColocationConfig
 from cotenant.recommender.incomplete import with_incomplete_noted
+from cotenant.recommender.settings import ReclaimableSettings
 
 POD_SIGNAL: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 NODE_SIGNAL: Final = {Resource.CPU: Signal.NODE_CPU_USAGE_MEAN, Resource.MEMORY: Signal.NODE_MEMORY_WORKING_SET_MAX}

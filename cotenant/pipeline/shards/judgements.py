@@ -26,7 +26,6 @@ from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import Settings
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.base.usage.sparse_usage import SparseUsage
@@ -39,6 +38,7 @@ from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.strategies.cotenant.daemons import LABELS
+from cotenant.settings import Settings
 
 FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"

@@ -15,9 +15,9 @@ import structlog
 from cotenant.base.cluster import Workload
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.settings.sections.actions import GuardrailSettings
 from cotenant.base.store import Store, blocks
 from cotenant.base.table import Table
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline import tables
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECOMMENDATIONS

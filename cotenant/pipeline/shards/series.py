@@ -9,7 +9,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.usage import Usage
@@ -17,6 +16,7 @@ from cotenant.forecasting.engine import forecast_and_learn
 from cotenant.forecasting.learned import Learned
 from cotenant.pipeline import learned
 from cotenant.profiler import portrait
+from cotenant.settings import Settings
 
 SERIES_AT_ONCE: Final = 1000
 """Nodes whose forecasts are learned together and made by one worker."""

@@ -20,8 +20,6 @@ from cotenant.base.inventory.one_off import without_over
 from cotenant.base.process.memory import give_back, pause_garbage_collection, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.lives import SourceSilence
@@ -31,6 +29,7 @@ from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.forecasting.learned import Learned
+from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline import browse, learned, stored_history, tables, weeks
 from cotenant.pipeline.analysis import (
     Floats,
@@ -56,6 +55,7 @@ from cotenant.recommender.model.savings import PlannedSavings, When, summed_savi
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
+from cotenant.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, eq=False)

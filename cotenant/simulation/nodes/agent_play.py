@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.contract import Observation, StrategyPlan
 from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, WriteOutcome
 from cotenant.enforcer.decide.evictions import EvictionBudget, Rate, admit_evictions
@@ -22,6 +21,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.report.acts import act_of, sample_of
 from cotenant.enforcer.report.recount import Verdicts
 from cotenant.enforcer.report.status import ActionRecord, action_of, paths_of, stamp
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.simulation.nodes.enforced_node import DIALECT, Actor, SecondDemand, SimulatedNode
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.lead import lead

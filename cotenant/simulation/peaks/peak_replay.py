@@ -19,7 +19,6 @@ from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Progress
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import TimeGrid, Usage
 from cotenant.experiment.world import forward_filled
 from cotenant.forecasting.engine import forecast
@@ -32,6 +31,7 @@ from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import (
     proposals_after,
     rehearsals,
 )
+from cotenant.settings import Settings
 from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, autoscaled_peak_pods
 from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakService, play_peaks
 

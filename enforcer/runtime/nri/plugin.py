@@ -21,12 +21,12 @@ from typing import Any, Final
 
 import structlog
 
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.enforcer.runtime.bounded import Bounded, Late
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.messages import nri
 from cotenant.enforcer.runtime.messages import ttrpc as body
 from cotenant.enforcer.runtime.nri import answers, ttrpc
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 
 NAME: Final = "cotenant"
 RUNTIME_SERVICE: Final = "nri.pkg.api.v1alpha1.Runtime"

@@ -16,9 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Observation
 from cotenant.enforcer.model.node_policy import Thresholds
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.fullness import to_release, use_bounds
 from cotenant.enforcer.strategies.eviction.victims import (
     MEMORY_COOLDOWN_SECONDS,

@@ -32,9 +32,9 @@ from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, PLACEHOLDER_LABEL, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import Evict, Observation, PodReading, PodSpec
 from cotenant.enforcer.decide.granted import total
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 
 CPU_COOLDOWN_SECONDS: Final = 20.0
 """After an eviction for CPU, none for so long. Default of koordlet's CPU eviction (--cpu-evict-cool-time-seconds

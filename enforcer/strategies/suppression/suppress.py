@@ -36,7 +36,6 @@ from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     GroupReading,
@@ -53,6 +52,7 @@ from cotenant.enforcer.decide.container_resources import SHARES_MAX, SHARES_MIN
 from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.observe.cpusets import forbidden_cpus, may_have_claimed_cores, online_cpus, pod_assignment
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.forecast_ahead import online_ahead
 from cotenant.enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
 from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least

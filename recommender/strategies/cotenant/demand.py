@@ -13,10 +13,10 @@ import numpy as np
 
 from cotenant.base.cluster import Event
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.base.usage.plausible import largest_capacity
 from cotenant.base.usage.usage import Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import daemons, day_risk, jobs, trend
 from cotenant.recommender.strategies.cotenant.pods import summarise
 from cotenant.recommender.strategies.cotenant.policy import Policy

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import SeveritySettings
 from cotenant.base.severity import Severity
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.settings import SeveritySettings
 from cotenant.recommender.severity import (
     OK_BYTES,
     OK_CHANGE,

@@ -21,10 +21,10 @@ from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal, ManagedHeap, runtime_named
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.base.text import percent
 from cotenant.recommender.base import rounded_up
 from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import autoscaler, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cotenant.base.cluster import Workload
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings, ProfileSettings
+from cotenant.recommender.settings import CotenantSettings, ProfileSettings
 from cotenant.recommender.strategies.cotenant.annotations import PREFIX, parse
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY

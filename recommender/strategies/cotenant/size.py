@@ -13,8 +13,8 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, MILLICORES_PER_CORE, Resource
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.recommender.base import proportional_limit, rounded_up
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.recommender.strategies.cotenant.annotations import PREFIX
 from cotenant.recommender.strategies.cotenant.demand import GUARANTEED_FRACTION, ResourceDemand

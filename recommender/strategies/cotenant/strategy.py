@@ -13,12 +13,12 @@ from cotenant.base.cluster import Container, ContainerRole, Workload
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.runtimes.heap import ManagedHeap
-from cotenant.base.settings.sections.recommender import CotenantSettings, RecommenderSettings
 from cotenant.base.severity import Severity
 from cotenant.base.table import NODE_GROUP_INPUT
 from cotenant.recommender.base import display_inputs, recommendation, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot

@@ -10,8 +10,8 @@ import numpy as np
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import BEYOND_CAPACITY
-from cotenant.base.settings.sections.recommender import CotenantSettings
 from cotenant.recommender.evidence import Evidence
+from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import jobs
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand
 from cotenant.recommender.strategies.cotenant.policy import Policy

@@ -13,9 +13,12 @@ from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
 
 app = new_app()
 
@@ -92,17 +95,21 @@ def _require_url(url: str) -> str:
     return url
 
 
-def _print_configuration(settings: Settings, url: str, certificates: str, scheduler: str, kubeconfig: str) -> None:
+def _print_configuration(
+    settings: SettingSections, url: str, certificates: str, scheduler: str, kubeconfig: str
+) -> None:
     """Print the scheduler's configuration as YAML; certificates: their folder on the scheduler's machine."""
     import yaml
 
     from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 
     reach = Reach(_require_url(url), *(f"{certificates}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")))
-    sys.stdout.write(yaml.safe_dump(configuration(reach, settings.extender, scheduler, kubeconfig), sort_keys=False))
+    sys.stdout.write(
+        yaml.safe_dump(configuration(reach, settings.section(ExtenderSettings), scheduler, kubeconfig), sort_keys=False)
+    )
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: SettingSections) -> None:
     """Serve until interrupted, which is the way to end it."""
     import platform
     import signal
@@ -116,8 +123,14 @@ def serve(settings: Settings) -> None:
     from cotenant.scheduler_ext.extender.serve.service import ExtenderService
 
     metrics = Metrics(__version__, platform.python_version())
-    service = ExtenderService(connect(settings.kube), settings.extender, SystemClock(), metrics, settings.telemetry)
-    health = HealthServer(service.app.checks, metrics, settings.telemetry, EXTENDER_PORT)
+    service = ExtenderService(
+        connect(settings.section(KubeSettings)),
+        settings.section(ExtenderSettings),
+        SystemClock(),
+        metrics,
+        settings.section(TelemetrySettings),
+    )
+    health = HealthServer(service.app.checks, metrics, settings.section(TelemetrySettings), EXTENDER_PORT)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, signal.default_int_handler)
     with suppress(KeyboardInterrupt), service, health:

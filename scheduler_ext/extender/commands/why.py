@@ -14,11 +14,13 @@ from cotenant.base.commands.documents import documents, mapping_or_empty
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import PodName
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.scheduler_ext.extender.why import Explanation, RuleRefusal
 
 app = new_app()
@@ -75,7 +77,7 @@ def why(
 
 
 def _explain_pod(
-    settings: Settings, name: PodName, file: Path | None, extender: bool | None
+    settings: SettingSections, name: PodName, file: Path | None, extender: bool | None
 ) -> tuple[Mapping[str, Any], Explanation]:
     import msgspec
 
@@ -86,22 +88,24 @@ def _explain_pod(
     from cotenant.scheduler_ext.extender.watch.cluster_reader import extender_runs, pod_of, read_cluster
     from cotenant.scheduler_ext.extender.why import Explanation, explain_placement, parse_scheduler_message
 
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
         body = pod_of(client, *name) if file is None else template_of(file, name.namespace)
         if mapping_or_empty(body.get("spec")).get("nodeName"):
             return body, Explanation("/".join(name), 0, 0, [])
-        observed = read_cluster(client, settings.extender)
-        with_extender = extender_runs(client, settings.extender) if extender is None else extender
+        observed = read_cluster(client, settings.section(ExtenderSettings))
+        with_extender = extender_runs(client, settings.section(ExtenderSettings)) if extender is None else extender
         gates = queue_refusals(client, settings, body, len(observed.nodes)) if file is None else []
     finally:
         client.close()
     try:
-        facts = facts_of(msgspec.convert(body, PodWire), settings.extender.load_aware)
+        facts = facts_of(msgspec.convert(body, PodWire), settings.section(ExtenderSettings).load_aware)
     except msgspec.ValidationError as error:
         raise UsageError(f"{file or name[1]} is not a pod: {error}", fix="Check the file's indentation.") from error
     others = refusals(body.get("spec") or {}, observed.nodes)
-    explanation = explain_placement(observed.snapshot, facts, observed.moment, settings.extender, others, with_extender)
+    explanation = explain_placement(
+        observed.snapshot, facts, observed.moment, settings.section(ExtenderSettings), others, with_extender
+    )
     refused = [*gates, *explanation.refusals]
     return body, msgspec.structs.replace(
         explanation, refusals=refused, scheduler=parse_scheduler_message(_condition(body))
@@ -114,7 +118,9 @@ def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
     return [{"rule": rule.rule, "nodes": rule.nodes, "reason": rule.reason} for rule in refused]
 
 
-def queue_refusals(client: KubeClient, settings: Settings, pod: Mapping[str, Any], nodes: int) -> list[RuleRefusal]:
+def queue_refusals(
+    client: KubeClient, settings: SettingSections, pod: Mapping[str, Any], nodes: int
+) -> list[RuleRefusal]:
     """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
     from cotenant.base.errors import ClusterError
     from cotenant.scheduler_ext.extender.why import RuleRefusal

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import BalanceSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load.load_aware import HIGHEST
+from cotenant.scheduler_ext.extender.settings import BalanceSettings
 
 Floats = npt.NDArray[np.float64]
 UNKNOWN: Final = HIGHEST / 2

@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 BREAKER_FRACTION: Final = 0.5
 """When a larger share of the reporting nodes is expired, it is the reporting that is broken: the load rules are off

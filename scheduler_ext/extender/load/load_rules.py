@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import balance, load_aware, prediction
 from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 Floats = npt.NDArray[np.float64]

@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.settings.sections.extender import PredictionSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load.load_aware import for_pod, percent_of
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import PredictionSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
 from cotenant.scheduler_ext.extender.watch.frame import SLOTS
 

@@ -35,9 +35,9 @@ from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, ENDED_PHASES, EXTENDER, RESOURCE_SLICES
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16

@@ -28,7 +28,6 @@ from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
 from cotenant.scheduler_ext.extender.decide import Moment, Posture, RuleContext
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
@@ -36,6 +35,7 @@ from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.serve import wire
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.counts import Counts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.extender.why import Explanation, PodVerdict, explain_placement

@@ -15,10 +15,10 @@ from cotenant.base.errors import ClusterError, ClusterUnreachable, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.serve.allocation import FIELD_MANAGER, HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 _TIMED_OUT: Final = "binding {}: the API server gave no answer; the scheduler will ask again"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from cotenant.base.allocation.device_request import SHARED_RESOURCES
 from cotenant.base.kubernetes.protocol import BIND_RESOURCE
-from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 BIND_SECONDS = 1.0

@@ -21,7 +21,7 @@ from cryptography import x509
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.http.http_connection import Application, Limits
 from cotenant.base.http.http_server import Listener, ServerTls, bound
-from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 
 CONNECTIONS: Final = 128
 RELOAD_SECONDS: Final = 5.0

@@ -9,13 +9,13 @@ from cotenant.base.allocation.device_allocator import DeviceAllocator
 from cotenant.base.kube import KubeClient
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.cpus import cpu_allocator
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import RESERVING
 from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 

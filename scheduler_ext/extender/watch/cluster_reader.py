@@ -24,7 +24,6 @@ from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.decide import Moment
 from cotenant.scheduler_ext.extender.metric import (
     ExtenderNode,
@@ -36,6 +35,7 @@ from cotenant.scheduler_ext.extender.metric import (
     slice_of,
 )
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from cotenant.base.kube import KubeClient
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
 from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig, watch

@@ -17,12 +17,12 @@ import numpy as np
 from cotenant.base.allocation.allocator import NodeHardware
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from cotenant.scheduler_ext.extender.cpus import free_cpu_capacity
 from cotenant.scheduler_ext.extender.devices import free_devices
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.snapshot import slot_of
 from cotenant.scheduler_ext.extender.turnover import Departure, Watch, predates_departure_watch, relevant_departures
 from cotenant.scheduler_ext.extender.watch.frame import (

@@ -39,11 +39,11 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import follow_parent, job_from
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
 from cotenant.scheduler_ext.extender.watch.table import NodeTable
 

@@ -11,10 +11,12 @@ import typer
 from cotenant.base.commands.command import EXIT_PARTIAL, CliSession
 from cotenant.base.commands.output import message
 from cotenant.base.identity import PodName
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.scheduler_ext.queues.model.report import QueueReport
     from cotenant.scheduler_ext.queues.view import QueueView
 
@@ -104,7 +106,7 @@ def open_queues(
     from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of
 
     settings = session.load({"kube.kubeconfig": kubeconfig, "kube.context": context}).settings
-    client = connect(settings.kube)
+    client = connect(settings.section(KubeSettings))
     try:
         body = pod_of(client, *pod) if pod else {}
         now_seconds = client.clock().now_seconds()
@@ -129,13 +131,13 @@ def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
     return frozenset(gate for gate, end in served_until(guard).items() if not is_promised(end, now_seconds))
 
 
-def read_report(client: KubeClient, settings: Settings, now_seconds: float) -> tuple[QueueView, QueueReport]:
+def read_report(client: KubeClient, settings: SettingSections, now_seconds: float) -> tuple[QueueView, QueueReport]:
     """The queues at this moment; ClusterForbidden names the right that is missing."""
     from cotenant.scheduler_ext.queues.quota_report import queue_report
     from cotenant.scheduler_ext.queues.service.queue_view import read_view
 
     view = read_view(client, settings, now_seconds)
-    return view, queue_report(view, settings.queues)
+    return view, queue_report(view, settings.section(QueueSettings))
 
 
 def no_quotas() -> None:

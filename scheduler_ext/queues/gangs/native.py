@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from cotenant.base.kubernetes.intent import Create
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, GangMembers
 from cotenant.scheduler_ext.queues.model.native_group import inexpressible_fields, native_group
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 
 

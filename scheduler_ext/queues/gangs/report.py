@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.native import placed_by
 from cotenant.scheduler_ext.queues.gangs.state import GangStanding
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, WaitingPodRow
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
 from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import GANG_GATE, GANG_LABEL, SCHEDULING_GROUP
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate

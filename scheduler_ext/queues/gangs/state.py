@@ -16,7 +16,6 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
 from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
@@ -29,6 +28,7 @@ from cotenant.scheduler_ext.queues.gangs.reservations import (
 )
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.report import GangState
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from cotenant.base.errors import NoData
 from cotenant.base.people import Person, Right
 from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.scheduler_ext.queues.model.queue_service import (
     HISTORY_SECONDS,
     HISTORY_STEP_SECONDS,
@@ -22,7 +23,7 @@ from cotenant.scheduler_ext.queues.model.queue_service import (
 
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.changes.service import ClusterAccess
     from cotenant.profiler.prometheus.client import Client
     from cotenant.scheduler_ext.queues.model.report import QueueReport
@@ -39,7 +40,11 @@ class ClusterQueueService:
     """Queues of one cluster; `metrics`: None where no Prometheus is configured. Thread-safe."""
 
     def __init__(
-        self, access: ClusterAccess, settings: Settings, clock: Clock, metrics: Callable[[], Client] | None = None
+        self,
+        access: ClusterAccess,
+        settings: SettingSections,
+        clock: Clock,
+        metrics: Callable[[], Client] | None = None,
     ) -> None:
         """Store the arguments; nothing is read yet."""
         from cotenant.changes.shared_reading import SharedReading
@@ -71,7 +76,7 @@ class ClusterQueueService:
 
         end = int(self._clock.now_seconds()) // HISTORY_STEP_SECONDS * HISTORY_STEP_SECONDS
         start = end - HISTORY_SECONDS
-        labels = self._settings.profiler.prometheus.labels | {"quota": quota}
+        labels = self._settings.section(ProfilerSettings).prometheus.labels | {"quota": quota}
         client = self._metrics()
         try:
             series = {}
@@ -91,14 +96,14 @@ class ClusterQueueService:
 
 
 def queue_service_of(
-    settings: Settings, access: ClusterAccess | None = None, clock: Clock | None = None
+    settings: SettingSections, access: ClusterAccess | None = None, clock: Clock | None = None
 ) -> ClusterQueueService:
     """The service on the cluster and the Prometheus of the settings; sends no request yet."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
     from cotenant.profiler.prometheus.client import Client
 
-    prometheus = settings.profiler.prometheus
+    prometheus = settings.section(ProfilerSettings).prometheus
     metrics = (lambda: Client(prometheus)) if prometheus.url else None
     return ClusterQueueService(access or door_of(settings), settings, clock or SystemClock(), metrics)
 

@@ -10,10 +10,11 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     QuotaTree,
 )
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.queue_objects import SUCCEEDED
 from cotenant.scheduler_ext.queues.service.mirrors import QUEUE_MIRRORS, QUEUING, queue_mirror
 from cotenant.scheduler_ext.queues.view import QueueView
@@ -35,7 +36,7 @@ def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
     return {quota: tuple(sorted(those)) for quota, those in runs.items()}
 
 
-def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> QueueView:
+def read_view(client: KubeClient, settings: SettingSections, now_seconds: float) -> QueueView:
     """One look at the cluster; ClusterForbidden names the right that is missing.
 
     What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on.
@@ -44,7 +45,11 @@ def read_view(client: KubeClient, settings: Settings, now_seconds: float) -> Que
     mirrors = {
         name: (queue_mirror if name in QUEUING else reservation_mirror)(name, client, wake) for name in QUEUE_MIRRORS
     }
-    native = {} if settings.queues.gangs_by == "own" else {"native-gangs": f"podgroups of {NATIVE_GANG_GROUP}"}
+    native = (
+        {}
+        if settings.section(QueueSettings).gangs_by == "own"
+        else {"native-gangs": f"podgroups of {NATIVE_GANG_GROUP}"}
+    )
     for name, plural in (*READABLE.items(), *native.items()):
         try:
             mirrors[name].list_once()

@@ -22,9 +22,8 @@ from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
@@ -45,6 +44,7 @@ from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
     jobs_of,
     withdrawn_from,
 )
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_config_map, outlooks_in

@@ -16,7 +16,6 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import ClusterError, NotLeader
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.controllers.metrics import MigrationMetrics
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn
@@ -25,6 +24,7 @@ from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRat
 from cotenant.scheduler_ext.rebalance.migration.job import JobPhase
 from cotenant.scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.reservations.controller import guard_of
 
 EVICTION_PAUSE_SECONDS: Final = 10.0

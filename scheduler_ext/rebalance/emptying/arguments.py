@@ -15,7 +15,6 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.struct_validation import deviations
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.arguments import (
     CONTROLLER,
     EMPTYING_PLUGIN,
@@ -37,6 +36,7 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     unreadable_selector,
 )
 from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)

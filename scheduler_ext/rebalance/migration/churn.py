@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 LEAST_CHURN: Final = 10
 """...or so many pods, where the share is less. Lets small clusters move anything at all: one percent of few pods is

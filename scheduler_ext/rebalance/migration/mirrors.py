@@ -10,7 +10,7 @@ import msgspec
 
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.protocol import NOT_ENDED, SCHEDULING_GROUP
-from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS, BudgetWire, budget_of
 from cotenant.scheduler_ext.rebalance.load import pod_of as rebalance_pod_of
 from cotenant.scheduler_ext.rebalance.migration.job import JOBS, MigrationJob

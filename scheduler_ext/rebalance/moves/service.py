@@ -21,13 +21,13 @@ from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import IdentitySource, Person, Right
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.table import Table
 from cotenant.changes.audited_acts import ActEvents, AuditedActs, LedgerSubject, signature
 from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.sent_writes import Sent, sent
 from cotenant.changes.service import ClusterAccess
 from cotenant.changes.shared_reading import SharedReading
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, EmptyingArgs

@@ -13,12 +13,13 @@ from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings
 from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
+from cotenant.base.settings.sections.kube import KubeSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.kubernetes.intent import Apply, Create, Patch
     from cotenant.base.people import Person
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, PlanDecision
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
@@ -178,12 +179,12 @@ def parse_plan_name(text: str) -> tuple[str, str]:
     return namespace, name
 
 
-def service_of(settings: Settings) -> ClusterPlanService:
+def service_of(settings: SettingSections) -> ClusterPlanService:
     """The plan service, which writes into the ledger."""
     from cotenant.base.kube import clock_of
     from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 
-    return plan_service_of(settings, clock=clock_of(settings.kube))
+    return plan_service_of(settings, clock=clock_of(settings.section(KubeSettings)))
 
 
 def _approver_name(plan: Plan) -> str:
@@ -257,7 +258,7 @@ def _beside(plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -> None:
+def _act(settings: SettingSections, plan: str, yes: bool, trial: Trial, act: PlanAct) -> None:
     """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
     from contextlib import closing
 
@@ -270,7 +271,7 @@ def _act(settings: Settings, plan: str, yes: bool, trial: Trial, act: PlanAct) -
     if yes:
         message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
         return
-    with closing(connect(settings.kube)) as client:
+    with closing(connect(settings.section(KubeSettings))) as client:
         now_seconds = client.clock().now_seconds()
         check(client, trial(plans.plan(client, ref.namespace, ref.name), now_seconds, asked_who(client).name))
 

@@ -23,6 +23,8 @@ from cotenant.base.commands.output import (
 from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows, open_store
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.commands import decisions
 from cotenant.scheduler_ext.reservations.commands.decisions import (
     PlanArgument,
@@ -33,10 +35,11 @@ from cotenant.scheduler_ext.reservations.commands.decisions import (
     person,
     service_of,
 )
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
     from cotenant.scheduler_ext.reservations.service.plans import Ahead
 
@@ -158,7 +161,9 @@ def report(
     if newest is None:
         message("no occurrence has ended yet")
         return
-    print_table(report_table(newest, settings.recommender.prices.currency), output, headers=not no_headers)
+    print_table(
+        report_table(newest, settings.section(RecommenderSettings).prices.currency), output, headers=not no_headers
+    )
 
 
 @app.command(
@@ -184,7 +189,11 @@ def preview(
     client = _client(settings)
     found, now_seconds = read(client, *name), client.clock().now_seconds()
     plan_preview = preview_plan(client, found, now_seconds, settings, _ahead(settings, session_of(ctx).cluster))
-    print_table(preview_table(plan_preview, settings.recommender.prices.currency), output, headers=not no_headers)
+    print_table(
+        preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency),
+        output,
+        headers=not no_headers,
+    )
 
 
 @app.command(
@@ -219,7 +228,7 @@ def plan(
 
     ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
     when = _parse_window(schedule, zone, start, length)
-    if isinstance(when, Span) and when.end_seconds <= clock_of(settings.kube).now_seconds():
+    if isinstance(when, Span) and when.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
         raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
@@ -258,16 +267,16 @@ def backtest(
     history = session.service(WorkloadHistory)
     inventory, usage = history.read_cpu_totals(open_store(settings, cluster), settings)
     size, past = rehearsal(inventory, usage, WorkloadRef.required(workload), settings)
-    cores, ratio = size.request_millicores / 1000, settings.plans.miss_cost_ratio
-    tried = backtest_table(contest(size, past, settings.plans), cores, ratio)
+    cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
+    tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     print_table(tried, output, headers=not no_headers)
     message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
 
 
-def _client(settings: Settings) -> KubeClient:
+def _client(settings: SettingSections) -> KubeClient:
     from cotenant.base.kube import connect
 
-    return connect(settings.kube)
+    return connect(settings.section(KubeSettings))
 
 
 def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurrence | Span:
@@ -285,7 +294,7 @@ def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurren
     return Span(begin, begin + seconds)
 
 
-def _ahead(settings: Settings, cluster: str | None) -> Ahead:
+def _ahead(settings: SettingSections, cluster: str | None) -> Ahead:
     """Return the forecasts of node usage from the store of the named cluster, or of the only one.
 
     Without such a store nothing is known ahead.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cotenant.base.cluster import Inventory
     from cotenant.base.identity import WorkloadRef
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Usage
 
@@ -18,5 +18,5 @@ if TYPE_CHECKING:
 class WorkloadHistory:
     """The stored history of workloads. The command line names who reads it: `cotenant.cli.registry.PROVIDERS`."""
 
-    read_cpu_totals: Callable[[Store, Settings], tuple[Inventory, Usage[WorkloadRef]]]
+    read_cpu_totals: Callable[[Store, SettingSections], tuple[Inventory, Usage[WorkloadRef]]]
     """Returns the inventory and each workload's 5-minute CPU totals in millicores; NoData when none are stored."""

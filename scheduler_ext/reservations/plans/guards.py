@@ -10,10 +10,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.text import percent
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.base.settings.sections.reservations import PlanSettings
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 CAPACITY_FREE_SECONDS: Final = 120.0
 """Time (p95) that batch pods take to leave when their memory is needed. CPU is given back at once. Longest usual

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
@@ -33,6 +32,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.decision import covers_occurrence
 from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import Expected, PeakWindow, Proposal, Span
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import (
     PlanAccount,
     account,

@@ -23,17 +23,21 @@ from cotenant.base.kubernetes.quantity import format_amount, parse_bytes, parse_
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
 from cotenant.forecasting import plugins
 from cotenant.forecasting.engine import STEP_SECONDS, forecast
 from cotenant.forecasting.remembering import Remembering
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler import portrait
+from cotenant.profiler.settings import PortraitSettings
 from cotenant.recommender.model.views import PLANS
 from cotenant.recommender.money import prices
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.proposals import (
     DayForecast,
@@ -104,7 +108,7 @@ class Candidates:
 
 
 def candidates(
-    inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: Settings
+    inventory: Inventory, usage: Usage[WorkloadRef], ahead: Forecasts[WorkloadRef], settings: SettingSections
 ) -> Candidates:
     """The workloads with the largest peaks, largest first; usage: 5-minute CPU totals in the forecasts' order."""
     sizes = _sizes(inventory, usage, settings)
@@ -122,16 +126,26 @@ def candidates(
 
 
 def proposals(
-    of: Candidates, settings: Settings, before: Rehearsals | None = None
+    of: Candidates, settings: SettingSections, before: Rehearsals | None = None
 ) -> tuple[tuple[Proposal, ...], Rehearsals]:
     """Return a proposal for each candidate, ready proposals with most pods first, and all rehearsals.
 
     before: rehearsals of an earlier analysis. Like back-tests they are valid for the `relearn_hours` of the forecasts;
     other candidates are rehearsed now.
     """
-    rests_on = " ".join(digest(section) for section in (settings.plans, settings.forecasting, settings.portrait))
+    rests_on = " ".join(
+        digest(section)
+        for section in (
+            settings.section(PlanSettings),
+            settings.section(ForecastingSettings),
+            settings.section(PortraitSettings),
+        )
+    )
     known = before.of if before is not None and before.settings_digest == rests_on else ()
-    end_seconds, most_seconds = of.usage.grid.end_seconds, settings.forecasting.relearn_hours * HOUR_SECONDS
+    end_seconds, most_seconds = (
+        of.usage.grid.end_seconds,
+        settings.section(ForecastingSettings).relearn_hours * HOUR_SECONDS,
+    )
     lasting = {
         (proposal.workload, proposal.request_millicores): proposal
         for proposal in known
@@ -140,7 +154,9 @@ def proposals(
     rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
     for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
         size = of.sizes[row]
-        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, settings.plans))
+        found = Rehearsed(
+            size.workload, size.request_millicores, end_seconds, tested(size, past, settings.section(PlanSettings))
+        )
         lasting[size.workload, size.request_millicores] = found
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour
@@ -149,27 +165,27 @@ def proposals(
     )
 
 
-def rehearsals(of: Candidates, settings: Settings) -> list[Rehearsal]:
+def rehearsals(of: Candidates, settings: SettingSections) -> list[Rehearsal]:
     """Each candidate's last days, in their order."""
     return _pasts(of.usage, list(range(len(of.sizes))), settings) if of.sizes else []
 
 
-def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: Settings) -> tuple[Proposal, ...]:
+def proposals_after(of: Candidates, pasts: Sequence[Rehearsal], settings: SettingSections) -> tuple[Proposal, ...]:
     """Return a proposal for each candidate, ready proposals with most pods first; pasts: the rehearsal of each."""
     pairs = zip(of.sizes, pasts, strict=True)
-    return _make_proposals(of, [tested(size, past, settings.plans) for size, past in pairs], settings)
+    return _make_proposals(of, [tested(size, past, settings.section(PlanSettings)) for size, past in pairs], settings)
 
 
-def _make_proposals(of: Candidates, evaluations: Sequence[Tested], settings: Settings) -> tuple[Proposal, ...]:
+def _make_proposals(of: Candidates, evaluations: Sequence[Tested], settings: SettingSections) -> tuple[Proposal, ...]:
     proposed = []
     for row, (size, evaluation) in enumerate(zip(of.sizes, evaluations, strict=True)):
         path = DayForecast(of.grid.start_seconds, of.grid.step_seconds, of.quantiles[row])
-        proposed.append(propose(size, path, evaluation, settings.plans, digest(settings)))
+        proposed.append(propose(size, path, evaluation, settings.section(PlanSettings), digest(settings)))
     return tuple(sorted(proposed, key=lambda p: (not p.ready, -p.count, p.workload)))
 
 
 def rehearsal(
-    inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: Settings
+    inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: SettingSections
 ) -> tuple[Size, Rehearsal]:  # fmt: skip
     """One workload's size and its last days, forecast as they would have been; NoData when it cannot have a plan."""
     size = _sizes(inventory, usage, settings).get(ref)
@@ -182,14 +198,16 @@ def rehearsal(
     return size, past
 
 
-def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: Settings) -> list[Rehearsal]:
+def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> list[Rehearsal]:
     day = usage.grid.slots_per_day
-    recent = usage.tail((settings.forecasting.history_days + settings.plans.backtest_days + 7) * day)
+    recent = usage.tail(
+        (settings.section(ForecastingSettings).history_days + settings.section(PlanSettings).backtest_days + 7) * day
+    )
     demand = recent.values[rows].astype(np.float64)
     weeks_before = a_week_before(_pad_to_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
     in_force = _rehearsed_quantiles(recent, rows, settings)
-    span = slice(-settings.plans.backtest_days * day, None)
-    reaction = lead(_WISH_SECONDS, (), settings.plans).seconds + recent.grid.step_seconds
+    span = slice(-settings.section(PlanSettings).backtest_days * day, None)
+    reaction = lead(_WISH_SECONDS, (), settings.section(PlanSettings)).seconds + recent.grid.step_seconds
     step = recent.grid.step_seconds
     return [
         Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
@@ -233,7 +251,7 @@ def _row(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) -> dict[WorkloadRef, Size]:
+def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: SettingSections) -> dict[WorkloadRef, Size]:
     """Return the size of every workload that could have a plan.
 
     It requests CPU and its kind owns pods that are added and removed.
@@ -242,8 +260,8 @@ def _sizes(inventory: Inventory, usage: Usage[WorkloadRef], settings: Settings) 
         w for w in inventory.workloads if w.ref.kind in KINDS and not w.gaps and _requested_by_pod(w, Resource.CPU) > 0
     ]
     row = {ref: i for i, ref in enumerate(usage.refs)}
-    price = prices(eligible, inventory, settings.recommender.prices)
-    currency = settings.recommender.prices.currency
+    price = prices(eligible, inventory, settings.section(RecommenderSettings).prices)
+    currency = settings.section(RecommenderSettings).prices.currency
     sizes = {}
     for workload, paid in zip(eligible, price, strict=True):
         if workload.ref in row:
@@ -295,9 +313,9 @@ def _pad_to_hours(demand: Floats, grid: TimeGrid) -> Floats:
     return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
 
 
-def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: Settings) -> Floats:
+def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> Floats:
     """Quantiles that would have been in force in each slot of `recent`, (rows, T, levels), NaN where none was made."""
-    own, step = settings.forecasting, recent.grid.step_seconds
+    own, step = settings.section(ForecastingSettings), recent.grid.step_seconds
     lean = replace(own, booster_rows=0)
     refs = tuple(recent.refs[i] for i in rows)
     values = recent.values[rows]
@@ -306,13 +324,13 @@ def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: 
     members = [Remembering(member) for member in plugins.members(tuple(own.plugins))]
     every, factor = _REHEARSE_SECONDS // step, STEP_SECONDS // step
     end = recent.grid.end_seconds // STEP_SECONDS * STEP_SECONDS
-    for back in range(settings.plans.backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
+    for back in range(settings.section(PlanSettings).backtest_days * DAY_SECONDS // _REHEARSE_SECONDS, 0, -1):
         cut = recent.grid.index_of(end - back * _REHEARSE_SECONDS)
         if cut < own.minimum_days * recent.grid.slots_per_day:
             continue
         grid = TimeGrid(recent.grid.start_seconds, step, cut)
         past = Usage(refs, grid, values[:, :cut], recent.resource, recent.statistic)
-        portraits = portrait.build(refs, np.arange(len(refs)), past, settings.portrait)
+        portraits = portrait.build(refs, np.arange(len(refs)), past, settings.section(PortraitSettings))
         quantiles = forecast(past, portraits, lean, members, fine=False).quantiles
         slots = np.arange(cut, min(cut + every, values.shape[1]))
         in_force[:, slots] = quantiles[:, (slots - cut) // factor]

@@ -5,16 +5,19 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.changes.model.settings import ActionSettings
+
 if TYPE_CHECKING:
     from cotenant.base.process.clock import Clock
-    from cotenant.base.settings.root import Settings
+    from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
     from cotenant.changes.service import ClusterAccess
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 
 
 def plan_service_of(
-    settings: Settings, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
+    settings: SettingSections, door: ClusterAccess | None = None, clock: Clock | None = None, store: Store | None = None
 ) -> ClusterPlanService:
     """A plan service on the cluster of the settings and their ledger; sends no request yet.
 
@@ -22,17 +25,17 @@ def plan_service_of(
     use; without one a preview does not know.
     """
     from cotenant.base.process.clock import SystemClock
-    from cotenant.base.settings.sections.actions import ledger_location
     from cotenant.changes.access.kubeconfig_access import door_of
     from cotenant.changes.forecasted_usage import ahead_of
+    from cotenant.changes.model.settings import ledger_location
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, PlanServiceConfig
 
     office = PlanServiceConfig(
         door=door or door_of(settings),
-        ledger=ledger_location(settings.actions, os.environ),
+        ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings,
         clock=clock or SystemClock(),
-        anchor_namespace=settings.manager.namespace if settings.actions.anchor else "",
+        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
         **({"ahead": ahead_of(store)} if store is not None else {}),
     )
     return ClusterPlanService(office)

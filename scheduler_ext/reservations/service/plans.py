@@ -27,7 +27,8 @@ from cotenant.base.kubernetes.pod_request import format_quantities, parse_quanti
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
+from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.model.plan import (
     KIND,
     PLURAL,
@@ -44,6 +45,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing, Preview, UnreadablePlan
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span_body
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
@@ -210,7 +212,7 @@ def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
 
 
 def preview_plan(
-    client: KubeClient, plan: Plan, now_seconds: float, settings: Settings, ahead: Ahead = nothing_ahead
+    client: KubeClient, plan: Plan, now_seconds: float, settings: SettingSections, ahead: Ahead = nothing_ahead
 ) -> Preview:
     """Return what approving a plan would mean now, guards included; NoData when it has no window to come.
 
@@ -226,7 +228,7 @@ def preview_plan(
     place = PreviewContext(
         _node_capacities(client, nodes, used),
         quota_left(client, plan.namespace),
-        settings.recommender.prices.per_core_hour,
+        settings.section(RecommenderSettings).prices.per_core_hour,
     )
     listed = plans(client)
     others = [p for p in listed.plans if p.key != plan.key]
@@ -238,7 +240,9 @@ def preview_plan(
         quota_left=place.quota_left,
     )
     verdicts = tuple(
-        verdict for verdict in check_guards(situation, settings.plans) if verdict.guard != "forecast skill"
+        verdict
+        for verdict in check_guards(situation, settings.section(PlanSettings))
+        if verdict.guard != "forecast skill"
     )
     found = preview(plan, window, place, verdicts)
     return msgspec.structs.replace(found, notes=(*found.notes, listed.note)) if listed.note else found

@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.ledger.bucket_ledger import LedgerPlace
 from cotenant.base.people import Person, Right
 from cotenant.base.process.clock import Clock
-from cotenant.base.settings.root import Settings
+from cotenant.base.settings.root import SettingSections
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.changes.audited_acts import ActEvents, AuditedActs, signature
 from cotenant.changes.model.service import FieldMove
@@ -74,7 +74,7 @@ class PlanServiceConfig:
 
     door: ClusterAccess
     ledger: LedgerPlace
-    settings: Settings
+    settings: SettingSections
     clock: Clock
     anchor_namespace: str = ""
     ahead: plans.Ahead = plans.nothing_ahead

@@ -20,10 +20,10 @@ from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import limits_of, requests_of
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.enforcer.sources.wire import pod_of as agent_pod_of
 from cotenant.recommender.restart import pod_qos as qos_of_containers
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.queues.queue_objects import queue_pod
 from cotenant.scheduler_ext.reservations.view import PodView
 

@@ -16,7 +16,6 @@ import msgspec
 import pytest
 
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.base.settings.sections.node.enforcer import EnforcerSettings
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.contract import CpuUse, KubeQos, PodSpec, StrategyPlan
@@ -25,6 +24,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import (
     NONE,

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.forecasts import ForecastingSettings
-from cotenant.base.settings.sections.profiler import PortraitSettings
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.forecasting.backtest.baselines import DEFAULT, SLOW, by_name
 from cotenant.forecasting.backtest.contenders import Contender, PathContender
@@ -27,7 +25,9 @@ from cotenant.forecasting.backtest.plan import (
     trial,
 )
 from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.portrait import build
+from cotenant.profiler.settings import PortraitSettings
 
 MONDAY = 1_700_438_400
 GRID = TimeGrid(MONDAY, 300, 18 * 288)

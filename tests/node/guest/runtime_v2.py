@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from cotenant.base.settings.sections.node.runtime import RuntimeSettings
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.nri.plugin import NriPlugin
+from cotenant.enforcer.settings.runtime import RuntimeSettings
 from tests.cluster.waiting import wait_for
 from tests.node import pods
 from tests.node.containerd import UNIFIED, Containerd, impossible

@@ -9,12 +9,12 @@ import pytest
 
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.extender import ExtenderSettings
-from cotenant.base.settings.sections.forecasts import NodePeakSettings
 from cotenant.experiment.batch_jobs import KINDS
 from cotenant.experiment.install import FORECAST, USAGE, install_of
 from cotenant.experiment.lenders import forecast_peaks
 from cotenant.experiment.placement import BatchPlacement, PlacementLoad
+from cotenant.forecasting.settings import NodePeakSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.pipeline.experiment.small_worlds import small_world
 
 

@@ -17,11 +17,11 @@ from cotenant.base.errors import NoData, SourceError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
 from cotenant.base.resource import Resource
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.node_metric.status import Observed, reports
 from cotenant.profiler.node_metric.turn import ReportContext, ReportDecision, steps
+from cotenant.profiler.settings import PrometheusSettings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -19,9 +19,7 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.resource import MIB, Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.profiler import ProfilerSettings, PrometheusSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.cli.cluster.probes import both_sources
@@ -32,7 +30,9 @@ from cotenant.profiler.recorder.exposition import THROTTLED, parse_resource_metr
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.settings import Settings
 from tests.support import kube_series
 from tests.support.api_server import ApiServer
 from tests.support.kube_series import END, NODE, START, Line, PodSpec

@@ -28,13 +28,13 @@ from cotenant.base.errors import SourceForbidden
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import connect
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.profiler.recorder.kubelets import RESOURCES, KubeletAddress, KubeletRules, MetricsPage, fetch, tls_context
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace

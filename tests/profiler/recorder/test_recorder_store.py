@@ -18,7 +18,6 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
@@ -26,6 +25,7 @@ from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.settings import Settings
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.support.api_server import ApiServer

@@ -21,7 +21,6 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
@@ -30,6 +29,7 @@ from cotenant.profiler.recorder.kubelets import KubeletRules, unpack
 from cotenant.profiler.recorder.service import Recorder
 from cotenant.profiler.recorder.slots import UsageSlots
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
+from cotenant.settings import Settings
 from tests.profiler.recorder.test_slots import LONGEST, MINUTE, REF, add, columns, ref_of
 from tests.support.api_server import ApiServer
 from tests.support.fast_clock import FastClock

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.recommender import PriceSettings
+from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.exported_prices import exported_prices
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, node_prices, parse_price_list

@@ -11,8 +11,8 @@ import pytest
 
 from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.progress import Silent
-from cotenant.base.settings.sections.recommender import PriceSettings
 from cotenant.base.store import Store
+from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod

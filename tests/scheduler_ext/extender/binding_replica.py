@@ -15,12 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from cotenant.base.kube import connect
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import (
+    CpuAllocationSettings,
+    DeviceAllocationSettings,
+    ExtenderSettings,
+)
 
 THREADS = 4
 

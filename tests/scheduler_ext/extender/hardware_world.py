@@ -25,11 +25,15 @@ from cotenant.base.allocation.topology_document import NodeCpus, annotations_of,
 from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import (
+    CpuAllocationSettings,
+    DeviceAllocationSettings,
+    ExtenderSettings,
+)
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
 from tests.support.pure_api import Objects, PureApi, decoded, key_of, told

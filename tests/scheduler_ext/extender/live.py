@@ -14,9 +14,9 @@ import msgspec
 from cotenant.base.http.http_connection import Application, Request, Response
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

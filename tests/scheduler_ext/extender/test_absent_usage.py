@@ -11,12 +11,16 @@ import pytest
 
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.extender import Aggregation, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.load import load_aware
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import (
+    Aggregation,
+    LoadAwareSettings,
+    Percentages,
+)
 from cotenant.scheduler_ext.rebalance.classification import state_of
 from cotenant.scheduler_ext.rebalance.load import NodeLoad
 

@@ -19,11 +19,15 @@ from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import RESOURCE_SPEC_ANNOTATION, RESOURCE_STATUS_ANNOTATION, SCHEDULING_GROUP
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import (
+    CpuAllocationSettings,
+    DeviceAllocationSettings,
+    ExtenderSettings,
+)
 from cotenant.simulation.api_server.routes import Api
 from cotenant.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER

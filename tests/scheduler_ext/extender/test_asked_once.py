@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster import needing
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cotenant.base.resource import GIB
-from cotenant.base.settings.sections.extender import BalanceSettings, ExtenderSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import WIDTH
 from cotenant.scheduler_ext.extender.load import balance
+from cotenant.scheduler_ext.extender.settings import BalanceSettings, ExtenderSettings
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, moment, pod_json
 
 BE = {"koordinator.sh/qosClass": "BE"}

@@ -11,10 +11,10 @@ from cotenant.base.kube import connect
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import ShiftedClock, SystemClock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.simulation.api_server import EmbeddedServer
 from cotenant.simulation.definitions import define
 from cotenant.simulation.local_client import LocalClient

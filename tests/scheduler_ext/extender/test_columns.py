@@ -12,10 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB, MIB
-from cotenant.base.settings.sections.extender import Aggregation, ExtenderSettings, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, node_row, share_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, thresholds_of
 from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.settings import (
+    Aggregation,
+    ExtenderSettings,
+    LoadAwareSettings,
+    Percentages,
+)
 from tests.scheduler_ext.extender.worlds import NOW, World, facts, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

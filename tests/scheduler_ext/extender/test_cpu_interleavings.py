@@ -16,11 +16,11 @@ from cotenant.base.allocation.topology_document import NodeCpus, annotations_of,
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Create, Delete
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
 from cotenant.simulation.api_server.routes import Api
 from cotenant.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER

@@ -19,12 +19,16 @@ from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.base.allocation.topology_document import COLLECTION, NodeCpus, annotations_of
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.base.kubernetes.pod_identity import PodIdentity
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender import cpus
 from cotenant.scheduler_ext.extender.decide import Moment
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import (
+    CpuAllocationSettings,
+    ExtenderSettings,
+    LoadAwareSettings,
+)
 from cotenant.scheduler_ext.extender.snapshot import NEEDED, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState, FreeCpus
 from cotenant.scheduler_ext.extender.watch.table import NodeTable

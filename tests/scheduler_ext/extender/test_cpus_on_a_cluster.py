@@ -18,12 +18,12 @@ from typer.testing import CliRunner, Result
 from cotenant.base.allocation.cpu_annotations import assignment_of
 from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
 from cotenant.base.allocation.topology_document import NodeCpus, annotations_of
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, ExtenderSettings
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.extender.serve.allocation import HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
+from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
 from tests.cluster import topologies
 from tests.cluster.accounts import account, certified
 from tests.cluster.api import Api

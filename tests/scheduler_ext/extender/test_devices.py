@@ -31,12 +31,16 @@ from cotenant.base.allocation.devices import (
 )
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_identity import PodIdentity
-from cotenant.base.settings.sections.extender import DeviceAllocationSettings, ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender import devices
 from cotenant.scheduler_ext.extender.judgement import Code, words_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
+from cotenant.scheduler_ext.extender.settings import (
+    DeviceAllocationSettings,
+    ExtenderSettings,
+    LoadAwareSettings,
+)
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 from cotenant.scheduler_ext.extender.watch.table import NodeTable

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from cotenant.base.kube import access_review
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from cotenant.scheduler_ext.extender.watch.feed import Feed, SnapshotFeed
 from tests.cluster.accounts import account

@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.extender import (
+from cotenant.scheduler_ext.extender import decide
+from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
+from cotenant.scheduler_ext.extender.judgement import Code
+from cotenant.scheduler_ext.extender.load import load_aware
+from cotenant.scheduler_ext.extender.settings import (
     ExtenderSettings,
     LoadAwareSettings,
     Percentages,
     PredictionSettings,
     Weights,
 )
-from cotenant.scheduler_ext.extender import decide
-from cotenant.scheduler_ext.extender.columns import WIDTH, SnapshotColumn
-from cotenant.scheduler_ext.extender.judgement import Code
-from cotenant.scheduler_ext.extender.load import load_aware
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, SOURCES, World, facts, moment, pod_json
 

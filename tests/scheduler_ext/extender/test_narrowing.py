@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender import best_nodes, decide
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.scheduler_ext.extender.worlds import World, facts, moment, pod_json
 
 LS = {"koordinator.sh/qosClass": "LS"}

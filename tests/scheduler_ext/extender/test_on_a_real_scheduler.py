@@ -20,7 +20,6 @@ from cotenant.base.allocation.cpu_topology import regular_topology
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import NodeCpus, annotations_of
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, RESOURCE_SLICES
-from cotenant.base.settings.sections.extender import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.certificates import issue
@@ -28,6 +27,11 @@ from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach,
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService
 from cotenant.scheduler_ext.extender.serve.wire import EXTENDER_ARGS, BindArgs
+from cotenant.scheduler_ext.extender.settings import (
+    CpuAllocationSettings,
+    DeviceAllocationSettings,
+    ExtenderSettings,
+)
 from tests.cluster import needing
 from tests.cluster.accounts import account
 from tests.cluster.api import Api

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_rules
 from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import Frame
 from tests.scheduler_ext.extender.worlds import GIB, NOW, SOURCES, World, facts, pod_json

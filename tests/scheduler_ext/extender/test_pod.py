@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import MIB
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.scheduler_ext.extender.pod import facts_of
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from tests.scheduler_ext.extender.worlds import NOW, facts, pod_json
 
 BE = {"koordinator.sh/qosClass": "BE"}

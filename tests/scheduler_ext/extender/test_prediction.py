@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB
-from cotenant.base.settings.sections.extender import ExtenderSettings, PredictionSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load import prediction
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings, PredictionSettings
 from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import ELSEWHERE, NOW, World, facts, moment, pod_json
 

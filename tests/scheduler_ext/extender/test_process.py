@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fixtures import FakeNodes
 from tests.scheduler_ext.extender.live import install_crds

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
-from cotenant.base.settings.sections.extender import ExtenderSettings
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.server import ExtenderServer
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from tests.scheduler_ext.extender.serving import Serving, args, client_tls, serving
 from tests.scheduler_ext.extender.worlds import SOURCES, World, pod_json

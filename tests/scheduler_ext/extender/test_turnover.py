@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB
-from cotenant.base.settings.sections.extender import Percentages
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
+from cotenant.scheduler_ext.extender.settings import Percentages
 from cotenant.scheduler_ext.extender.watch.frame import SLOT_SECONDS
 from tests.scheduler_ext.extender.worlds import NOW, World, pod_json
 

@@ -10,10 +10,10 @@ import msgspec
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
-from cotenant.base.settings.sections.extender import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.decide import Moment
 from cotenant.scheduler_ext.extender.metric import MetricWire, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, CollectionState
 from cotenant.scheduler_ext.extender.watch.table import NodeTable

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.manager.features import NAMES
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
+from cotenant.settings import Settings
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import each

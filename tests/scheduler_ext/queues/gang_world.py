@@ -23,16 +23,16 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_ALLOCATED_ANNOTATION,
     RESERVATION_GATE,
 )
-from cotenant.base.settings.sections.queues import QueueSettings
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.queues.gangs.reservations import member_uid
 from cotenant.scheduler_ext.queues.gangs.state import GangDecision, gangs_decided
 from cotenant.scheduler_ext.queues.model.gang import Gang, gang_key, gang_of_pod, gangs_of
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView
 from cotenant.scheduler_ext.reservations.decide import decide
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 Json = dict[str, Any]

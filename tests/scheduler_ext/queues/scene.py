@@ -13,8 +13,6 @@ import msgspec
 
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     IS_PARENT_LABEL,
@@ -23,7 +21,9 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     RUNTIME_ANNOTATION,
     TREE_LABEL,
 )
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
+from cotenant.settings import Settings
 from tests.cluster.api import Json
 from tests.cluster.control_plane import ControlPlane
 from tests.scheduler_ext.reservations.scene import GUARD, Scene

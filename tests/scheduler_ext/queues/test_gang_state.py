@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
-from cotenant.base.settings.sections.queues import QueueSettings
 from cotenant.scheduler_ext.queues.gangs.state import back_off_seconds
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from tests.scheduler_ext.queues.gang_world import CONTROLLERS, GangWorld
 
 

@@ -13,11 +13,11 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.people import Person
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import GIB
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.profiler import PrometheusSettings
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.settings import PrometheusSettings
 from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_SECONDS, HISTORY_STEP_SECONDS
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import METRICS, ClusterQueueService
+from cotenant.settings import Settings
 from tests.support.prometheus import Server, blocks_from
 
 pytestmark = [pytest.mark.server, pytest.mark.prometheus]

@@ -21,11 +21,11 @@ from cotenant.base.errors import ClusterForbidden, NoData
 from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.queues.model.quota_tree import IS_PARENT_LABEL, NAME_LABEL, PARENT_LABEL
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from cotenant.simulation.api_server.rights import AccessRule, Account
 from tests.cluster.api import Json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from cotenant.base.settings.sections.queues import QueueSettings
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_report import queue_report
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
 

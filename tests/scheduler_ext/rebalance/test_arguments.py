@@ -13,6 +13,7 @@ from cotenant.base.settings.load import load
 from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_from_settings, arguments_of
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
 from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
+from cotenant.settings import Settings
 
 FILE = """
 apiVersion: descheduler/v1alpha2
@@ -170,7 +171,7 @@ def test_a_configuration_in_the_settings_file_says_the_same_as_koordinators_own_
     }
     file = tmp_path / "settings.yaml"
     file.write_text(yaml.safe_dump({"descheduler": {"configuration": own}}))
-    settings = load(file, {}, {}).settings
+    settings = load(Settings(), file, {}, {}).settings
     assert arguments_from_settings(settings.descheduler.configuration) == arguments_of(own)
 
 

@@ -20,10 +20,9 @@ from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.people import Role
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.extender import LoadAwareSettings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.manager.decisions.results import RunResults
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from cotenant.scheduler_ext.rebalance.commands import RebalanceMode, Show, arguments_from
@@ -37,6 +36,7 @@ from cotenant.scheduler_ext.rebalance.model.tables import MOVES, NODES
 from cotenant.scheduler_ext.rebalance.model.workload_median import WorkloadMedian
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, move_rows, report_of
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -9,10 +9,10 @@ import pytest
 
 from cotenant.base.kube import KubeClient, connect
 from cotenant.base.kube.watch import read_each
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from cotenant.scheduler_ext.rebalance.cluster_reading import read
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

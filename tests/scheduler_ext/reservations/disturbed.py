@@ -18,8 +18,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.extender import ExtenderSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api
 from tests.cluster.binaries import find

@@ -13,13 +13,13 @@ from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE, SCHEDULING_GROUP
 from cotenant.base.logs.telemetry import Metrics
-from cotenant.base.settings.root import Settings
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.cli.cluster.installation.manifests import manifests
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
+from cotenant.settings import Settings
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, Json
 from tests.cluster.control_plane import ControlPlane

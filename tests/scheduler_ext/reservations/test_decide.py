@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, Guard, ReservationSwap, is_promised
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.swap import late
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.protocol import PREFERRED_TERMS, REQUIRED_TERMS
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import pin_affinity, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,

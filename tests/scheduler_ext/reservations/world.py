@@ -18,10 +18,10 @@ from jsonpatch import JsonPatch
 
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Intent, Patch
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, RESERVATION_GATE
-from cotenant.base.settings.sections.reservations import ReservationSettings
 from cotenant.scheduler_ext.reservations.decide import decide
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 Objects = tuple[tuple[str, bytes], ...]

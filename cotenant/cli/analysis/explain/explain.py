@@ -26,6 +26,8 @@ from cotenant.base.text import visible
 from cotenant.changes.commands.recommendation_lines import describe
 from cotenant.cli.registry import EXPLAIN
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.settings import RecommenderSettings
+from cotenant.settings import Settings
 
 if TYPE_CHECKING:
     from cotenant.base.store import Store
@@ -84,7 +86,7 @@ def workload(
             sys.stdout.write(f"cluster {visible(name)}\n")
             settings = session_of(ctx).of_cluster(name).read({"store.url": store}).settings
         for recommendation in recommendations:
-            lines = describe(recommendation, settings.recommender.prices.currency)
+            lines = describe(recommendation, settings.section(RecommenderSettings).prices.currency)
             sys.stdout.writelines(f"{line}\n" for line in lines)
 
 
@@ -134,7 +136,7 @@ def node(
 
     if from_cluster:
         settings = settings_of(ctx, store, None, None)
-        explanation = explain_node.from_cluster(settings, name)
+        explanation = explain_node.from_cluster(Settings.of(settings), name)
     else:
         settings = session_of(ctx).load({"store.url": store}).settings
         explanation = explain_node.from_store(open_store(settings, cluster), name)
@@ -166,7 +168,9 @@ def node_slo(
     from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
 
-    explanation = node_slo_explanation(settings_of(ctx, None, None, None), name, SloInputs(config_map, labels))
+    explanation = node_slo_explanation(
+        Settings.of(settings_of(ctx, None, None, None)), name, SloInputs(config_map, labels)
+    )
     if output is not DocumentFormat.TABLE:
         print_document(explanation, output)
         return

@@ -13,9 +13,9 @@ from cotenant.base.table import Kind
 from cotenant.base.text import visible
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.root import Settings
     from cotenant.base.store import Store
     from cotenant.recommender.colocation.explain import AmountExplained, NodeExplained
+    from cotenant.settings import Settings
 
 KINDS: Final = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 

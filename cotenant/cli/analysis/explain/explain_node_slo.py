@@ -17,7 +17,7 @@ from cotenant.recommender.colocation.model.slo_forms import SloKey
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
-    from cotenant.base.settings.root import Settings
+    from cotenant.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal, Usage
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
 if TYPE_CHECKING:
-    from cotenant.base.settings.sections.profiler import ProfilerSettings
     from cotenant.profiler.prometheus import PrometheusSource
     from cotenant.profiler.recorder.status import RecorderStatus
+    from cotenant.profiler.settings import ProfilerSettings
 
 SHOWN: Final = 5
 """Rows that a finding names."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from cotenant.base import measures
 from cotenant.base.commands.extras import PACKAGES, installed_version
 from cotenant.base.settings.load import Loaded, SettingSource
-from cotenant.base.settings.root import Settings
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.settings import Settings
 
 OLDEST_PYTHON = (3, 11)
 

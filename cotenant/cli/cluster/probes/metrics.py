@@ -14,9 +14,9 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import SENTENCES
-from cotenant.base.settings.sections.profiler import ProfilerSettings
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeWindow
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
+from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
     from cotenant.profiler.history import UsageBlock

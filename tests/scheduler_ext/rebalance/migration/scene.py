@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.base.settings.root import Settings
-from cotenant.base.settings.sections.descheduler import DeschedulerSettings
 from cotenant.manager.features import NAMES
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
+from cotenant.settings import Settings
 from tests.cluster.api import ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

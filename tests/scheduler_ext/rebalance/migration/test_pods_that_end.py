@@ -12,7 +12,7 @@ from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.extender import LoadAwareSettings
+from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.classification import NodeClass
 from cotenant.scheduler_ext.rebalance.decide import decide as decide_round
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
@@ -27,6 +26,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, status_body
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step

@@ -13,11 +13,11 @@ from cotenant.base.cluster import Autoscaler, Container, Inventory, Workload
 from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.base.settings.root import Settings
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.profiler import portrait
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
+from cotenant.settings import Settings
 
 DAY, STEP = 288, 300
 START = 1_800_000_000 // 86_400 * 86_400

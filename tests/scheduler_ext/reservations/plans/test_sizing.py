@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.reservations import PlanSettings
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.backtest import account, last_week, skill, static, waiting_share
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards, first_blocking_verdict
 from cotenant.scheduler_ext.reservations.plans.hold import ReservedPods, replay_reserved_pods, reserve_pods

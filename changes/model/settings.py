@@ -108,7 +108,7 @@ class ActionSettings(Section, frozen=True):
     soak_minutes: Annotated[
         float,
         setting(
-            "Time after a change before it is judged.",
+            "Time after a change before its outcome is verified.",
             when="harm shows later, or sooner, in your workloads",
             unit="minutes",
             ge=0,

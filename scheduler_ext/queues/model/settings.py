@@ -22,7 +22,7 @@ class QueueSettings(Section, frozen=True):
         Literal["cotenant", "koordinator"],
         setting(
             "koordinator: its own scheduler is installed and deals with ElasticQuotas and gangs; the manager leaves "
-            "them alone and lets go of what it held.",
+            "them alone and lifts the gates that it set.",
             when="Koordinator's scheduler stays in charge",
         ),
     ] = "cotenant"

@@ -12,7 +12,7 @@ import msgspec
 
 from cotenant.base.colocation.colocation_strategy import ReclaimFields
 from cotenant.base.settings.base import NotNegative, Section, setting
-from cotenant.base.settings.sections.peer_strategies import KrrSettings, VpaSettings
+from cotenant.recommender.strategies.settings import KrrSettings, VpaSettings
 
 Percent = float
 Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]

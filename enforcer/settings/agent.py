@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 import msgspec
 
 from cotenant.base.settings.base import Section, setting
-from cotenant.base.settings.sections.node.best_effort import BestEffortSettings
-from cotenant.base.settings.sections.node.runtime import DraSettings
+from cotenant.enforcer.settings.best_effort import BestEffortSettings
+from cotenant.enforcer.settings.runtime import DraSettings
 
 
 class EnforcerSettings(Section, frozen=True):

@@ -86,7 +86,7 @@ class PlanSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "Realise approved plans. Off is the kill switch: what is held is given back, nothing is reserved.",
+            "Realise approved plans. Off is the kill switch: reserved capacity is given back, and no more is reserved.",
             when="everything that plans hold must be given back at once",
         ),
     ] = True

@@ -1,0 +1,53 @@
+"""Settings of the dashboard: where it listens and how much it shows at once."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cotenant.base.settings.base import Section, setting
+
+
+class DashboardSettings(Section, frozen=True):
+    """The web process that shows results; it reads the store and changes nothing."""
+
+    host: Annotated[
+        str,
+        setting(
+            "Address to listen on; loopback unless something in front asks who is there.",
+            when="other machines should reach it",
+            min_length=1,
+        ),
+    ] = "127.0.0.1"
+    port: Annotated[int, setting("TCP port; 0 takes any free one.", when="the port is taken", ge=0, le=65535)] = 8050
+    base_path: Annotated[
+        str,
+        setting(
+            "Path prefix behind a proxy, with a slash at both ends.",
+            when="a proxy serves it below a path",
+            pattern=r"^/(.*/)?$",
+        ),
+    ] = "/"
+    red_after_seconds: Annotated[
+        int,
+        setting(
+            "Age of the newest sample from which the page carries a stale banner.",
+            when="scans run more seldom, or stale figures must show sooner",
+            unit="seconds",
+            ge=60,
+        ),
+    ] = 3600
+    reload_seconds: float = 3.0
+    """Shortest time between two looks for newer results in the store. Bounds the reads of the store, however many pages
+    are open.
+    """
+    poll_seconds: int = 15
+    """How often an open page asks whether there are newer results. An open page asks a small question; results come by
+    the hour.
+    """
+    body_cap_bytes: int = 8 * 1024**2
+    """Larger request bodies are refused (413). A settings file of a page has kilobytes; more is no use but an attack's.
+    """
+    read_seconds: float = 30.0
+    """Longest that a request's body may take to come (408). Ends requests that come in slowly on purpose; no browser
+    needs so long.
+    """

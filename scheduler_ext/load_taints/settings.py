@@ -1,0 +1,56 @@
+"""Settings of the load taints, by which a scheduler that asks no extender keeps away from busy nodes.
+
+The thresholds are the extender's: `extender.load_aware` for the load now, `extender.prediction` for the peaks to come.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cotenant.base.settings.base import Section, setting
+
+
+class LoadTaintSettings(Section, frozen=True):
+    """The manager's taint cotenant.dev/load: NoSchedule above the thresholds, PreferNoSchedule on the busiest."""
+
+    enabled: Annotated[
+        bool,
+        setting(
+            "The manager judges every node's load; false: it takes the taints away that it set earlier.",
+            when="schedulers that do not ask the extender should avoid busy nodes",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        setting(
+            "What would be tainted is counted and told, and no node has the taint; else nodes get it.",
+            when="the counts have shown what you expect",
+        ),
+    ] = True
+    interval_seconds: float = 5.0
+    """Between two looks. Period of the rounds: shorter than a burst of new pods takes to start."""
+    hold_seconds: float = 120.0
+    """A node keeps its taint for so long at least; only a stricter one replaces it. Twice the interval of NodeMetrics,
+    so that a taint does not flap between two reports.
+    """
+    refused_share_percent: Annotated[
+        float,
+        setting(
+            "Share of the schedulable nodes that has NoSchedule, at most; rounded down. Beyond it nodes get "
+            "PreferNoSchedule. 0: never NoSchedule.",
+            when="more, or fewer, nodes may be closed at a time",
+            unit="percent of nodes",
+            ge=0,
+            le=50,
+        ),
+    ] = 10.0
+    avoided_share_percent: Annotated[
+        float,
+        setting(
+            "Share of the schedulable nodes that has PreferNoSchedule, at most; rounded down.",
+            when="more, or fewer, nodes may be avoided at a time",
+            unit="percent of nodes",
+            ge=0,
+            le=90,
+        ),
+    ] = 25.0
