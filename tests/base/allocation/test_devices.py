@@ -440,6 +440,21 @@ def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() ->
     assert allot({GPU: 200}, [Holding("shop/a", "a", {DEVICE_ALLOCATED_ANNOTATION: "{"}, entered=True)]).refusal == ""
 
 
+def test_an_annotation_that_takes_nothing_hides_none_of_those_after_it() -> None:
+    stolen = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(share(0, 100))}
+    unread = {DEVICE_ALLOCATED_ANNOTATION: "{"}
+    whole = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(share(1, 100))}
+    holdings = [
+        Holding("shop/a", "a", stolen, {"cpu": 1}),
+        Holding("shop/b", "b", unread, {GPU: 100}),
+        Holding("shop/c", "c", whole, {GPU: 100}),
+    ]
+    # of two GPUs the third pod has GPU 1: GPU 0 is left, and not two of them
+    first = decode_allocations(allot({GPU: 100}, holdings).annotations[DEVICE_ALLOCATED_ANNOTATION])
+    assert [given.minor for given in first[DeviceKind.GPU]] == [0]
+    assert allot({GPU: 200}, holdings).refusal.startswith("1 of 2 gpu devices")
+
+
 CARD_BODY = {"spec": {"devices": [{"type": "rdma", "minor": minor, "health": True} for minor in (0, 1)]}}
 
 

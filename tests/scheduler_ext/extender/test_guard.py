@@ -90,6 +90,16 @@ def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None
     assert codes(made, owner())["n1"] == 0
 
 
+def test_whichever_busy_node_has_the_reservation_lets_its_owners_in() -> None:
+    for chosen in ("n1", "n2", "n3"):
+        made = World()
+        for name in ("n1", "n2", "n3"):
+            made.node(name).metric(name, cpu="8")
+        made.pod(placeholder(chosen))
+        made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName=chosen))
+        assert [name for name, code in codes(made, owner()).items() if code == Code.PASS] == [chosen]
+
+
 def test_what_a_former_watcher_knew_is_forgotten_when_the_next_begins() -> None:
     made = world()
     made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))

@@ -8,11 +8,18 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
+from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites, decide
-from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, Guard, ReservationSwap, is_promised
+from cotenant.scheduler_ext.reservations.guard import (
+    LONGEST_PROMISE_SECONDS,
+    Guard,
+    ReservationSwap,
+    SwapPlaceholder,
+    is_promised,
+)
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
-from cotenant.scheduler_ext.reservations.swap import late
+from cotenant.scheduler_ext.reservations.swap import advance, late
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 from tests.scheduler_ext.reservations.builders import NOW, owner, placeholder, reservation
 
@@ -242,6 +249,44 @@ def test_a_node_sees_one_hand_over_at_a_time() -> None:
     made = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
     assert len(made.assignment.begun) == 1
     assert [p.identity.name for p in made.assignment.waiting] == ["web-1"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "now_seconds", "outcome", "is_let_go"),
+    [
+        # Who has ended or is being deleted needs no gate lifted, wherever it was.
+        ({"phase": "Failed", "node": "n1"}, NOW, "OwnerGone", False),
+        ({"phase": "Failed"}, NOW, "OwnerGone", False),
+        ({"deleting": True}, NOW, "OwnerGone", False),
+        ({"node": "n2", "phase": "Running"}, NOW, "OwnerGone", False),
+        # Who lives and waits is let go once the time of 10 seconds is over.
+        ({}, NOW + 10, "TimedOut", True),
+    ],
+)
+def test_a_hand_over_is_given_up_and_only_an_owner_that_still_waits_is_let_go(
+    changes: dict[str, Any], now_seconds: float, outcome: str, is_let_go: bool
+) -> None:
+    waiting = owner()
+    held = placeholder()
+    swap = ReservationSwap(
+        "s",
+        "r",
+        "r-uid",
+        "n1",
+        Reference("Pod", waiting.identity.name, "shop", waiting.uid),
+        (SwapPlaceholder(held.identity.namespace, held.identity.name, held.uid),),
+        expires_seconds=NOW + 10,
+    )
+    found = {"r": reservation(phase="Available")}
+    seen = ReservationView(
+        found,
+        pending=(replace(waiting, **changes),),
+        reserved=(held,),
+        nodes=frozenset({"n1"}),
+        now_seconds=now_seconds,
+    )
+    step = advance(swap, seen, SETTINGS)
+    assert (step.outcome, bool(step.intents)) == (outcome, is_let_go)
 
 
 @pytest.mark.parametrize("hours", [0, 1, 24])
