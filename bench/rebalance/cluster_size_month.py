@@ -1,0 +1,319 @@
+"""A month after the nodes left: what the smaller cluster is short of, in simulated time, with a node that fails a week.
+
+    .venv/bin/python -m bench.rebalance.cluster_size_month
+
+Two synthetic clusters of 60 nodes and 42 days. After a fortnight the question of the size is answered with a reserve of
+one node, once with the requests of that day and once with all recommendations applied; the nodes that could leave are
+taken away, and four weeks are played on the rest and, beside it, on all nodes: pods end and new ones come (roll-outs,
+jobs, autoscalers), a scheduler that levels its nodes by requests places each, and every week a node fails for six
+hours, the same one in both. Counted are five-minute slots of nodes in which their pods used more than is allocatable,
+and pods that waited for a place in the smaller cluster and not in the whole one at the same time.
+
+Not simulated: what a busy node does to its pods, evictions, an autoscaler that brings nodes back.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from bench.recommender.replay_worlds import HISTORY_DAYS, SETTINGS, moment
+from bench.record import Row, below, record
+from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
+from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant.recommender.backtest import amounts_once_applied, present
+from cotenant.recommender.base import load_strategy, recommend
+from cotenant.scheduler_ext.cluster_size.decide import decide_size
+from cotenant.scheduler_ext.cluster_size.demand import state_at
+from cotenant.scheduler_ext.cluster_size.model import (
+    PODS,
+    ClusterSize,
+    ClusterState,
+    RequestLevel,
+    SizedNode,
+    SizedPod,
+    SizeOptions,
+    Stay,
+)
+from cotenant.scheduler_ext.extender.metric import ExtenderNode
+
+COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size_month"
+SEEDS: Final = (7, 23)
+WEEKS: Final = 4
+NODES, WORKLOADS, PODS_PER_NODE = 60, 900, 110
+FAILED_SECONDS: Final = 6 * HOUR_SECONDS
+RISK_PERCENT: Final = 1.0
+"""The risk at which recommendations and capacity are judged elsewhere (`bench.decisions`)."""
+LEVELS: Final = (RequestLevel.NOW, RequestLevel.ALL_STEPS)
+RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
+USED: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Month:
+    """A cluster, the moment of the question, and the requests of its pods then and with all recommendations applied.
+
+    requests: level -> (pods, resources), millicores and bytes; usage: (pods, resources, slots of the month), NaN where
+    a pod did not run or nothing was measured.
+    """
+
+    cluster: SyntheticCluster
+    origin_seconds: int
+    requests: Mapping[RequestLevel, Floats]
+    usage: npt.NDArray[np.float32]
+
+    @property
+    def inventory(self) -> Inventory:
+        """Nodes and pods of all 42 days."""
+        return self.cluster.inventory
+
+    @property
+    def slots(self) -> int:
+        """Five-minute slots that are played."""
+        return int(self.usage.shape[2])
+
+
+def month_of(seed: int, nodes: int = NODES, workloads: int = WORKLOADS) -> Month:
+    """Generate a seed's cluster, and recommend from its first fortnight."""
+    days = HISTORY_DAYS + 7 * WEEKS
+    made = generate(SyntheticSpec(nodes, workloads, days, seed, cpu_requested=0.7, memory_requested=0.65))
+    origin = made.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
+    of_pods = {signal: series for signal, series in made.usage.items() if not signal.spec.per_node}
+    known = moment(made.inventory, of_pods, origin).known
+    advised = amounts_once_applied(known, recommend(load_strategy("cotenant"), known, SETTINGS))
+    before = present(known)
+    changed: dict[WorkloadRef, Floats] = defaultdict(lambda: np.zeros(len(RESOURCES)))
+    for row, ref in enumerate(known.containers):
+        for column, resource in enumerate(RESOURCES):
+            then, once_applied = (amounts.requests[resource][row] for amounts in (before, advised))
+            changed[ref.workload][column] += np.nan_to_num(once_applied) - np.nan_to_num(then)  # NaN: not set
+    pods = made.inventory.pods
+    now = np.array([[pod.requests.get(resource, 0) for resource in RESOURCES] for pod in pods], dtype=np.float64)
+    later = np.maximum(now + np.array([changed[pod.workload] for pod in pods]), 0.0)
+    return Month(made, origin, {RequestLevel.NOW: now, RequestLevel.ALL_STEPS: later}, _usage(made, origin))
+
+
+def _usage(made: SyntheticCluster, origin_seconds: int) -> npt.NDArray[np.float32]:
+    """Sum of the containers' usage by pod, resource and slot from the origin on."""
+    row_of = {(pod.namespace, pod.name): row for row, pod in enumerate(made.inventory.pods)}
+    first = made.spec.grid.index_of(origin_seconds)
+    found = np.full((len(row_of), len(RESOURCES), made.spec.grid.size - first), np.nan, dtype=np.float32)
+    for column, resource in enumerate(RESOURCES):
+        series = made.usage[USED[resource]]
+        for ref, values in zip(series.refs, series.values[:, first:], strict=True):
+            own = found[row_of[ref.namespace, ref.pod], column]
+            own[:] = np.where(np.isnan(own), values, np.where(np.isnan(values), own, own + values))
+    return found
+
+
+def size_of(month: Month, level: RequestLevel) -> ClusterSize:
+    """Ask at the month's beginning which nodes could leave, with one node in reserve."""
+    names = {resource: resource.value for resource in RESOURCES}
+    pods = []
+    for row, pod in enumerate(month.inventory.pods):
+        if _runs_at(pod, month.origin_seconds):
+            now, later = (_amounts(month.requests[of][row], names) for of in LEVELS)
+            pods.append(
+                SizedPod(
+                    pod.namespace,
+                    pod.name,
+                    pod.node,
+                    now,
+                    owner=str(pod.workload),
+                    goes_with_node=_is_daemon(pod),
+                    stays=None if pod.workload.kind != "Pod" else Stay(Reason.NO_CONTROLLER, "has no controller"),
+                    later={RequestLevel.ALL_STEPS: later},
+                )
+            )
+    nodes = tuple(
+        SizedNode(
+            ExtenderNode(node.name),
+            {**{names[r]: node.allocatable[r] for r in RESOURCES}, PODS: PODS_PER_NODE},
+        )
+        for node in month.inventory.nodes
+    )
+    return decide_size(state_at(ClusterState(nodes, tuple(pods)), level), SizeOptions(reserve_nodes=1))
+
+
+def _amounts(row: Floats, names: Mapping[Resource, str]) -> dict[str, int]:
+    return {**{name: round(value) for name, value in zip(names.values(), row.tolist(), strict=True)}, PODS: 1}
+
+
+def _is_daemon(pod: Pod) -> bool:
+    return pod.workload.kind == "DaemonSet"
+
+
+def _runs_at(pod: Pod, seconds: float) -> bool:
+    return pod.start_seconds <= seconds and (pod.end_seconds is None or seconds < pod.end_seconds)
+
+
+@dataclass(slots=True, eq=False)
+class Play:
+    """The month on the nodes that stay. node_of: place of each pod, -1 without one; waits: pods that want one.
+
+    busy: slots of living nodes by resource in which usage was above what is allocatable, and all that were measured.
+    """
+
+    month: Month
+    requests: Floats
+    capacity: Floats
+    stays: npt.NDArray[np.bool_]
+    dice: random.Random
+    node_of: npt.NDArray[np.int64] = field(init=False)
+    free: Floats = field(init=False)
+    count: npt.NDArray[np.int64] = field(init=False)
+    waits: dict[int, None] = field(default_factory=dict)
+    failed: int = -1
+    busy: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(len(RESOURCES), dtype=np.int64))
+    measured: int = 0
+    waited: set[tuple[int, int]] = field(default_factory=set)
+    """(pod, slot) of each pod that had no place at the end of a slot."""
+
+    def __post_init__(self) -> None:
+        self.node_of = np.full(len(self.requests), -1, dtype=np.int64)
+        self.free, self.count = self.capacity.copy(), np.zeros(len(self.capacity), dtype=np.int64)
+
+    def put(self, pod: int, node: int) -> None:
+        """Give the pod its place."""
+        self.node_of[pod] = node
+        self.free[node] -= self.requests[pod]
+        self.count[node] += 1
+
+    def end(self, pod: int) -> None:
+        """Take the pod away, wherever it is."""
+        self.waits.pop(pod, None)
+        if (node := int(self.node_of[pod])) >= 0:
+            self.node_of[pod] = -1
+            self.free[node] += self.requests[pod]
+            self.count[node] -= 1
+
+    def fail(self, node: int) -> list[int]:
+        """Let a node fail; return its pods, which want another place. Those of DaemonSets come back with it."""
+        of_node = np.flatnonzero(self.node_of == node).tolist()
+        pods = [pod for pod in of_node if not _is_daemon(self.month.inventory.pods[pod])]
+        for pod in pods:
+            self.end(pod)
+        self.failed = node
+        return pods
+
+    def place(self) -> None:
+        """Place the pods that wait on the node that is left with the most of both resources, ties by lot."""
+        for pod in list(self.waits):
+            left = self.free - self.requests[pod]
+            fits = self.stays & (left >= 0).all(axis=1) & (self.count < PODS_PER_NODE)
+            if self.failed >= 0:
+                fits[self.failed] = False
+            candidates = np.flatnonzero(fits)
+            if len(candidates):
+                score = (left[candidates] / self.capacity[candidates]).mean(axis=1).round(2)
+                best = candidates[score == score.max()]
+                del self.waits[pod]
+                self.put(pod, int(best[self.dice.randrange(len(best))]))
+
+    def measure(self, slot: int) -> None:
+        """Count the nodes whose pods used more than is allocatable, in slots of which every value is known."""
+        bound = np.flatnonzero(self.node_of >= 0)
+        used = self.month.usage[bound, :, slot]
+        if not np.isfinite(used).any():
+            return  # an outage of the measuring: nobody knows
+        sums = np.zeros_like(self.capacity)
+        np.add.at(sums, self.node_of[bound], np.nan_to_num(used))
+        self.busy += (sums[self.stays] > self.capacity[self.stays]).sum(axis=0)
+        self.measured += int(self.stays.sum())
+        self.waited.update((pod, slot) for pod in self.waits)
+
+
+def play(
+    month: Month, level: RequestLevel, leaving: Collection[str], places: Mapping[str, str], failures: Sequence[int]
+) -> Play:
+    """Play four weeks without the nodes that leave.
+
+    places: pod -> the node that takes it; failures: the node that fails in each week.
+    """
+    inventory, origin = month.inventory, month.origin_seconds
+    number = {node.name: place for place, node in enumerate(inventory.nodes)}
+    capacity = np.array([[node.allocatable[r] for r in RESOURCES] for node in inventory.nodes], dtype=np.float64)
+    stays = np.array([node.name not in leaving for node in inventory.nodes])
+    run = Play(month, month.requests[level], capacity, stays, random.Random(1))
+    starts: dict[int, list[int]] = defaultdict(list)
+    ends: dict[int, list[int]] = defaultdict(list)
+    for row, pod in enumerate(inventory.pods):
+        if _is_daemon(pod) and pod.node in leaving:
+            continue
+        begin = _slot(pod.start_seconds, origin)
+        over = month.slots if pod.end_seconds is None else _slot(pod.end_seconds, origin)
+        if over > 0 and begin < month.slots:
+            ends[over].append(row)
+            if begin > 0:
+                starts[begin].append(row)
+            else:
+                run.put(row, number[places.get(f"{pod.namespace}/{pod.name}", pod.node)])
+    for slot in range(month.slots):
+        for row in ends[slot]:
+            run.end(row)
+        for row in starts[slot]:
+            run.waits[row] = None
+        week, second = divmod(slot * FIVE_MINUTES_SECONDS, 7 * DAY_SECONDS)
+        since = second - 3 * DAY_SECONDS - 14 * HOUR_SECONDS  # on the fourth day, two in the afternoon
+        if 0 <= since < FIVE_MINUTES_SECONDS:
+            run.waits.update(dict.fromkeys(run.fail(failures[week])))
+        elif FAILED_SECONDS <= since < FAILED_SECONDS + FIVE_MINUTES_SECONDS:
+            run.failed = -1
+        run.place()
+        run.measure(slot)
+    return run
+
+
+def _slot(seconds: float, origin: int) -> int:
+    return int((seconds - origin) // FIVE_MINUTES_SECONDS)
+
+
+def main() -> int:
+    """Play every seed and level, print and record."""
+    rows: list[Row] = []
+    for seed in SEEDS:
+        month = month_of(seed)
+        for level in LEVELS:
+            size = size_of(month, level)
+            leaving = {node.name for node in size.leaving}
+            places = {place.pod: place.target for node in size.leaving for place in node.places}
+            staying = [at for at, node in enumerate(month.inventory.nodes) if node.name not in leaving]
+            failures = random.Random(seed).sample(staying, WEEKS)
+            whole = play(month, level, (), {}, failures)
+            small = play(month, level, leaving, places, failures)
+            extra = small.waited - whole.waited
+            title = f"seed {seed}, requests {level.value}"
+            kept = size.nodes_now - len(leaving)
+            rows.append(Row(f"{title}: nodes kept", kept, "nodes", note=f"of {size.nodes_now}"))
+            for column, resource in enumerate(RESOURCES):
+                share, before = (100 * run.busy[column] / run.measured for run in (small, whole))
+                name = f"{title}: slots of nodes whose pods used more {resource.value} than is allocatable"
+                rows.append(below(name, float(share), "%", RISK_PERCENT, note=f"{before:.3g} with all nodes"))
+            rows.append(
+                below(
+                    f"{title}: pods that waited a slot or longer because of the smaller size",
+                    len({pod for pod, _ in extra}),
+                    "pods",
+                    0,
+                    note=f"of {len(small.requests)}; {len({pod for pod, _ in whole.waited})} waited with all nodes",
+                )
+            )
+            for row in rows[-4:]:
+                print(row.metric, row.value, row.unit, row.note, flush=True)
+    record("cluster_size_month", COMMAND, rows)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
