@@ -118,14 +118,14 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
     else:
         loaded, acts = session.read(flags), True
         own_session = session.of_cluster(store.cluster) if store.cluster in loaded.clusters else session
-        loaded = (
-            own_session.read(flags) if loaded.settings.section(AccessSettings).read_only else own_session.load(flags)
-        )
+        only_reads = loaded.settings.section(AccessSettings).read_only
+        loaded = own_session.read(flags) if only_reads else own_session.load(flags)
     own = loaded.settings
-    services: dict[str, Any] = {"access": own.section(AccessSettings)}
-    if not own.section(AccessSettings).read_only and acts:
+    access = own.section(AccessSettings)
+    services: dict[str, Any] = {"access": access}
+    if not access.read_only and acts:
         services |= action_services(own, store)
-    elif not own.section(AccessSettings).read_only:
+    elif not access.read_only:
         message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
     return ServedCluster(store, own, services)
 
@@ -182,13 +182,13 @@ def application(parts: Sequence[ServedCluster], token: str = "") -> Any:
     if len(parts) == 1:
         dashboard = parts[0].settings.section(DashboardSettings)
         return create_app(StoreSource(parts[0].store, dashboard), dashboard, context=_context(parts[0], token))
-    common = parts[0].settings
-    base = common.section(DashboardSettings).base_path
-    gate = Gate(common.section(AccessSettings), base, launch=token)
+    common = parts[0].settings.section(DashboardSettings)
+    base = common.base_path
+    gate = Gate(parts[0].settings.section(AccessSettings), base, launch=token)
     addresses = links(base, [part.store.cluster for part in parts])
     dashboards = {}
     for part in parts:
-        own = msgspec.structs.replace(common.section(DashboardSettings), base_path=base_of(base, part.store.cluster))
+        own = msgspec.structs.replace(common, base_path=base_of(base, part.store.cluster))
         context = replace(_context(part, token), clusters=addresses)
         dashboards[part.store.cluster] = create_app(StoreSource(part.store, own), own, context=context, gate=gate)
     return ClusterApps(dashboards, gate)
@@ -199,11 +199,10 @@ def _context(part: ServedCluster, token: str) -> DashboardContext:
     from cotenant.changes.decide.steps import planned_steps
     from cotenant.dashboard.frame.view import DashboardContext
 
-    fields: dict[str, Any] = {"actions": part.settings.section(ActionSettings), "launch_token": token, **part.services}
-    steps = partial(planned_steps, part.settings.section(ActionSettings).guardrails)
-    return DashboardContext(
-        kubectl_command, manifest, part.settings.section(RecommenderSettings).prices, steps=steps, **fields
-    )
+    actions, prices = part.settings.section(ActionSettings), part.settings.section(RecommenderSettings).prices
+    fields: dict[str, Any] = {"actions": actions, "launch_token": token, **part.services}
+    steps = partial(planned_steps, actions.guardrails)
+    return DashboardContext(kubectl_command, manifest, prices, steps=steps, **fields)
 
 
 def manifest(*recommendations: Recommendation) -> str:
