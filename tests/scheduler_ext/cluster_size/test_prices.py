@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
 from cotenant.recommender.settings import PriceSettings
-from cotenant.scheduler_ext.cluster_size.exported_prices import exported_prices
+from cotenant.scheduler_ext.cluster_size.machines.exported_prices import exported_prices
 from cotenant.scheduler_ext.cluster_size.model import SizedNode
 from cotenant.scheduler_ext.cluster_size.prices import TYPE_LABELS, node_prices, parse_price_list
 from tests.scheduler_ext.cluster_size.two_nodes import node
