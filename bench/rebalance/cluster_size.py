@@ -2,11 +2,11 @@
 
     .venv/bin/python -m bench.rebalance.cluster_size          # 20 seeds of 200 nodes, each with its own control plane
     .venv/bin/python -m bench.rebalance.cluster_size 4 7      # seeds 4, 5 and 6
-    .venv/bin/python -m bench.rebalance.cluster_size 0 2 --in-turns    # nodes leave one by one
 
 A seed's cluster has 3 zones, topology spread, anti-affinity, volumes of one zone, disruption budgets, a DaemonSet,
-native sidecars and host ports. The nodes that could leave are deleted, controllers create their pods again, and the
-scheduler places them; then as many further nodes go, for which there must be no place.
+native sidecars and host ports. The nodes that could leave are cordoned and deleted in their turns, each once the pods
+of the one before have a node: controllers create the pods again, and the scheduler places them. Then as many further
+nodes go, for which there must be no place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Final
 from bench.record import Row, below, record
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import SizeOptions
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane, Options
@@ -53,7 +52,7 @@ class Tried:
         return (self.nodes - self.leaving) / self.bound
 
 
-def try_seed(seed: int, folder: Path, *, in_turns: bool = False, nodes: int = NODES) -> Tried:
+def try_seed(seed: int, folder: Path, nodes: int = NODES) -> Tried:
     """Build a seed's cluster on a control plane of its own, and take out what could leave, then as many again."""
     made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
     with ControlPlane(folder, Options(heartbeats=False)) as plane:
@@ -63,13 +62,9 @@ def try_seed(seed: int, folder: Path, *, in_turns: bool = False, nodes: int = NO
             state = read_cluster(client)
         finally:
             client.close()
-        size, bound = decide_size(state, SizeOptions(in_turns=in_turns)), fewest_nodes(state)
+        size, bound = decide_size(state), fewest_nodes(state)
         names = [node.name for node in size.leaving]
-        if in_turns:
-            waiting = take_out_in_turn(plane, made, names)
-        else:
-            take_out(plane, made, names)
-            waiting = pods_left_waiting(plane, made)
+        waiting = take_out_in_turn(plane, made, names)
         take_out(plane, made, [node.name for node in size.staying][: len(names)])
         twice = pods_left_waiting(plane, made, seconds=20)
     return Tried(seed, len(state.pods), nodes, len(names), bound.nodes, len(waiting), len(twice))
@@ -94,19 +89,18 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("first", type=int, nargs="?", default=0)
     parser.add_argument("end", type=int, nargs="?", default=SEEDS, help="the seed behind the last one")
-    parser.add_argument("--in-turns", action="store_true", help="nodes leave one by one")
     given = parser.parse_args()
     try:
         binaries.ensure()
     except binaries.MissingBinaries as error:
         print(error, file=sys.stderr)
         return 1
-    command, tried = f"{COMMAND} {given.first} {given.end}{' --in-turns' * given.in_turns}", []
+    command, tried = f"{COMMAND} {given.first} {given.end}", []
     for seed in range(given.first, given.end):
         with tempfile.TemporaryDirectory() as folder:
-            tried.append(try_seed(seed, Path(folder), in_turns=given.in_turns))
+            tried.append(try_seed(seed, Path(folder)))
         print(tried[-1], flush=True)
-        record(f"cluster_size{'_in_turns' * given.in_turns}", command, seed_rows(tried))
+        record("cluster_size", command, seed_rows(tried))
     return 0
 
 

@@ -86,7 +86,6 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
         "cotenant size --requests ready --show all -o json",
         "cotenant size --reserve-nodes 2 -o wide",
         "cotenant size --reserve-zone --show moves",
-        "cotenant size --in-turns --show steps",
         "cotenant size --prices machines.csv",
         "cotenant size --prices opencost",
         "cotenant size --requests ready --show steps",
@@ -100,12 +99,6 @@ def size(
     ] = 0,
     reserve_zone: Annotated[
         bool, typer.Option("--reserve-zone", help="Keep as much as any one zone needs when it fails.")
-    ] = False,
-    in_turns: Annotated[
-        bool,
-        typer.Option(
-            "--in-turns", help="Nodes leave one by one, those with the largest pods first: fewer stay, a pod may wait."
-        ),
     ] = False,
     requests: Annotated[
         Requests, typer.Option("--requests", help="Whose requests the tables are of; every level gets its sentence.")
@@ -130,8 +123,8 @@ def size(
     """Show which nodes could leave, with requests as they are and as recommendations would make them.
 
     It writes nothing to the cluster; where a scan of it is stored, the answer is stored beside it for the pages. Every
-    pod of the leaving nodes was placed on the others in several orders and by several score rules. Exit code 4 when a
-    part of the cluster could not be read.
+    pod of the leaving nodes was placed on the others as kube-scheduler would, many times. Exit code 4 when a part of
+    the cluster could not be read.
     """
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.report import level_sentences, sentences_of
@@ -140,9 +133,7 @@ def size(
     settings = session_of(ctx).load(flags).settings
     listed, allowed = _lists(prices, shapes, settings)
     with bars(quiet=quiet) as progress:
-        report = _report(
-            settings, cluster, SizeOptions(reserve_nodes, reserve_zone, in_turns), listed, allowed, progress
-        )
+        report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, allowed, progress)
     level = RequestLevel.of(requests.value)
     _print(report, level, show, output, headers=not no_headers)
     for line in (*sentences_of(report, level), *level_sentences(report), *report.autoscaler_notes, *report.gaps):
@@ -172,7 +163,7 @@ def _lists(
 def _prices(named: Path, settings: SettingSections) -> NodePricing:
     """Prices of the file, or those that OpenCost exports."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.scheduler_ext.cluster_size.exported_prices import WORD, read_exported_prices
+    from cotenant.scheduler_ext.cluster_size.machines.exported_prices import WORD, read_exported_prices
     from cotenant.scheduler_ext.cluster_size.prices import parse_price_list
 
     if str(named) != WORD:

@@ -20,7 +20,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
-from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, PodRules, PodTerm, SizedNode, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import (
+    PODS,
+    ZONE_LABEL,
+    ClusterState,
+    PodRules,
+    PodTerm,
+    SizedNode,
+    SizedPod,
+)
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
@@ -147,6 +155,7 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
     builder.link_classes()
     allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
     demand = _demand(builder.classes, len(resources))
+    keys = {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}
     node_of = np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64)
     return CompiledCluster(
         nodes=state.nodes,
@@ -159,7 +168,7 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
         masks=builder.masks,
         domain_counts=list(builder.domain_counts),
         counters=list(builder.counters),
-        domains={key: _domain_numbers(state.nodes, key) for key in {d.topology_key for d in builder.domain_counts}},
+        domains={key: _domain_numbers(state.nodes, key) for key in keys},
         pods_of_owner=_by_owner(state.pods),
         priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
         requested=_requests_on_nodes(demand[class_of], node_of, len(state.nodes)),

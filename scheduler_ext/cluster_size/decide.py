@@ -2,8 +2,10 @@
 
     order of candidates -> longest run of it that one trial places -> shrunk until all trials do -> others tried singly
 
-Nothing here is taken on trust: the answer is a set for which every trial of `placing.TRIALS` placed every pod, with the
-reserve that was asked for. Work is bounded by a number of placements, so that the answer does not depend on a clock.
+All leaving nodes are cordoned and leave one by one, those with the largest pods first: a scheduler that levels its
+nodes has no gap left for a large pod that comes late. Nothing here is taken on trust: the answer is a set for which
+every trial of `placing.GUIDES` and `placing.UNSEEN` placed every pod, with the reserve that was asked for. Work is
+bounded by a number of placements, so that the answer does not depend on a clock.
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from cotenant.scheduler_ext.cluster_size.model import (
     Stay,
     StayingNode,
 )
-from cotenant.scheduler_ext.cluster_size.placing import STOCK, TRIALS, UNSEEN, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import GUIDES, UNSEEN, PlacingState, Trial, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-MOST_PLACEMENTS: Final = 100_000
+MOST_PLACEMENTS: Final = 40_000
 """Placements after which no further nodes are tried beyond the first answer."""
 FIRST_GUESS: Final = 0.7
 """Share of the nodes that amounts alone would let go of; the longest run is first tried there."""
@@ -43,8 +45,12 @@ RESOLUTION: Final = 0.01
 """Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
 SEARCHED_FAILURES: Final = 40
 """Failures of nodes, the fullest first, that the search tries; the answer is proved with all."""
-MARGIN: Final = 0.03
+MARGIN: Final = 0.015
 """Share of the nodes with pods that could leave by the trials and stay all the same: no scheduler follows a trial."""
+FEWEST_UNSEEN: Final = 10
+"""Trials that did not guide the search and that the answer passes however large the cluster is."""
+MOST_UNSEEN: Final = 80_000
+"""Placements after which no further ones of them are tried."""
 SHRINK: Final = 0.02
 """Share of the leaving nodes that stay after all when a trial refuses."""
 
@@ -65,14 +71,14 @@ class _Search:
     waiting: list[int]
     largest: Floats
     progress: Progress
-    trials: list[Trial] = field(init=False)
+    trials: list[Trial] = field(default_factory=lambda: list(GUIDES))
     placements: int = 0
     most_failures: int = SEARCHED_FAILURES
     exemptions: Exemptions = field(default_factory=dict)
     proof: dict[Trial, PlacingState] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.trials = list(STOCK if self.options.in_turns else TRIALS)
+    unseen: list[Trial] = field(default_factory=lambda: list(UNSEEN))
+    refused_on: int = -1
+    """The node whose pods did not all find a place in the last trial that refused; -1 where it was none's."""
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Flags of the nodes that stay."""
@@ -94,25 +100,26 @@ class _Search:
         return None if refused.pod else state
 
     def passes_unseen(self, leaving: Sequence[int]) -> bool:
-        """Return whether trials that did not guide the search place every pod too; the reserve is not tried again."""
-        return all(self._end_state(trial, leaving) is not None for trial in UNSEEN)
+        """Return whether trials that did not guide the search place every pod too; the reserve is not tried again.
+
+        The last one that refused comes first. At least FEWEST_UNSEEN are tried, and all while the work permits.
+        """
+        most = self.placements + MOST_UNSEEN
+        for number, trial in enumerate(self.unseen):
+            if number >= FEWEST_UNSEEN and self.placements > most:
+                break
+            if self._end_state(trial, leaving) is None:
+                self.unseen.insert(0, self.unseen.pop(number))
+                return False
+        return True
 
     def _end_state(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
-        self.progress.advance()
-        return self._placed_in_turn(trial, leaving) if self.options.in_turns else self._placed_at_once(trial, leaving)
-
-    def _placed_at_once(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
-        """The state after all the nodes went together, and their pods came back in the trial's order."""
-        state = PlacingState.of(self.cluster, self.alive_without(leaving))
-        pods = self.moving_pods(leaving)
-        self.placements += len(pods)
-        return state if place_pods(state, pods, trial) is None else None
-
-    def _placed_in_turn(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after the nodes went one by one, each when the pods of the one before had a place.
 
         None of them takes a pod from the beginning.
         """
+        self.progress.advance()
+        self.refused_on = -1
         alive = self.alive_without(leaving)
         state = PlacingState.of(self.cluster, alive, ~alive)
         if self.waiting and place_pods(state, self.waiting, trial) is not None:
@@ -122,6 +129,7 @@ class _Search:
             pods = self.pods_on.get(node, [])
             self.placements += len(pods)
             if place_pods(state, pods, trial) is not None:
+                self.refused_on = node
                 return None
         return state
 
@@ -155,16 +163,14 @@ def decide_size(
     search = _Search(cluster, options, *_moving_pods(cluster), _largest_pods(cluster), progress)
     waiting, hopeless = _split_waiting(search)
     search.waiting = waiting
-    search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, TRIALS[0])
+    search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, GUIDES[0])
     progress.stage("Try which nodes could leave", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
-    orders = [_order_candidates(search, candidates, by_pods=flag) for flag in (False, True)]
-    runs = [_longest_run(search, order) for order in orders]
-    order, leaving = max(zip(orders, runs, strict=True), key=lambda pair: len(pair[1]))
-    leaving = _shrink(search, leaving)
+    order = _order_candidates(search, candidates)
+    leaving = _shrink(search, _longest_run(search, order))
     leaving = _extend(search, order, leaving)
     search.most_failures = len(cluster.nodes)
-    leaving = leaving[: len(leaving) - int(MARGIN * sum(node in search.pods_on for node in leaving))]
+    leaving = leaving[: len(leaving) - round(MARGIN * sum(node in search.pods_on for node in leaving))]
     leaving = _prove(search, leaving)
     progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
@@ -198,7 +204,7 @@ def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
     state = PlacingState.of(search.cluster, search.alive_without(()))
     fitting, hopeless = [], []
     for pod in search.waiting:
-        if place_pods(state, [pod], TRIALS[0]) is None:
+        if place_pods(state, [pod], GUIDES[0]) is None:
             fitting.append(pod)
         else:
             hopeless.append(search.cluster.pods[pod].address)
@@ -214,13 +220,12 @@ def _largest_pods(cluster: CompiledCluster) -> Floats:
     return largest
 
 
-def _order_candidates(search: _Search, candidates: Sequence[int], *, by_pods: bool) -> list[int]:
+def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
     """Candidates in the order in which they are tried.
 
     A node takes its capacity along, and its pods need as much elsewhere, whatever they are: so the smallest nodes come
-    first, and among equals those whose largest pod is smallest. by_pods: the largest pod counts before the size, so
-    that large pods, for which a scheduler that levels its nodes leaves no gap, stay where they are. Zones take turns by
-    what they have left, so that pods spread over zones keep their places.
+    first, and among equals those whose largest pod is smallest. Zones take turns by what they have left, so that pods
+    spread over zones keep their places.
     """
     cluster, largest = search.cluster, search.largest
     totals = np.maximum(cluster.allocatable.sum(axis=1), 1)
@@ -235,8 +240,7 @@ def _order_candidates(search: _Search, candidates: Sequence[int], *, by_pods: bo
     queues: dict[str, list[tuple[float, float, float, int]]] = defaultdict(list)
     for number in candidates:
         size, biggest = round(float(shares[number]), 9), round(float(largest[number]), 3)
-        first = (biggest, size) if by_pods else (size, biggest)
-        heapq.heappush(queues[cluster.nodes[number].zone], (*first, float(requested[number]), number))
+        heapq.heappush(queues[cluster.nodes[number].zone], (size, biggest, float(requested[number]), number))
     order = []
     while any(queues.values()):
         zone = max((z for z, queue in queues.items() if queue), key=lambda z: (left[z], z))
@@ -289,11 +293,16 @@ def _shrink(search: _Search, leaving: list[int]) -> list[int]:
 
 
 def _prove(search: _Search, leaving: list[int]) -> list[int]:
-    """The nodes, without the last ones until every trial places all, those too that did not guide the search."""
-    step = 1
+    """The nodes without those whose pods found no place, until every trial places all, those of no search too.
+
+    From the second time on some of the last nodes stay as well.
+    """
+    further = 0
     while leaving and not (search.passes_unseen(leaving) and search.holds(leaving)):
-        leaving = leaving[:-step]
-        step *= 2
+        rest = [node for node in leaving if node != search.refused_on]
+        further = further if len(rest) < len(leaving) else max(further, 1)
+        leaving = rest[: len(rest) - further]
+        further = 2 * further + 1
     return leaving
 
 
@@ -321,9 +330,9 @@ def _answer(
 ) -> ClusterSize:
     cluster = search.cluster
     gone = set(leaving)
-    turns = search.in_turns(leaving) if search.options.in_turns else leaving
+    turns = search.in_turns(leaving)
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
-    final = [(trial, state) for trial in TRIALS if (state := proof.get(trial)) is not None]
+    final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])
     staying = []
     for number, node in enumerate(cluster.nodes):

@@ -160,15 +160,10 @@ class ClusterState:
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """The conditions of the answer: the reserve that it keeps, and the way in which nodes leave.
-
-    reserve_nodes: how many may fail at once; reserve_zone: whether any one zone may. in_turns: the nodes leave one by
-    one in the turns of the answer, instead of together with pods that come back in any order.
-    """
+    """The reserve that the answer keeps: how many nodes may fail at once, and whether any one zone may."""
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
-    in_turns: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
-from itertools import product
 from typing import Final
 
 import numpy as np
@@ -27,6 +26,8 @@ from cotenant.scheduler_ext.cluster_size.constraints import (
     PodClass,
     SpreadCheck,
 )
+from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL
+from cotenant.scheduler_ext.cluster_size.stock_scores import COUNTED_KINDS, most_scored, resource_scores, spread_scores
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -54,6 +55,7 @@ class ScoreRule(StrEnum):
     MOST_ALLOCATED = "most allocated"
     SPREAD = "fewest pods of the workload"
     ANY = "any"
+    STOCK = "as kube-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +81,14 @@ TRIALS: Final = (
     Trial(Order.RANDOM, ScoreRule.ANY, 6),
     Trial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
 )
-STOCK: Final = tuple(trial for trial in TRIALS if trial.rule is not ScoreRule.MOST_ALLOCATED)
-"""Those of a scheduler that packs no nodes, as kube-scheduler unless it is configured to."""
-UNSEEN: Final = tuple(
-    Trial(order, rule, seed)
-    for seed, (order, rule) in enumerate(product(Order, (ScoreRule.LEAST_ALLOCATED, ScoreRule.SPREAD)), 101)
+GUIDES: Final = (
+    Trial(Order.RANDOM, ScoreRule.STOCK, 1),
+    Trial(Order.SMALLEST_FIRST, ScoreRule.STOCK, 2),
+    Trial(Order.BY_OWNER, ScoreRule.STOCK, 3),
 )
-"""Trials of the scores that a stock scheduler has, which no search was guided by."""
+"""Trials of a stock scheduler that guide the search for nodes that leave in their turns."""
+UNSEEN: Final = tuple(Trial(order, ScoreRule.STOCK, seed) for seed, order in enumerate((*Order,) * 8, 101))
+"""Trials of a stock scheduler which no search was guided by."""
 
 
 @dataclass(slots=True)
@@ -136,6 +139,7 @@ class PlacingState:
     _fits: dict[tuple[int, int], tuple[Flags, int]] = field(default_factory=dict)
     """(mask, shape) -> nodes with room for it, and how many puts they know."""
     _of_owner: dict[str, Counts] = field(default_factory=dict)
+    _zones_of_owner: dict[str, Ints] = field(default_factory=dict)
     _gone_of_class: Mapping[int, Sequence[int]] | None = None
 
     @classmethod
@@ -302,6 +306,11 @@ class PlacingState:
         cluster = self.cluster
         self.there[node] = False
         self._present.clear()
+        zone = cluster.domains[ZONE_LABEL][node]
+        for pod in cluster.pods_of_node[node].tolist():
+            counts = self._zones_of_owner.get(cluster.pods[pod].owner)
+            if counts is not None:
+                counts[zone] -= 1
         for class_number in cluster.class_of[cluster.pods_of_node[node]].tolist():
             for counter in cluster.classes[class_number].counters:
                 for number in self._by_counter.get(counter, ()):
@@ -316,12 +325,39 @@ class PlacingState:
         c and m free of CPU and memory: (c + m) / 2 - |c - m| / 2, which is the smaller of the two. A large pod lowers
         that of a small node more: a scheduler that levels its nodes puts large pods on large ones.
         """
+        cpu, memory = self._free_after(pod_class)
+        return np.asarray(np.minimum(cpu, memory))
+
+    def _free_after(self, pod_class: PodClass) -> Floats:
+        """Free shares of the scored resources of each node if such a pod were on it, (scored resources, alive)."""
         if self._free_shares is None:
             self._free_shares = self.free[: len(SCORED)] / self.capacity
         if pod_class.scored not in self._shares_of:
             self._shares_of[pod_class.scored] = np.array(pod_class.scored)[:, None] / self.capacity
-        cpu, memory = self._free_shares - self._shares_of[pod_class.scored]
-        return np.asarray(np.minimum(cpu, memory))
+        return np.asarray(self._free_shares - self._shares_of[pod_class.scored])
+
+    def stock_scores(self, pod: int, places: Ints) -> Ints:
+        """Scores that kube-scheduler gives these living nodes, all of which the pod fits on, (places,)."""
+        cluster, pod_class, owner = self.cluster, self.cluster.class_of_pod(pod), self.cluster.pods[pod].owner
+        scores = resource_scores(self._free_after(pod_class)[:, places])
+        kind = owner.partition("/")[2].partition("/")[0]
+        if pod_class.spread or kind not in COUNTED_KINDS:
+            return scores
+        zone_of = cluster.domains[ZONE_LABEL][self.places[places]]
+        on_node = self.of_owner(owner)[places].astype(np.int64)
+        return np.asarray(scores + spread_scores(on_node, self._zones_of(owner), zone_of))
+
+    def _zones_of(self, owner: str) -> Ints:
+        """Pods of a controller in each zone, those on leaving nodes too; the last number is of nodes without a zone."""
+        if owner not in self._zones_of_owner:
+            cluster, pods = self.cluster, self.cluster.pods_of_owner[owner]
+            zone_of, place, before = cluster.domains[ZONE_LABEL], self.place_of[pods], cluster.node_of[pods]
+            left = before[(place < 0) & (before >= 0)]
+            counts = np.zeros(int(zone_of.max(initial=-1)) + 2, dtype=np.int64)
+            np.add.at(counts, zone_of[self.places[place[place >= 0]]], 1)
+            np.add.at(counts, zone_of[left[self.there[left]]], 1)
+            self._zones_of_owner[owner] = counts
+        return self._zones_of_owner[owner]
 
     def put(self, pod: int, place: int) -> None:
         """Place a pod on a living node."""
@@ -339,6 +375,8 @@ class PlacingState:
         owner = self.cluster.pods[pod].owner
         if owner in self._of_owner:
             self._of_owner[owner][place] += 1
+        if owner in self._zones_of_owner:
+            self._zones_of_owner[owner][self.cluster.domains[ZONE_LABEL][self.places[place]]] += 1
         self.place_of[pod] = place
 
     @property
@@ -367,17 +405,14 @@ def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) ->
     A pod that waits for others (affinity, spread) is tried again after them, as a scheduler does.
     """
     cluster, noise = state.cluster, _Noise(trial.seed, len(state.places), state.puts)
-    score = _score_function(trial.rule)
+    choose = _choose_as_stock if trial.rule is ScoreRule.STOCK else _best_by(_SCORES[trial.rule])
     rest = order_pods(cluster, pods, trial)
-    class_of, classes = cluster.class_of, cluster.classes
     while rest:
         refused: list[int] = []
         for pod in rest:
-            pod_class = classes[class_of[pod]]
-            fits = state.fitting_nodes(pod_class)
-            values = np.where(fits, score(state, pod) + noise.take(), -np.inf)
-            place = int(values.argmax())
-            if fits[place]:
+            pod_class = cluster.class_of_pod(pod)
+            place = choose(state, pod, state.fitting_nodes(pod_class), noise)
+            if place is not None:
                 state.put(pod, place)
             elif pod_class.waits_for_others:
                 refused.append(pod)
@@ -426,13 +461,36 @@ def _noise_values(seed: int, count: int) -> Floats:
     return np.resize(values, _NOISE_LENGTH + count)
 
 
-def _score_function(rule: ScoreRule) -> Callable[[PlacingState, int], Floats]:
-    """The score of each living node with the pod on it."""
-    return {
-        ScoreRule.LEAST_ALLOCATED: lambda state, pod: state.share_after(state.cluster.class_of_pod(pod)),
-        ScoreRule.MOST_ALLOCATED: lambda state, pod: -state.share_after(state.cluster.class_of_pod(pod)),
-        ScoreRule.SPREAD: lambda state, pod: (
-            state.share_after(state.cluster.class_of_pod(pod)) - state.of_owner(state.cluster.pods[pod].owner)
-        ),
-        ScoreRule.ANY: lambda state, _: np.zeros(len(state.places)),
-    }[rule]
+_SCORES: Final[Mapping[ScoreRule, Callable[[PlacingState, int], Floats]]] = {
+    ScoreRule.LEAST_ALLOCATED: lambda state, pod: state.share_after(state.cluster.class_of_pod(pod)),
+    ScoreRule.MOST_ALLOCATED: lambda state, pod: -state.share_after(state.cluster.class_of_pod(pod)),
+    ScoreRule.SPREAD: lambda state, pod: (
+        state.share_after(state.cluster.class_of_pod(pod)) - state.of_owner(state.cluster.pods[pod].owner)
+    ),
+    ScoreRule.ANY: lambda state, _: np.zeros(len(state.places)),
+}
+_Choice = Callable[[PlacingState, int, Flags, _Noise], int | None]
+
+
+def _best_by(score: Callable[[PlacingState, int], Floats]) -> _Choice:
+    """The choice of the node with the highest score among those that fit; None where none does."""
+
+    def choose(state: PlacingState, pod: int, fits: Flags, noise: _Noise) -> int | None:
+        values = np.where(fits, score(state, pod) + noise.take(), -np.inf)
+        place = int(values.argmax())
+        return place if fits[place] else None
+
+    return choose
+
+
+def _choose_as_stock(state: PlacingState, pod: int, fits: Flags, noise: _Noise) -> int | None:
+    """The node that kube-scheduler would choose, by lot among equals; of many nodes that fit it scores only some."""
+    places = np.flatnonzero(fits)
+    if not len(places):
+        return None
+    lots = noise.take() / NOISE
+    most = most_scored(int(np.count_nonzero(state.there)))
+    if len(places) > most:
+        start = int(lots[-1] * len(places))
+        places = places[(start + np.arange(most)) % len(places)]
+    return int(places[(state.stock_scores(pod, places) + lots[: len(places)]).argmax()])

@@ -199,7 +199,6 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
         "pods_losing_emptydir": size.losing_storage,
         "reserve_nodes": size.options.reserve_nodes,
         "reserve_zone": size.options.reserve_zone,
-        "in_turns": size.options.in_turns,
         "trials": list(size.trials),
         "unmodelled_rules": dict(size.unmodelled),
         "pods_without_place": list(size.waiting),
@@ -227,7 +226,7 @@ def headline_of(size: ClusterSize, currency: str = "") -> str:
 def notes_of(size: ClusterSize) -> list[str]:
     """Sentences that belong to the answer."""
     notes = []
-    if len(size.leaving) > 1 and size.options.in_turns:
+    if len(size.leaving) > 1:
         notes.append("in their turns, all of them cordoned before the first; in another order pods may wait")
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")

@@ -206,7 +206,7 @@ def _placed(state: ClusterState, seed: int) -> ClusterState:
     cluster = compile_cluster(state)
     placing = PlacingState.of(cluster, np.ones(len(state.nodes), dtype=np.bool_))
     waiting = [number for number, pod in enumerate(state.pods) if not pod.node]
-    assert place_pods(placing, waiting, Trial(Order.BY_OWNER, ScoreRule.SPREAD, seed)) is None, (
+    assert place_pods(placing, waiting, Trial(Order.BY_OWNER, ScoreRule.STOCK, seed)) is None, (
         "the cluster is too small"
     )
     names = {pod: state.nodes[int(placing.places[placing.place_of[pod]])].name for pod in waiting}

@@ -1,4 +1,4 @@
-"""Nodes that leave in their turns: the order, the nodes that are still there, and what leaving at once costs."""
+"""Nodes that leave in their turns: the order, and the nodes that are still there."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ import pytest
 
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState
 from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
-from cotenant.scheduler_ext.cluster_size.tables import notes_of, summary_of
+from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 from tests.support.sized_clusters import SeededCluster, state_of
 
 Json = dict[str, Any]
-IN_TURNS = SizeOptions(in_turns=True)
 
 
 def requesting(cpu: str) -> Json:
@@ -40,16 +39,12 @@ def names(size: ClusterSize) -> list[str]:
     return [leaving.name for leaving in size.leaving]
 
 
-def test_nodes_with_the_largest_pods_take_the_first_turns_and_need_fewer_others_than_nodes_that_leave_at_once() -> None:
+def test_nodes_with_the_largest_pods_take_the_first_turns() -> None:
     # The pod of 2 cores fits on a or b as long as the small ones, which a levelling scheduler puts on each, are not
-    # there: c must leave before d. At once the small ones may come first, and only one of the two nodes leaves.
-    size = decide_size(half_full_nodes(), IN_TURNS)
+    # there: c must leave before d.
+    size = decide_size(half_full_nodes())
     assert names(size) == ["c", "d"]
     assert any("all of them cordoned before the first" in note for note in notes_of(size))
-    together = decide_size(half_full_nodes())
-    assert len(names(together)) == 1
-    assert notes_of(together) == []
-    assert (summary_of(size)["in_turns"], summary_of(together)["in_turns"]) == (True, False)
 
 
 def test_a_pod_on_a_node_that_leaves_later_still_counts_in_its_domain() -> None:
@@ -63,7 +58,7 @@ def test_a_pod_on_a_node_that_leaves_later_still_counts_in_its_domain() -> None:
     zones = {"a": "x", "b": "y", "c": "y"}
     nodes = [node(name, labels={"zone": zone}) for name, zone in zones.items()]
     kept = pod("kept", "c", requesting("1"), owners=[], labels={"app": "other"})
-    size = decide_size(state(nodes, [pod("p", "a", avoiding), pod("q", "b", avoiding), kept]), IN_TURNS)
+    size = decide_size(state(nodes, [pod("p", "a", avoiding), pod("q", "b", avoiding), kept]))
     # b may leave alone: q moves to c, in the same zone.
     assert names(size) == ["b"]
 
@@ -88,6 +83,9 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
     fresh = PlacingState.of(anew, alive)
     assert turned.puts > 3
     assert (turned.free == fresh.free).all() and (turned.place_of == fresh.place_of).all()
+    everywhere = np.arange(len(turned.places))
+    for number in range(len(made.pods)):
+        assert (turned.stock_scores(number, everywhere) == fresh.stock_scores(number, everywhere)).all()
     for own, same in zip(cluster.classes, anew.classes, strict=True):
         assert (turned.fitting_nodes(own) == fresh.fitting_nodes(same)).all(), own.example.address
 
@@ -95,7 +93,7 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
 @pytest.mark.parametrize("seed", [0, 4])
 def test_a_seeded_cluster_keeps_few_nodes_more_than_its_bound_and_gives_the_same_answer_twice(seed: int) -> None:
     made = state_of(SeededCluster.of(seed, nodes=40, fill=0.6))
-    size = decide_size(made, IN_TURNS)
-    assert decide_size(made, IN_TURNS) == size
+    size = decide_size(made)
+    assert decide_size(made) == size
     # The bound is 20 and 21 nodes; before nodes left in turns 23 were kept.
     assert len(size.staying) <= 22

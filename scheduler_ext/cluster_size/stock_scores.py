@@ -1,0 +1,63 @@
+"""Scores of kube-scheduler's default profile (1.35) for the nodes that a pod fits on. Pure.
+
+    LeastAllocated + BalancedAllocation + 2 x PodTopologySpread, each a whole number from 0 to 100
+
+PodTopologySpread is that of the default constraints, over hostnames and zones: pods whose controller has a selector
+prefer nodes and zones with few pods of it, unless the pod has constraints of its own. It weighs more than levelled
+nodes do. Not scored: preferred affinity, a pod's own ScheduleAnyway, PreferNoSchedule, images that a node has.
+
+Source: plugins noderesources and podtopologyspread, schedule_one.go.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+COUNTED_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
+"""Kinds of controllers by whose selector pods are counted."""
+FEWEST_SCORED: Final = 100
+"""Nodes that fit, of which a scheduler scores all."""
+ROUNDING: Final = 1e-9
+"""What a share may be below the whole per cent that it is."""
+HOST_SKEW, ZONE_SKEW = 3, 5
+"""maxSkew of the default constraints."""
+
+
+def most_scored(nodes: int) -> int:
+    """Return after how many nodes that fit a scheduler with this many nodes looks no further."""
+    if nodes < FEWEST_SCORED:
+        return nodes
+    return max(FEWEST_SCORED, nodes * max(50 - nodes // 125, 5) // 100)
+
+
+def resource_scores(free: Floats) -> Ints:
+    """LeastAllocated and BalancedAllocation of each node, (nodes,).
+
+    free: shares of CPU and memory that are free with the pod on it, (2, nodes).
+    """
+    per_cent = 100 * free + ROUNDING
+    whole = per_cent.astype(np.int64)
+    balanced = (100 + ROUNDING - np.abs(per_cent[0] - per_cent[1]) / 2).astype(np.int64)
+    return np.asarray((whole[0] + whole[1]) // 2 + balanced)
+
+
+def spread_scores(on_node: Ints, in_zone: Ints, zone_of: Ints) -> Ints:
+    """PodTopologySpread with its weight of each node, (nodes,).
+
+    on_node: pods of the controller on it; in_zone: in each zone, the last number for nodes without a zone; zone_of:
+    the zone of each node, -1 without one.
+    """
+    here = np.zeros(len(in_zone), dtype=np.bool_)
+    here[zone_of] = True
+    by_zone = in_zone * math.log(np.count_nonzero(here) + 2) + (ZONE_SKEW - 1)
+    by_zone[-1] = 0
+    by_zone += HOST_SKEW - 1
+    raw = (on_node * math.log(len(on_node) + 2) + by_zone[zone_of] + 0.5).astype(np.int64)
+    most = int(raw.max())
+    return np.asarray(100 * (most + int(raw.min()) - raw) // most * 2)
