@@ -51,8 +51,8 @@ NONE_WHY: Final = (
     "It reads nodes and pods, places the pods of every node that could leave on the others, and writes to no cluster."
 )
 PROMISE: Final = (
-    "Every pod of the leaving nodes found a place on the others in several orders and by several score rules; no pod "
-    "is preempted. Nothing happens by itself."
+    "Cordoned all, then leaving one by one in this order, they left no pod without a place in any trial of what "
+    "kube-scheduler may do; no pod is preempted. Nothing happens by itself."
 )
 BOUND_WHY: Final = "The table of nodes says what binds each of them. Lower requests bind fewer:"
 
