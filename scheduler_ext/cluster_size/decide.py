@@ -45,7 +45,7 @@ RESOLUTION: Final = 0.01
 """Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
 SEARCHED_FAILURES: Final = 40
 """Failures of nodes, the fullest first, that the search tries; the answer is proved with all."""
-MARGIN: Final = 0.015
+MARGIN: Final = 0.02
 """Share of the nodes with pods that could leave by the trials and stay all the same: no scheduler follows a trial."""
 FEWEST_UNSEEN: Final = 10
 """Trials that did not guide the search and that the answer passes however large the cluster is."""
