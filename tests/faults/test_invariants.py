@@ -35,7 +35,7 @@ from tests.faults.clean_run import (
     reservation,
     run_pod,
 )
-from tests.support.invariants import INVARIANTS, violations
+from tests.support.invariants import INVARIANTS, recording, violations
 from tests.support.invariants.objects import Objects
 from tests.support.invariants.reading import api_writes
 from tests.support.invariants.records import MANAGER, NODE_AGENT
@@ -227,6 +227,17 @@ def test_a_clean_run_breaks_nothing(tmp_path: Path) -> None:
     assert (
         len(written.writes) > 300 and len(written.ledger) == 7 and written.end_seconds > written.writes[0].asked_seconds
     )
+
+
+def test_parts_of_the_log_that_the_api_server_set_aside_are_read_too(tmp_path: Path) -> None:
+    whole = clean_run().stored(tmp_path)
+    log = tmp_path / "audit.log"
+    lines = log.read_text().splitlines(keepends=True)
+    third = len(lines) // 3
+    for hour, part in enumerate((lines[:third], lines[third : 2 * third])):
+        (tmp_path / f"audit-2026-11-28T0{hour}-26-56.007.log").write_text("".join(part))
+    log.write_text("".join(lines[2 * third :]))
+    assert recording(log).writes == whole.writes
 
 
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)

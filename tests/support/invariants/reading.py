@@ -49,8 +49,11 @@ def auditing(folder: Path) -> tuple[Path, tuple[str, ...]]:
 
 
 def recording(audit: Path | None = None, ledger: Path | None = None, agents: Iterable[AgentFiles] = ()) -> Recording:
-    """Everything that was written down; what is not given is empty, and then nothing is said about it."""
-    writes = tuple(api_writes(_whole_lines(audit))) if audit else ()
+    """Everything that was written down; what is not given is empty, and then nothing is said about it.
+
+    audit: the log that is being written; parts that the API server set aside, one each 100 MB, are read before it.
+    """
+    writes = tuple(api_writes(line for part in _parts(audit) for line in _whole_lines(part))) if audit else ()
     rows = tuple(_rows(ledger)) if ledger else ()
     end = max((*(write.answered_seconds for write in writes), *(row.seconds for row in rows)), default=0.0)
     return Recording(writes, rows, tuple(value for files in agents for value in _values(files)), end)
@@ -97,6 +100,11 @@ def _object(body: Any) -> dict[str, Any]:
 
 def _seconds(stamp: str) -> float:
     return datetime.fromisoformat(stamp).timestamp()
+
+
+def _parts(log: Path) -> list[Path]:
+    """The parts of a log from the oldest on; the moment at which one was set aside is in its name."""
+    return [*sorted(log.parent.glob(f"{log.stem}-*{log.suffix}")), log]
 
 
 def _whole_lines(log: Path) -> list[str]:
