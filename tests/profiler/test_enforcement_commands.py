@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from cotenant.base.commands.session import CliSession
 from cotenant.base.errors import UsageError
 from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.store import Store
+from cotenant.cli.registry import PROVIDERS
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.enforcer.contract import Knob, Level
 from cotenant.enforcer.decide.changes import Done, WriteOutcome
@@ -41,7 +43,7 @@ def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(app, words)
+    return CliRunner().invoke(app, words, obj=CliSession(providers=PROVIDERS))
 
 
 def log_of(folder: Path, *, dry_run: bool = False, node: str = "n1") -> Path:
