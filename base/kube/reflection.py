@@ -7,7 +7,7 @@ which repeats or shuffles its events cannot leave a lie behind.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
@@ -37,7 +37,9 @@ class Reflection(Generic[ValueT]):
     """Objects whose value differs from what was last drained by `take_changes`, or may do so."""
     doubt: bool = False
     """The stream said something that cannot be; only a list settles it."""
-    _old: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
+    _old: set[int] = field(default_factory=set)
+    """Hashes of (uid, version), in half of the texts' memory. Two events with one hash, of 64 bits, cost a list."""
+    _old_in_order: deque[int] = field(default_factory=deque)
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
@@ -60,7 +62,7 @@ class Reflection(Generic[ValueT]):
         stored = self.items.get(key)
         if stored and (stored.uid, stored.version) == (item.uid, item.version):
             return
-        if (item.uid, item.version) in self._old:
+        if hash((item.uid, item.version)) in self._old:
             self.doubt = True
             return
         self._track_version(item.version)
@@ -73,7 +75,7 @@ class Reflection(Generic[ValueT]):
     def remove(self, key: Key, uid: str, version: str) -> None:
         """A DELETED event; `version` is that of the deletion."""
         stored = self.items.get(key)
-        if (uid, version) in self._old or (stored and stored.uid != uid):
+        if hash((uid, version)) in self._old or (stored and stored.uid != uid):
             self.doubt |= stored is not None
             return
         self._track_version(version)
@@ -100,9 +102,13 @@ class Reflection(Generic[ValueT]):
         self._highest = max(self._highest, number)
 
     def _remember(self, uid: str, version: str) -> None:
-        self._old[uid, version] = None
+        event = hash((uid, version))
+        if event in self._old:
+            return
+        self._old.add(event)
+        self._old_in_order.append(event)
         if len(self._old) > REMEMBERED:
-            self._old.popitem(last=False)
+            self._old.remove(self._old_in_order.popleft())
 
 
 def _number(version: str) -> int:
