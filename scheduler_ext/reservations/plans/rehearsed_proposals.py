@@ -133,10 +133,10 @@ def proposals(
     before: rehearsals of an earlier analysis. Like back-tests they are valid for the `relearn_hours` of the forecasts;
     other candidates are rehearsed now.
     """
-    plans, forecasting = settings.section(PlanSettings), settings.section(ForecastingSettings)
-    rests_on = " ".join(digest(section) for section in (plans, forecasting, settings.section(PortraitSettings)))
+    of_plans, of_forecasts = settings.section(PlanSettings), settings.section(ForecastingSettings)
+    rests_on = " ".join(digest(section) for section in (of_plans, of_forecasts, settings.section(PortraitSettings)))
     known = before.of if before is not None and before.settings_digest == rests_on else ()
-    end_seconds, most_seconds = of.usage.grid.end_seconds, forecasting.relearn_hours * HOUR_SECONDS
+    end_seconds, most_seconds = of.usage.grid.end_seconds, of_forecasts.relearn_hours * HOUR_SECONDS
     lasting = {
         (proposal.workload, proposal.request_millicores): proposal
         for proposal in known
@@ -145,7 +145,7 @@ def proposals(
     rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
     for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
         size = of.sizes[row]
-        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, plans))
+        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, of_plans))
         lasting[size.workload, size.request_millicores] = found
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour
@@ -189,13 +189,13 @@ def rehearsal(
 
 def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> list[Rehearsal]:
     day = usage.grid.slots_per_day
-    plans = settings.section(PlanSettings)
-    recent = usage.tail((settings.section(ForecastingSettings).history_days + plans.backtest_days + 7) * day)
+    of_plans = settings.section(PlanSettings)
+    recent = usage.tail((settings.section(ForecastingSettings).history_days + of_plans.backtest_days + 7) * day)
     demand = recent.values[rows].astype(np.float64)
     weeks_before = a_week_before(_pad_to_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
     in_force = _rehearsed_quantiles(recent, rows, settings)
-    span = slice(-plans.backtest_days * day, None)
-    reaction = lead(_WISH_SECONDS, (), plans).seconds + recent.grid.step_seconds
+    span = slice(-of_plans.backtest_days * day, None)
+    reaction = lead(_WISH_SECONDS, (), of_plans).seconds + recent.grid.step_seconds
     step = recent.grid.step_seconds
     return [
         Rehearsal(step, demand[i, span], in_force[i, span], weeks_before[i, span], reaction) for i in range(len(rows))
