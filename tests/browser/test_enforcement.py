@@ -19,7 +19,7 @@ from cotenant.profiler.enforcement.collected import keep
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits
-from tests.browser.test_pages import THEMES, column, settled, wait_for_column
+from tests.browser.test_pages import THEMES, chart_of, column, settled, wait_for_column
 from tests.dashboard.test_states import Changed
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
@@ -91,8 +91,8 @@ def test_a_dry_run_is_hatched_in_the_chart_and_marked_in_the_rows(open_page: Ope
     wait_for_column(page, "mode", "t === 'dry-run'")
     expect(page.locator(".ag-row .chip.dry").first).to_be_visible()
     expect(page.locator("#enforcement-figure")).to_contain_text("dry run (hatched)")
-    drawn = "document.querySelector('#enforcement-figure .js-plotly-plot').data"
-    assert page.evaluate(f"{drawn}.find(t => t.fill === 'toself').fillpattern.shape") == "/"
+    filled = f"{chart_of(page, 'enforcement-figure')}.data.find(t => t.fill === 'toself')"
+    assert page.evaluate(f"{filled}.fillpattern.shape") == "/"
 
 
 def test_filters_by_mouse_narrow_chart_rows_and_address_together(open_page: Open, acted: tuple[str, Results]) -> None:

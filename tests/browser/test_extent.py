@@ -10,7 +10,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import OUTSIDE, TELEPHONE
-from tests.browser.test_pages import STILL, THEMES, column, settled, wait_for_column
+from tests.browser.test_pages import STILL, THEMES, chart_of, column, settled, wait_for_column
 from tests.browser.test_stories import drawn
 from tests.browser.test_views import saved
 from tests.support.hands import go_to
@@ -82,7 +82,7 @@ def test_a_link_a_view_and_an_export_carry_the_choice(open_page: Open, address: 
     page = settled(open_page(f"{address}/?ns=pay&range=24h"))
     expect(page.locator(".lead")).to_contain_text("of the chosen namespaces")
     expect(page.locator("#range")).to_have_value("Last 24 hours")
-    shown = "document.querySelector('#band-figure .js-plotly-plot').data.find(t => t.name === 'Usage').x.length"
+    shown = f"{chart_of(page, 'band-figure')}.data.find(t => t.name === 'Usage').x.length"
     assert page.evaluate(shown) == 24  # a day of hourly means
     saved(page, "pay today")
     page.keyboard.press("Escape")

@@ -69,6 +69,13 @@ def settled(page: Page) -> Page:
     return page
 
 
+def chart_of(page: Page, figure: str) -> str:
+    """Wait until plotly has drawn the figure, which may come after the page; the script that names its chart."""
+    chart = f"document.querySelector('#{figure} .js-plotly-plot')"
+    page.wait_for_function(f"{chart}?.data?.length > 0")
+    return chart
+
+
 def texts_of(name: str) -> str:
     """CSS of a column's texts; a name and its place below it are parts of one cell."""
     return f".ag-row :is(.ag-cell[col-id={name}]:not(:has([data-part])), [data-part={name}])"

@@ -27,7 +27,7 @@ from cotenant.settings import Settings
 from tests.browser.conftest import CALLBACKS, Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_narrow import misfits
-from tests.browser.test_pages import THEMES, pictured
+from tests.browser.test_pages import THEMES, chart_of, pictured
 from tests.cluster import accounts
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -271,9 +271,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#plan-hand")).to_contain_text("failed")
     page.locator("#live-plans tbody tr").nth(1).locator("a").first.press("Enter")
     expect(opened).to_have_attribute("data-plan", "shop/deployment-web")
-    names = page.evaluate(
-        "document.querySelector('#plans-figure .js-plotly-plot').data.map(t => t.name).filter(Boolean)"
-    )
+    names = page.evaluate(f"{chart_of(page, 'plans-figure')}.data.map(t => t.name).filter(Boolean)")
     assert names == [
         "Proposed (hatched)", "Not proposed (dotted)", "Approved (hatched back)", "Reserved (filled)",
         "Failed or missed (grid)", "Start − lead (line)",

@@ -14,7 +14,7 @@ from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import WORKLOADS, Overview, portraits_of
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
-from tests.browser.test_pages import api, settled
+from tests.browser.test_pages import api, chart_of, settled
 from tests.support.dashboard import Results
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -40,6 +40,7 @@ def figure(page: Page, name: str) -> Any:
         drawn: it._fullLayout.xaxis.range.map(it._fullLayout.xaxis.r2l),
         data: it.data.map(t => ({
             name: t.name, x: [...t.x].map(at), y: [...(t.y || [])], z: t.z, hover: t.hovertemplate}))} }"""
+    chart_of(page, name)
     return page.evaluate(script, name)
 
 
@@ -86,7 +87,9 @@ def test_a_chart_drawn_after_the_switch_is_in_the_chosen_units(open_page: Open, 
     page.goto(f"{address}/nodes/node-003")  # the browser keeps the choice
     expect(page.locator("#hours-memory .main-svg").first).to_be_visible()
     hours = {r["resource"]: r for r in made.store.read_table(NODE_HISTORY, {"node": "node-003"}).rows()}
-    page.wait_for_function("document.querySelector('#hours-memory .js-plotly-plot').layout.yaxis.title.text === 'MiB'")
+    page.wait_for_function(
+        "document.querySelector('#hours-memory .js-plotly-plot')?.layout?.yaxis.title?.text === 'MiB'"
+    )
     shown = trace(figure(page, "hours-memory"), "Whole node")["y"]
     assert shown == pytest.approx([v / MIB for v in hours["memory"]["total"][-len(shown) :]], rel=1e-6)
     expect(page.locator("#node-pods .amount").first).to_have_text(re.compile(r"^[\d,.]+ m$"))
@@ -104,7 +107,7 @@ def test_a_workload_s_distribution_and_week_follow_and_its_export_stays_raw(
     page.goto(f"{address}/workload/{row['namespace']}/{row['kind']}/{row['workload']}?show=memory")
     expect(page.locator("#spread-figure .main-svg").first).to_be_visible()
     page.wait_for_function(
-        "document.querySelector('#spread-figure .js-plotly-plot').layout.xaxis.ticksuffix === ' MiB'"
+        "document.querySelector('#spread-figure .js-plotly-plot')?.layout?.xaxis.ticksuffix === ' MiB'"
     )
     ladder = trace(figure(page, "spread-figure"), "Quantiles")
     assert ladder["x"] == pytest.approx([v / MIB for v in portrait["ladder"]], rel=1e-6)
@@ -129,7 +132,7 @@ def test_the_waste_ranking_and_the_forecast_follow(open_page: Open, address: str
     page.keyboard.press("f")
     expect(page.locator("#foreseen-figure .main-svg").first).to_be_visible()
     page.wait_for_function(
-        "document.querySelector('#foreseen-figure .js-plotly-plot').layout.yaxis.title.text === 'millicores'"
+        "document.querySelector('#foreseen-figure .js-plotly-plot')?.layout?.yaxis.title?.text === 'millicores'"
     )
     assert figure(page, "foreseen-figure")["x"]["hoverformat"].endswith("GMT+9")
 
