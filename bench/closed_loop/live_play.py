@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.closed_loop.live_cluster import NAMESPACE, LiveWorld, batch_pod
-from cotenant.base.kubernetes.protocol import SLO_GROUP, SUPPRESSED_FRACTION_ANNOTATION
+from cotenant.base.kubernetes.protocol import NODE_AGENT, SLO_GROUP, SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.base.kubernetes.quantity import parse_bytes
 from cotenant.base.resource import Resource
 from cotenant.enforcer.model.node_policy import Thresholds, decode
@@ -287,7 +287,7 @@ class LivePlay:
             annotations: dict[str, Any] = nodes[name]["metadata"].get("annotations") or {}
             if annotations.get(SUPPRESSED_FRACTION_ANNOTATION, "0.00") != text:
                 change = {"metadata": {"annotations": {SUPPRESSED_FRACTION_ANNOTATION: text}}}
-                self.api.patch(f"/api/v1/nodes/{name}", change)
+                self.api.patch(f"/api/v1/nodes/{name}", change, fieldManager=NODE_AGENT)
 
     def _evict(self, slot: int, policies: Sequence[Thresholds]) -> int:
         """Pods that leave for memory: deleted by their node's agent, their jobs begin anew."""
