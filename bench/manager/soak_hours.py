@@ -39,7 +39,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server
-from tests.cluster.remains import KEPT, ours
+from tests.cluster.remains import KEPT, everything, ours, traces
 from tests.cluster.shell import Shell, environment_of
 from tests.support.invariants import Violation, auditing, recording, violations
 
@@ -53,7 +53,7 @@ ASKED: Final = 15
 OF_OTHERS: Final = ("scheduler", "cotenant-demo-", f"leases/kube-system/{second.NAME}")
 """In the names of objects that no installation makes: what the documented commands for the second scheduler make, which
 whoever typed them removes, and the namespaces of the world."""
-OWNED: Final = ("replicasets/", "pods/", "endpointslices/")
+OWNED: Final = ("replicasets/", "pods/", "endpointslices/", "jobs/")
 """What goes with its owner, where a garbage collector runs; this cluster has none."""
 
 
@@ -171,7 +171,8 @@ def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Se
     if done.returncode:
         raise RuntimeError(f"cotenant uninstall: {done.stdout}\n{done.stderr}")
     left = {name for name in ours(api) - KEPT if not name.startswith(OWNED)}
-    return {name for name in left if not any(word in name for word in OF_OTHERS)}
+    named = {name for name in left if not any(word in name for word in OF_OTHERS)}
+    return {f"{name} ({next(traces(item), '')})" for name, item in everything(api) if name in named}
 
 
 def rows(seen: Soaked, minutes: float) -> list[Row]:

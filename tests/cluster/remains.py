@@ -41,7 +41,21 @@ def everything(api: Api) -> Iterator[tuple[str, Json]]:
                 yield "/".join(part for part in parts if part), item
 
 
+WORDS = ("cotenant", "kubernetes.io/batch-", "kubernetes.io/mid-", "koord-")
+
+
 def ours(api: Api) -> set[str]:
     """Objects in which anything says that it is of cotenant, or that lend what only cotenant lends."""
-    words = ("cotenant", "kubernetes.io/batch-", "kubernetes.io/mid-", "koord-")
-    return {name for name, item in everything(api) if any(word in json.dumps(item) for word in words)}
+    return {name for name, item in everything(api) if any(word in json.dumps(item) for word in WORDS)}
+
+
+def traces(item: Any, path: str = "") -> Iterator[str]:
+    """Yield the path of each key or text of an object that says so."""
+    if isinstance(item, dict):
+        for key, value in item.items():
+            yield from (f"{path}.{key}",) if any(word in key for word in WORDS) else traces(value, f"{path}.{key}")
+    elif isinstance(item, list):
+        for number, value in enumerate(item):
+            yield from traces(value, f"{path}[{number}]")
+    elif isinstance(item, str) and any(word in item for word in WORDS):
+        yield f"{path}={item}"
