@@ -20,11 +20,10 @@ from cotenant.base.logs.telemetry import Metrics
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.store import Store
-from cotenant.changes.model.settings import ActionSettings, ledger_location
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
@@ -60,7 +59,7 @@ def autopilot_controller(
         settings=settings,
         clock=clock,
         requested_millicores=lambda: requested_millicores(store),
-        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        anchor_namespace=anchor_namespace(settings),
         **comparison_of(settings.section(ProfilerSettings).prometheus),
     )
     registry = metrics.registry if metrics else None

@@ -22,7 +22,6 @@ from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
-from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.store import Store
 from cotenant.changes.accept import Actions
@@ -31,7 +30,7 @@ from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import ChangeStatus
-from cotenant.changes.model.settings import ActionSettings, ledger_location
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace, ledger_location
 from cotenant.changes.soak.usage_comparison import comparison_of
 from cotenant.changes.soak.watcher import Watcher, WatchScope
 from cotenant.profiler.settings import ProfilerSettings
@@ -91,9 +90,7 @@ def ladder_controller(
             change_ledger = ChangeLedger(ledger, clock, person.name, known, "ladder")
             change_ledger.cluster = led.access.cluster
             actions = Actions(led, change_ledger, settings.section(ActionSettings), person)
-            actions.anchor_namespace = (
-                settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else ""
-            )
+            actions.anchor_namespace = anchor_namespace(settings)
             actions.compare = comparison.get("compare", actions.compare)
             actions.trace = comparison.get("trace", actions.trace)
             yield actions

@@ -65,7 +65,7 @@ from cotenant.changes.audited_acts import AuditedActs
 from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, accepted_by_autopilot
 from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove
-from cotenant.changes.model.settings import ActionSettings
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace
 from cotenant.changes.sent_writes import sent
 from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
 from cotenant.changes.shared_reading import SharedReading
@@ -97,10 +97,7 @@ class ClusterAutopilotService:
         """
         self._stored = stored
         self._access, self._settings, self._clock, self._recommended = access, settings, clock, recommended
-        self._ledger, self._anchor = (
-            ledger,
-            settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
-        )
+        self._ledger, self._anchor = ledger, anchor_namespace(settings)
         self._acts = AuditedActs(access, ledger, self._anchor)
         self._shared = {in_window: SharedReading(clock, self._reader(in_window)) for in_window in (False, True)}
         self._rounds: dict[bool, tuple[RoundReading, dict[frozenset[str] | None, AutopilotRound]]] = {}

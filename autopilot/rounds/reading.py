@@ -146,9 +146,10 @@ def read_round(
 ) -> RoundReading:
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     scope.progress.stage(ROUND_STAGES[1], 1)
-    ceiling, decisions = ceiling_of(settings.section(AutopilotSettings).ceiling), history.decisions
+    own, actions = settings.section(AutopilotSettings), settings.section(ActionSettings)
+    ceiling, decisions = ceiling_of(own.ceiling), history.decisions
     policies = [
-        _evaluate_policy(policy, ceiling, decisions.approvals, settings.section(ActionSettings))
+        _evaluate_policy(policy, ceiling, decisions.approvals, actions)
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(policy.policy): policy.under for policy in policies if policy.under is not None}
@@ -156,14 +157,12 @@ def read_round(
     gathered = _collect_candidates(client, force, recommended, history, settings.section(RecommenderSettings).cotenant)
     scope.progress.stage(ROUND_STAGES[3], 1)
     acts = acts_of(history.standings.values())
-    stops = (
-        "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, settings.section(AutopilotSettings))
-    )
+    stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, own)
     health = read_health(client, settings.section(ManagerSettings).namespace)
     health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
     halt = Halt(Reason.AUTOPILOT_STOPPED, stops) if stops else halt_of(health, decisions)
-    cool_down_hours = max(settings.section(ActionSettings).guardrails.cool_down_hours, DAY_HOURS)
-    candidates, actions = gathered.candidates, settings.section(ActionSettings)
+    cool_down_hours = max(actions.guardrails.cool_down_hours, DAY_HOURS)
+    candidates = gathered.candidates
     if scope.in_window:
         actions = msgspec.structs.replace(actions, windows=[])
         candidates = tuple(replace(candidate, limits=replace(candidate.limits, windows=())) for candidate in candidates)
@@ -178,7 +177,7 @@ def read_round(
         gathered.places,
         halt,
         ceiling.at_once,
-        settings.section(AutopilotSettings).back_off_hours * HOUR_SECONDS,
+        own.back_off_hours * HOUR_SECONDS,
         actions,
         scope.refusals,
     )

@@ -25,13 +25,12 @@ def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
     query = settings.section(AutopilotSettings).trouble_query
     if not query:
         return ""
-    if not settings.section(ProfilerSettings).prometheus.url:
+    source = settings.section(ProfilerSettings).prometheus
+    if not source.url:
         return "autopilot.trouble_query is set, and profiler.prometheus.url is not: nobody can say whether all is well"
     try:
-        patience_seconds = min(settings.section(ProfilerSettings).prometheus.timeout_seconds, LONGEST_WAIT_SECONDS)
-        client = Client(
-            msgspec.structs.replace(settings.section(ProfilerSettings).prometheus, timeout_seconds=patience_seconds)
-        )
+        patience_seconds = min(source.timeout_seconds, LONGEST_WAIT_SECONDS)
+        client = Client(msgspec.structs.replace(source, timeout_seconds=patience_seconds))
         try:
             answer = latest(client.range(query, int(now_seconds), int(now_seconds), 1))
         finally:

@@ -99,9 +99,7 @@ class Loaded(Generic[RootT]):
 
     def of(self, root: type[SectionsT]) -> Loaded[SectionsT]:
         """Return the same with the settings as the root that they are; TypeError for another one."""
-        if not isinstance(self.settings, root):
-            raise TypeError(f"{type(self.settings).__name__} are no {root.__name__}")
-        return Loaded(self.settings, self.origins, self.clusters, self.cluster, self.ignored)
+        return Loaded(root.of(self.settings), self.origins, self.clusters, self.cluster, self.ignored)
 
     @property
     def context_by_flag(self) -> bool:

@@ -21,7 +21,7 @@ class SettingSections(Section, frozen=True):
     """Settings in force, by section; each section has a type of its own."""
 
     @classmethod
-    def of(cls, sections: SettingSections) -> Self:
+    def of(cls, sections: msgspec.Struct) -> Self:
         """Return these settings as the root that they are; TypeError for another one."""
         if isinstance(sections, cls):
             return sections
@@ -36,9 +36,9 @@ class SettingSections(Section, frozen=True):
         """Return the same settings with this section in place of the one of its type."""
         return msgspec.structs.replace(self, **{_field_of(type(self), type(section)): section})
 
-    def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:  # noqa: ARG002 - a root with acts does
-        """Return the settings with a ledger for this one of several clusters; a root without acts keeps no ledger."""
-        return self
+    def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
+        """Return the settings with a ledger for this one of several clusters; the root knows where ledgers lie."""
+        raise NotImplementedError
 
 
 @cache

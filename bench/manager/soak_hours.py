@@ -39,7 +39,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server
-from tests.cluster.remains import KEPT, everything, ours, traces
+from tests.cluster.remains import KEPT, everything, traces
 from tests.cluster.shell import Shell, environment_of
 from tests.support.invariants import Violation, auditing, recording, violations
 
@@ -170,9 +170,9 @@ def _after_uninstallation(plane: ControlPlane, folder: Path, parts: dict[str, Se
     done = shell.run(f"{command} uninstall --crds --yes")
     if done.returncode:
         raise RuntimeError(f"cotenant uninstall: {done.stdout}\n{done.stderr}")
-    left = {name for name in ours(api) - KEPT if not name.startswith(OWNED)}
-    named = {name for name in left if not any(word in name for word in OF_OTHERS)}
-    return {f"{name} ({next(traces(item), '')})" for name, item in everything(api) if name in named}
+    found = {name: next(traces(item), "") for name, item in everything(api) if name not in KEPT}
+    left = {name: trace for name, trace in found.items() if trace and not name.startswith(OWNED)}
+    return {f"{name} ({trace})" for name, trace in left.items() if not any(word in name for word in OF_OTHERS)}
 
 
 def rows(seen: Soaked, minutes: float) -> list[Row]:

@@ -41,8 +41,8 @@ GUARDING: Final[Mapping[str, str]] = {
     "scheduler_ext/extender/test_cpu_interleavings.py scheduler_ext/extender/test_hardware_model.py",
     "base/allocation/cpu_accumulator.py": "base/allocation/test_cpu_accumulator.py base/allocation/test_cpu_order.py "
     "scheduler_ext/extender/test_cpus.py",
-    "base/allocation/device_allocator.py": "base/allocation/test_devices.py base/allocation/test_joint_devices.py "
-    "scheduler_ext/extender/test_devices.py",
+    "base/allocation/device_allocator.py": "base/allocation/test_device_allocator.py "
+    "base/allocation/test_joint_devices.py scheduler_ext/extender/test_devices.py",
     "base/allocation/device_placement.py": "base/allocation/test_devices.py base/allocation/test_joint_devices.py "
     "scheduler_ext/extender/test_devices.py",
     "scheduler_ext/reservations/guard.py": "scheduler_ext/reservations/test_decide.py "

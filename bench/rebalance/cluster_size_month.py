@@ -5,7 +5,7 @@
 Two synthetic clusters of 60 nodes and 42 days. After a fortnight the question of the size is answered with a reserve of
 one node, once with the requests of that day and once with all recommendations applied; the nodes that could leave are
 taken away, and four weeks are played on the rest and, beside it, on all nodes: pods end and new ones come (roll-outs,
-jobs, autoscalers), a scheduler that levels its nodes by requests places each, and every week a node fails for six
+jobs, autoscalers), a scheduler with kube-scheduler's scores places each, and every week a node fails for six
 hours, the same one in both. Counted are five-minute slots of nodes in which their pods used more than is allocatable,
 and pods that waited for a place in the smaller cluster and not in the whole one at the same time.
 
@@ -45,6 +45,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizeOptions,
     Stay,
 )
+from cotenant.scheduler_ext.cluster_size.stock_scores import resource_scores, spread_scores
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
 COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size_month"
@@ -54,6 +55,10 @@ NODES, WORKLOADS, PODS_PER_NODE = 60, 900, 110
 FAILED_SECONDS: Final = 6 * HOUR_SECONDS
 RISK_PERCENT: Final = 1.0
 """The risk at which recommendations and capacity are judged elsewhere (`bench.decisions`)."""
+SPREAD_KINDS: Final = frozenset({"Deployment", "StatefulSet"})
+"""Kinds of workloads whose pods a scheduler spreads by itself: their controllers are of COUNTED_KINDS."""
+NO_ZONES: Final = np.zeros(1, dtype=np.int64)
+"""Pods by zone of nodes that have none."""
 LEVELS: Final = (RequestLevel.NOW, RequestLevel.ALL_STEPS)
 RESOURCES: Final = (Resource.CPU, Resource.MEMORY)
 USED: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
@@ -179,10 +184,18 @@ class Play:
     measured: int = 0
     waited: set[tuple[int, int]] = field(default_factory=set)
     """(pod, slot) of each pod that had no place at the end of a slot."""
+    alike: dict[int, npt.NDArray[np.int64]] = field(default_factory=dict)
+    """Pod -> pods of the same controller, where a scheduler spreads them."""
 
     def __post_init__(self) -> None:
         self.node_of = np.full(len(self.requests), -1, dtype=np.int64)
         self.free, self.count = self.capacity.copy(), np.zeros(len(self.capacity), dtype=np.int64)
+        by_workload: dict[WorkloadRef, list[int]] = defaultdict(list)
+        for row, pod in enumerate(self.month.inventory.pods):
+            if pod.workload.kind in SPREAD_KINDS:
+                by_workload[pod.workload].append(row)
+        for rows in by_workload.values():
+            self.alike |= dict.fromkeys(rows, np.array(rows))
 
     def put(self, pod: int, node: int) -> None:
         """Give the pod its place."""
@@ -208,7 +221,7 @@ class Play:
         return pods
 
     def place(self) -> None:
-        """Place the pods that wait on the node that is left with the most of both resources, ties by lot."""
+        """Place the pods that wait where kube-scheduler would by its default profile, by lot among equal nodes."""
         for pod in list(self.waits):
             left = self.free - self.requests[pod]
             fits = self.stays & (left >= 0).all(axis=1) & (self.count < PODS_PER_NODE)
@@ -216,8 +229,11 @@ class Play:
                 fits[self.failed] = False
             candidates = np.flatnonzero(fits)
             if len(candidates):
-                score = (left[candidates] / self.capacity[candidates]).mean(axis=1).round(2)
-                best = candidates[score == score.max()]
+                scores = resource_scores((left[candidates] / self.capacity[candidates]).T)
+                if (alike := self.alike.get(pod)) is not None:
+                    on_node = np.bincount(self.node_of[alike] + 1, minlength=len(self.capacity) + 1)[1:]
+                    scores = scores + spread_scores(on_node[candidates], NO_ZONES, np.full(len(candidates), -1))
+                best = candidates[scores == scores.max()]
                 del self.waits[pod]
                 self.put(pod, int(best[self.dice.randrange(len(best))]))
 

@@ -34,7 +34,7 @@ def change_service_of(
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
-    from cotenant.changes.model.settings import ledger_location
+    from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
     from cotenant.changes.soak.usage_comparison import comparison_of
     from cotenant.recommender.stored_recommendations import requested_millicores
@@ -47,7 +47,7 @@ def change_service_of(
         recommended=recommended_of(store),
         gpu_shares=gpu_shares_of(store),
         requested_millicores=lambda: requested_millicores(store),
-        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        anchor_namespace=anchor_namespace(settings),
         switch_namespace=settings.section(ManagerSettings).namespace,
         **(comparison_of(settings.section(ProfilerSettings).prometheus) if comparison is None else comparison),
     )

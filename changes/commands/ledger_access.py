@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final
 from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError, NoData, UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.changes.model.settings import ActionSettings
+from cotenant.changes.model.settings import ActionSettings, anchor_namespace
 
 if TYPE_CHECKING:
     from cotenant.base.ledger.ledger import Ledger
@@ -144,13 +143,14 @@ def _anchor_namespace(settings: SettingSections, actions: Actions) -> str:
     """
     from cotenant.changes.change_ledger import anchor
 
-    if not settings.section(ActionSettings).anchor:
+    namespace = anchor_namespace(settings)
+    if not namespace:
         return ""
     try:
-        anchor(actions.client, actions.journal.ledger, settings.section(ManagerSettings).namespace)
+        anchor(actions.client, actions.journal.ledger, namespace)
     except ClusterError as error:
         message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
         if error.fix:
             message(f"fix: {error.fix}")
         return ""
-    return settings.section(ManagerSettings).namespace
+    return namespace

@@ -9,6 +9,8 @@ from typing import Annotated
 import msgspec
 
 from cotenant.base.settings.base import Section, setting
+from cotenant.base.settings.root import SettingSections
+from cotenant.base.settings.sections.manager import ManagerSettings
 
 
 class GuardrailSettings(Section, frozen=True):
@@ -179,6 +181,11 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = 1.2
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
+
+
+def anchor_namespace(settings: SettingSections) -> str:
+    """Return the namespace in which the cluster keeps the ledger's head; "" where that is switched off."""
+    return settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else ""
 
 
 def ledger_location(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:

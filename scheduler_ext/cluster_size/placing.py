@@ -80,6 +80,7 @@ TRIALS: Final = (
     Trial(Order.BY_OWNER, ScoreRule.MOST_ALLOCATED, 5),
     Trial(Order.RANDOM, ScoreRule.ANY, 6),
     Trial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
+    Trial(Order.RANDOM, ScoreRule.STOCK, 8),
 )
 GUIDES: Final = (
     Trial(Order.RANDOM, ScoreRule.STOCK, 1),

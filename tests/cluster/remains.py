@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,7 +45,7 @@ WORDS = ("cotenant", "kubernetes.io/batch-", "kubernetes.io/mid-", "koord-")
 
 def ours(api: Api) -> set[str]:
     """Objects in which anything says that it is of cotenant, or that lend what only cotenant lends."""
-    return {name for name, item in everything(api) if any(word in json.dumps(item) for word in WORDS)}
+    return {name for name, item in everything(api) if next(traces(item), None)}
 
 
 def traces(item: Any, path: str = "") -> Iterator[str]:

@@ -83,12 +83,12 @@ def manager(
         "store.url": store,
         "telemetry.health_port": port,
     }
-    settings = session_of(ctx).load(flags).settings
-    _announce(Settings.of(settings))
+    settings = Settings.of(session_of(ctx).load(flags).settings)
+    _announce(settings)
     if once:
-        _once(Settings.of(settings), cluster, at, output, headers=not no_headers)
+        _once(settings, cluster, at, output, headers=not no_headers)
     else:
-        _run(Settings.of(settings), cluster, at)
+        _run(settings, cluster, at)
 
 
 def _announce(settings: Settings) -> None:

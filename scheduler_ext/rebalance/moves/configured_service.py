@@ -23,7 +23,7 @@ def move_service_of(
     """A service of moves on the same cluster, with the same ledger; sends no request yet."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
-    from cotenant.changes.model.settings import ledger_location
+    from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
     from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured, with_limits
     from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService, MoveServiceConfig
@@ -35,9 +35,7 @@ def move_service_of(
             ledger=ledger_location(settings.section(ActionSettings), os.environ),
             clock=clock or SystemClock(),
             load_aware=settings.section(ExtenderSettings).load_aware,
-            anchor_namespace=settings.section(ManagerSettings).namespace
-            if settings.section(ActionSettings).anchor
-            else "",
+            anchor_namespace=anchor_namespace(settings),
             namespace=settings.section(ManagerSettings).namespace,
             arguments=with_limits(arguments_from_settings(own.configuration), own),
             emptying=with_limits(emptying_configured(own.configuration), own),

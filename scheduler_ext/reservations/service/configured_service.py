@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.changes.model.settings import ActionSettings
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ def plan_service_of(
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
     from cotenant.changes.forecasted_usage import ahead_of
-    from cotenant.changes.model.settings import ledger_location
+    from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, PlanServiceConfig
 
     office = PlanServiceConfig(
@@ -35,7 +34,7 @@ def plan_service_of(
         ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings,
         clock=clock or SystemClock(),
-        anchor_namespace=settings.section(ManagerSettings).namespace if settings.section(ActionSettings).anchor else "",
+        anchor_namespace=anchor_namespace(settings),
         **({"ahead": ahead_of(store)} if store is not None else {}),
     )
     return ClusterPlanService(office)
