@@ -25,7 +25,7 @@ import structlog
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.base.store import days, parquet
 from cotenant.base.store.checked import CheckedFolder
-from cotenant.base.store.days import Between, Day, Key, SharedKeys, Slots
+from cotenant.base.store.days import Between, Day, Key, PartOfDay, SharedKeys, Slots
 from cotenant.base.usage.usage import Signal
 
 MOST_PARTS: Final = 32
@@ -62,19 +62,19 @@ class DayFiles:
         """Folder of a signal."""
         return f"{self._root}/{signal.value}"
 
-    def append(self, signal: Signal, new: Iterable[tuple[int, Day]]) -> None:
+    def append(self, signal: Signal, new: Iterable[tuple[int, PartOfDay]]) -> None:
         """Add series to days, given by their midnight (Unix seconds); days without series are skipped.
 
         A day that has a file gets a further part, which costs less than writing the file anew; at MOST_PARTS all are
         merged.
         """
         listing = self.listing(signal)
-        for start, day in new:
-            if not day.keys:
+        for start, part in new:
+            if not part.keys:
                 continue
             parts = listing.get(start)
             name = days.day_name(start) if parts is None else days.part_name(start, self._next_number(parts))
-            self._folder.replace(f"{self.folder(signal)}/{name}", days.encode(signal, start, day), None)
+            self._folder.replace(f"{self.folder(signal)}/{name}", days.encode_pieces(signal, start, part), None)
             if parts is not None and len(parts) + 1 >= MOST_PARTS:
                 self._compact(signal, start, (*parts, name))
 

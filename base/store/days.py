@@ -5,16 +5,18 @@ fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one fla
 Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers. Rows
 lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so that part of the series is read alone
 (`decode_between`); a file without them is read whole. So do the first and the last slot with a value (`slots_of`), for
-what a history spans is asked more often than its values.
+what a history spans is asked more often than its values. A file is written group by group, so that a day of 100,000
+series, 110 MiB of values, need not exist at once (`encode_pieces`).
 """
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import zlib
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
@@ -58,6 +60,24 @@ class Day:
     values: FloatMatrix
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PartOfDay:
+    """Some slots of a day: keys sorted and distinct, values (len(keys), slots.stop - slots.start) float32."""
+
+    keys: tuple[Key, ...]
+    values: FloatMatrix
+    slots: slice
+    slots_of_day: int
+
+    def __iter__(self) -> Iterator[Day]:
+        """Yield the whole day of a row group's series at a time."""
+        for i in range(0, len(self.keys), GROUP_SERIES):
+            part = self.values[i : i + GROUP_SERIES]
+            values = np.full((len(part), self.slots_of_day), np.nan, dtype=np.float32)
+            values[:, self.slots] = part
+            yield Day(self.keys[i : i + GROUP_SERIES], values)
+
+
 def parts_of(spec: SignalSpec) -> tuple[str, ...]:
     """Names of a key's parts, which are also the file's columns."""
     return _NODE_PARTS if spec.per_node else _POD_PARTS
@@ -97,24 +117,71 @@ def file_of(name: str) -> tuple[int, int] | None:
 
 def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
     """Return a day of one signal as the bytes of its file."""
-    spec = signal.spec
-    columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(spec))
+    return encode_pieces(signal, start_seconds, (day,))
+
+
+def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> bytes:
+    """Return the file of a day that is given in pieces, in the order of keys.
+
+    pieces: asked for twice, as the stamp of a file is written first: it holds the checksums.
+    """
+    spec, sums = signal.spec, _Sums()
+    for group in _in_groups(pieces):
+        sums.add(group)
+    stamp = _stamp(signal, start_seconds) | {
+        "keys": f"{sums.keys:08x}",
+        "values": f"{sums.values:08x}",
+        "groups": json.dumps(sums.groups),
+    }
+    stamp[_SLOTS] = _text_of_slots(sums.slots, stamp)
+    sink = io.BytesIO()
+    empty = Day((), np.empty((0, DAY_SECONDS // spec.step_seconds), dtype=np.float32))
+    groups = _in_groups(pieces) if sums.groups else iter((empty,))
+    parquet.write(((_to_arrow(signal, group), GROUP_SERIES) for group in groups), stamp, parts_of(spec), sink)
+    return sink.getvalue()
+
+
+def _to_arrow(signal: Signal, day: Day) -> pa.Table:
+    columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(signal.spec))
     arrays = [pa.array(column, pa.string()) for column in columns]
     flat = pa.array(np.ascontiguousarray(day.values).reshape(-1))
-    arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // spec.step_seconds))
-    names = parts_of(spec)
-    sums = {"keys": _sum_of_keys(day.keys), "values": _sum_of_values(day.values), "groups": _groups(day)}
-    stamp = _stamp(signal, start_seconds) | sums
-    stamp[_SLOTS] = _text_of_slots(_slots(day.values), stamp)
-    table = pa.table(arrays, names=[*names, "values"])
-    return parquet.encode(table, stamp, names, GROUP_SERIES)
+    arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // signal.spec.step_seconds))
+    return pa.table(arrays, names=[*parts_of(signal.spec), "values"])
 
 
-def _groups(day: Day) -> str:
-    """First key and checksums of each row group, as JSON."""
-    starts = range(0, len(day.keys), GROUP_SERIES)
-    parts = [(day.keys[i : i + GROUP_SERIES], day.values[i : i + GROUP_SERIES]) for i in starts]
-    return json.dumps([[keys[0], _sum_of_keys(keys), _sum_of_values(values)] for keys, values in parts])
+def _in_groups(pieces: Iterable[Day]) -> Iterator[Day]:
+    """Yield the series again, in pieces of GROUP_SERIES but for the last one."""
+    keys: tuple[Key, ...] = ()
+    values: FloatMatrix | None = None
+    for piece in pieces:
+        keys += piece.keys
+        values = piece.values if values is None or not len(values) else np.concatenate((values, piece.values))
+        whole = len(keys) // GROUP_SERIES * GROUP_SERIES
+        for i in range(0, whole, GROUP_SERIES):
+            yield Day(keys[i : i + GROUP_SERIES], values[i : i + GROUP_SERIES])
+        keys, values = keys[whole:], values[whole:]
+    if keys and values is not None:
+        yield Day(keys, values)
+
+
+class _Sums:
+    """Checksums of all keys and values, those of each group with its first key, and the slots with a value."""
+
+    def __init__(self) -> None:
+        self.keys, self.values = 0, 0
+        self.groups: list[tuple[Key, str, str]] = []
+        self.slots: Slots = (0, 0)
+
+    def add(self, group: Day) -> None:
+        """Take in the next row group."""
+        text = chr(0).join(chain.from_iterable(group.keys))
+        self.keys = zlib.crc32((chr(0) + text if self.groups else text).encode(), self.keys)
+        self.values = zlib.crc32(np.ascontiguousarray(group.values).data, self.values)
+        self.groups.append((group.keys[0], _sum_of_keys(group.keys), _sum_of_values(group.values)))
+        first, last = _slots(group.values)
+        if first < last:
+            before = self.slots if self.slots[0] < self.slots[1] else (first, last)
+            self.slots = min(first, before[0]), max(last, before[1])
 
 
 def decode(content: bytes, signal: Signal, start_seconds: int) -> Day:

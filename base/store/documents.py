@@ -2,13 +2,16 @@
 
 JSON has no NaN: a float that is not finite is written as null, and a null where the type says `float` is read as NaN (a
 `float | None` stays None). The type decides, so nothing in the file needs a marker. An envelope carries the version.
+
+Fields of a document without any float are decoded into their types at once: of an inventory of 100,000 pods no
+dictionaries are made, which take six times the memory of its pods.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import inspect
@@ -19,6 +22,11 @@ DocumentT = TypeVar("DocumentT")
 Restore = Callable[[Any], Any]
 
 
+class _Written(msgspec.Struct):
+    version: int
+    document: object
+
+
 class _Envelope(msgspec.Struct):
     version: int
     document: msgspec.Raw
@@ -26,22 +34,41 @@ class _Envelope(msgspec.Struct):
 
 def encode(document: object) -> bytes:
     """The document's file."""
-    return msgspec.json.encode(_Envelope(SCHEMA_VERSION, msgspec.Raw(msgspec.json.encode(document))))
+    return msgspec.json.encode(_Written(SCHEMA_VERSION, document))
 
 
 def decode(content: bytes, kind: type[DocumentT]) -> DocumentT:
     """Inverse of `encode`; NewerVersionError for a later version, msgspec.MsgspecError for anything else."""
     envelope = msgspec.json.decode(content, type=_Envelope)
     check(envelope.version)
-    restore = _restorer(inspect.type_info(kind))
+    info = inspect.type_info(kind)
+    restore = _restorer(info)
     if restore is None:
         return msgspec.json.decode(envelope.document, type=kind)
-    plain = msgspec.json.decode(envelope.document)
     try:
-        restored = restore(plain)
+        if isinstance(info, inspect.DataclassType | inspect.StructType):
+            restored: Any = _restored_fields(envelope.document, info)
+        else:
+            restored = restore(msgspec.json.decode(envelope.document))
     except (AttributeError, TypeError, ValueError) as error:
         raise msgspec.ValidationError(f"the document has another shape: {error}") from error
     return msgspec.convert(restored, type=kind, str_keys=True)
+
+
+def _restored_fields(document: msgspec.Raw, info: inspect.DataclassType | inspect.StructType) -> dict[str, Any]:
+    """The fields that the document has, by name; where a field needs no NaN, already of its type."""
+    stored = msgspec.json.decode(document, type=dict[str, msgspec.Raw])
+    types = get_type_hints(info.cls)
+    fields: dict[str, Any] = {}
+    for field in info.fields:
+        if (raw := stored.get(field.encode_name)) is None:
+            continue
+        restore = _restorer(field.type)
+        if restore is None:
+            fields[field.encode_name] = msgspec.json.decode(raw, type=types[field.name])
+        else:
+            fields[field.encode_name] = restore(msgspec.json.decode(raw))
+    return fields
 
 
 def _restorer(info: inspect.Type) -> Restore | None:

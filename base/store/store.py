@@ -26,7 +26,7 @@ from cotenant.base.store.blocks import Block
 from cotenant.base.store.buckets import BucketPatience
 from cotenant.base.store.checked import CheckedFolder
 from cotenant.base.store.dayfiles import DayFiles, Listing
-from cotenant.base.store.days import Between, Day, Key
+from cotenant.base.store.days import Between, Day, Key, PartOfDay
 from cotenant.base.store.files import Folder
 from cotenant.base.store.relation import Relation
 from cotenant.base.store.series_index import SeriesIndices
@@ -130,7 +130,7 @@ class Store:
         if len(set(ordered)) != len(ordered):
             raise StoreError(f"{signal}: a series appears twice in one block of usage")
         parts = (
-            (start, _expand(ordered, usage.values[order, inside], of_day, grid.slots_per_day))
+            (start, _part_of_day(ordered, usage.values[order, inside], of_day, grid.slots_per_day))
             for start, inside, of_day in _days_of(grid)
         )
         with self._write_lock():
@@ -473,12 +473,10 @@ def _days_of(grid: TimeGrid) -> Iterator[tuple[int, slice, slice]]:
         yield midnight, inside, slice((begin - midnight) // step, (end - midnight) // step)
 
 
-def _expand(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> Day:
-    """A whole day from part of one, without the series that have no value in it."""
+def _part_of_day(keys: list[Key], block: FloatMatrix, of_day: slice, slots: int) -> PartOfDay:
+    """Part of a day, without the series that have no value in it."""
     rows = np.flatnonzero(~np.isnan(block).all(axis=1))
-    values = np.full((len(rows), slots), np.nan, dtype=np.float32)
-    values[:, of_day] = block[rows]
-    return Day(tuple(keys[i] for i in rows), values)
+    return PartOfDay(tuple(keys[i] for i in rows.tolist()), block[rows], of_day, slots)
 
 
 def _part(day: Day | None, of_day: slice, known_keys: Container[Key] | None = None) -> Day:
