@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from cotenant.base.errors import UsageError
 
@@ -34,8 +35,7 @@ def folder_part(name: str) -> str:
     return f"+{hashlib.sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class WorkloadRef:
+class WorkloadRef(Struct, frozen=True, order=True):
     """A controller (Deployment, StatefulSet, Job...) or a bare pod (kind "Pod")."""
 
     namespace: str
@@ -65,8 +65,7 @@ class WorkloadRef:
         return ref
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ContainerRef:
+class ContainerRef(Struct, frozen=True, order=True):
     """A container of a workload's template: what a recommendation is about."""
 
     workload: WorkloadRef
@@ -104,8 +103,7 @@ class NodeIdentity(NamedTuple):
     uid: str
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class PodContainerRef:
+class PodContainerRef(Struct, frozen=True, order=True):
     """A container of one pod: what a usage series is about."""
 
     namespace: str
@@ -116,8 +114,7 @@ class PodContainerRef:
         return f"{self.namespace}/{self.pod}/{self.container}"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class NodeRef:
+class NodeRef(Struct, frozen=True, order=True):
     """A node, by name."""
 
     name: str
@@ -126,8 +123,7 @@ class NodeRef:
         return self.name
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ClusterRef:
+class ClusterRef(Struct, frozen=True, order=True):
     """The whole cluster, for totals."""
 
     name: str

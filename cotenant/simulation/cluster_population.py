@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+from msgspec import structs
 
 from cotenant.base.cluster import Container, Event, Inventory, Node, Pod, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
@@ -77,11 +78,11 @@ def _name_series(signal: Signal, usage: Usage[Any]) -> Usage[Any]:
 
 
 def _workload(ref: WorkloadRef) -> WorkloadRef:
-    return replace(ref, namespace=f"{PREFIX}{ref.namespace}")
+    return structs.replace(ref, namespace=f"{PREFIX}{ref.namespace}")
 
 
 def _series(ref: PodContainerRef) -> PodContainerRef:
-    return replace(ref, namespace=f"{PREFIX}{ref.namespace}")
+    return structs.replace(ref, namespace=f"{PREFIX}{ref.namespace}")
 
 
 def _pod(pod: Pod, now_seconds: int) -> Pod:
