@@ -67,6 +67,22 @@ def by_workload(
     return _members(series, inventory, _owner, refs)
 
 
+class Owners:
+    """Members by workload of several signals, which share tuples of references: each tuple is looked up once."""
+
+    def __init__(self, inventory: Inventory, workloads: Sequence[WorkloadRef]) -> None:
+        """workloads: the order of all members' rows. Nothing is looked up yet."""
+        self._inventory, self.workloads = inventory, tuple(workloads)
+        self._found: dict[int, tuple[Sequence[PodContainerRef], Members[WorkloadRef]]] = {}
+
+    def of(self, series: Sequence[PodContainerRef]) -> Members[WorkloadRef]:
+        """`by_workload` of these series."""
+        found = self._found.get(id(series))
+        if found is None:  # the series are kept with it, so that no others get their id
+            found = self._found[id(series)] = series, by_workload(series, self._inventory, self.workloads)
+        return found[1]
+
+
 def by_node(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
 ) -> Members[NodeRef]:

@@ -28,6 +28,7 @@ from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.node_peaks.node_peak import NodePeaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
 from cotenant.profiler.coverage import Coverage, SampleCount
+from cotenant.profiler.pool import Owners
 from cotenant.recommender.colocation.columns import PeakForecast
 from cotenant.recommender.colocation.model.lendable import LendableLines
 from cotenant.recommender.model.finding import ClusterFinding
@@ -185,12 +186,17 @@ class WorkloadAnalysis:
     """
 
     history: History
-    workloads: tuple[WorkloadRef, ...]
+    owners: Owners
     totals: Mapping[Signal, Usage[WorkloadRef]]
     portraits: Mapping[Resource, Portraits[WorkloadRef]]
     forecasts: Mapping[Resource, Forecasts[WorkloadRef]]
     throttled: Floats
     samples: Mapping[WorkloadRef, SampleCount]
+
+    @property
+    def workloads(self) -> tuple[WorkloadRef, ...]:
+        """The workloads, in order."""
+        return self.owners.workloads
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,7 +22,6 @@ from cotenant.pipeline.nodes.pod_hours import hours_of
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
 from cotenant.pipeline.time_run import quantiles_while_running, usage_while_running
 from cotenant.profiler.group_reduce import reduce_rows
-from cotenant.profiler.pool import by_workload
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.recommendation import Field, Recommendation
@@ -109,7 +108,7 @@ def _hourly_requests(
 ) -> tuple[FloatMatrix, FloatMatrix]:
     """Sum of requests over the pods of each workload and hour, and how many pods, (n, hours); NaN without a record."""
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
-    members = by_workload(stored.refs, analysis.history.inventory, analysis.workloads)
+    members = analysis.owners.of(stored.refs)
     in_group, size = members.rows >= 0, len(analysis.workloads)
     values, rows = stored.values[in_group], members.rows[in_group]
     sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)

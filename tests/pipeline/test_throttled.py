@@ -12,6 +12,7 @@ from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.usage.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid
 from cotenant.pipeline.shards.work import throttled_ratios
+from cotenant.profiler.pool import Owners
 
 START = 1_699_833_600
 WORKLOADS = tuple(WorkloadRef("shop", "Deployment", name) for name in ("api", "db", "web"))
@@ -21,7 +22,9 @@ INVENTORY = Inventory(
 REFS = tuple(PodContainerRef(pod.namespace, pod.name, "main") for pod in INVENTORY.pods)
 
 
-def series(signal: Signal, values: FloatMatrix, refs: tuple[PodContainerRef, ...] = REFS) -> SparseUsage:
+def series(
+    signal: Signal, values: FloatMatrix, refs: tuple[PodContainerRef, ...] = REFS
+) -> SparseUsage[PodContainerRef]:
     grid, spec = TimeGrid(START, 300, values.shape[1]), signal.spec
     return of_stretches(refs, grid, [Stretch(np.arange(len(refs)), 0, values)], spec.resource, spec.statistic)
 
@@ -31,7 +34,7 @@ def ratios(used: FloatMatrix, refused: FloatMatrix, refs: tuple[PodContainerRef,
         Signal.CPU_USAGE_MEAN: series(Signal.CPU_USAGE_MEAN, used),
         Signal.CPU_THROTTLED_MEAN: series(Signal.CPU_THROTTLED_MEAN, refused, refs),
     }
-    found: list[float] = throttled_ratios(usage, INVENTORY, WORKLOADS).tolist()
+    found: list[float] = throttled_ratios(usage, Owners(INVENTORY, WORKLOADS)).tolist()
     return found
 
 

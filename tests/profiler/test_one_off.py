@@ -69,8 +69,8 @@ def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> 
 @pytest.mark.slow
 @pytest.mark.prometheus
 def test_their_usage_is_browsed_as_before(found: Found) -> None:
-    refs, _ = workload_totals(found.history)
-    assert {str(ref) for ref in refs} == STAY | LEFT_OUT
+    owners, _ = workload_totals(found.history)
+    assert {str(ref) for ref in owners.workloads} == STAY | LEFT_OUT
 
 
 def inventory(kind: str, *pods: Pod, replicas: int = 0) -> Inventory:

@@ -170,8 +170,8 @@ def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, vari
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_pods_own_row_is_in_no_sum(found: Found, variant: str) -> None:
     lines, *_ = VARIANTS[variant]
-    refs, totals = workload_totals(found.history)
-    assert [str(ref) for ref in refs] == ["shop/Deployment/web"]
+    owners, totals = workload_totals(found.history)
+    assert [str(ref) for ref in owners.workloads] == ["shop/Deployment/web"]
     # by container and core, of replicas one: what each uses, without the total that some have beside their cores
     own = {
         (x.metric, x.labels["container"], x.labels.get("cpu")): x

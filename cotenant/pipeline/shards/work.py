@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Inventory, Pod
+from cotenant.base.cluster import Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.process.memory import give_back, pause_garbage_collection, return_early
@@ -50,7 +50,7 @@ from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_
 from cotenant.pipeline.time_run import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
-from cotenant.profiler.pool import Members, PartialTotals, by_workload, partial_totals, total
+from cotenant.profiler.pool import Members, Owners, PartialTotals, by_workload, partial_totals, total
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
@@ -120,8 +120,8 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory.nodes)
     counted = replace(history, usage=usage)
-    workloads, totals = workload_totals(counted)
-    throttled = throttled_ratios(usage, shard.inventory, workloads)
+    owners, totals = workload_totals(counted)
+    throttled = throttled_ratios(usage, owners)
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
     evaluated = _evaluate_containers(task, store, history, of_pods)
@@ -136,7 +136,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         give_back()
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
-    analysis = WorkloadAnalysis(history, workloads, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
+    analysis = WorkloadAnalysis(history, owners, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
     return _result(analysis, evaluated, sums, list(of_groups.values()), settings)
 
 
@@ -146,36 +146,33 @@ def compute_packed(task: ShardTask) -> ShardResult:
     return replace(result, tables=tuple(PackedTable.of(table) for table in result.tables if isinstance(table, Table)))
 
 
-def workload_totals(history: History) -> tuple[tuple[WorkloadRef, ...], Mapping[Signal, Usage[WorkloadRef]]]:
+def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
     inventory = history.inventory
     usage = {s: plausible_of_pods(history.usage[s], inventory.nodes) for s in POD_SIGNAL.values()}
-    cpu = usage[Signal.CPU_USAGE_MEAN].refs
-    known = {*by_workload(cpu, inventory).refs, *(w.ref for w in inventory.workloads)}
-    refs = tuple(sorted(known))
-    members = by_workload(cpu, inventory, refs)
-    return refs, {
-        s: total(u, members if u.refs == cpu else by_workload(u.refs, inventory, refs)) for s, u in usage.items()
-    }
+    known = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
+    owners = Owners(inventory, sorted(known))
+    return owners, {s: total(u, owners.of(u.refs)) for s, u in usage.items()}
 
 
-def throttled_ratios(usage: Usages, inventory: Inventory, workloads: tuple[WorkloadRef, ...]) -> Floats:
+def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
     """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand.
 
     What was used is summed for workloads alone that were throttled: few are, and the others' ratio is 0.
     """
 
     def summed(signal: Signal, chosen: npt.NDArray[np.bool_]) -> Floats:
-        rows = by_workload(usage[signal].refs, inventory, workloads).rows
+        rows = owners.of(usage[signal].refs).rows
         own = np.flatnonzero((rows >= 0) & np.append(chosen, False)[rows])
-        of_workloads: Floats = np.bincount(rows[own], usage[signal].take(own).sums(), len(workloads)).astype(np.float64)
+        of_workloads: Floats = np.bincount(rows[own], usage[signal].take(own).sums(), size).astype(np.float64)
         return of_workloads
 
-    refused = summed(Signal.CPU_THROTTLED_MEAN, np.ones(len(workloads), dtype=bool))
+    size = len(owners.workloads)
+    refused = summed(Signal.CPU_THROTTLED_MEAN, np.ones(size, dtype=bool))
     if not refused.any():
         return refused
     demand = summed(Signal.CPU_USAGE_MEAN, refused != 0) + refused
-    ratios: Floats = np.divide(refused, demand, out=np.zeros(len(workloads)), where=demand > 0)
+    ratios: Floats = np.divide(refused, demand, out=np.zeros(size), where=demand > 0)
     return ratios
 
 
