@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage
+from cotenant.base.usage.sparse_usage import AnyUsage, as_sparse
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
 
 Floats = npt.NDArray[np.float64]
@@ -63,7 +63,8 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
     start_seconds, end_seconds: (n,) of each series' pod, Unix time: start of the newest one of its name (NaN =
     unknown), and end of the last one (inf = it runs).
     """
-    first, bounds, cells = _flat(usage)
+    usage = as_sparse(usage)
+    first, bounds, cells = usage.first, usage.bounds, usage.cells
     present, grid = np.isfinite(cells), usage.grid
     values = cells
     ended = np.ceil((end_seconds - grid.start_seconds) / grid.step_seconds)
@@ -88,14 +89,6 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
         hold_from=hold_from,
         hold_until=np.where(some, hold_until, 0).astype(np.int64),
     )
-
-
-def _flat(usage: AnyUsage[Any]) -> tuple[Integers, Integers, npt.NDArray[np.float32]]:
-    """Return first slot, bounds and cells of the series, as in SparseUsage."""
-    if isinstance(usage, SparseUsage):
-        return usage.first, usage.bounds, usage.cells
-    count, size = usage.values.shape
-    return np.zeros(count, dtype=np.int64), size * np.arange(count + 1, dtype=np.int64), usage.values.ravel()
 
 
 class _Gaps(NamedTuple):

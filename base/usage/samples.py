@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.usage.lives import Lives
-from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.sparse_usage import AnyUsage, as_sparse
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -77,21 +77,22 @@ class Gaps(NamedTuple):
 
 def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
     """Return both of the series, from one pass over their samples."""
-    size, made = usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
+    usage, size, made = as_sparse(usage), usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
     places = [np.zeros(0, dtype=np.int64)]
     for begin in range(0, len(usage.refs), _CHUNK):
-        present = np.isfinite(usage.rows(slice(begin, begin + _CHUNK)))
-        if not size:
-            made.append(SeriesEnds(*np.zeros((3, len(present)), dtype=np.int64)))
-            continue
-        some = present.any(axis=1)
-        end = np.where(some, size - present[:, ::-1].argmax(axis=1), 0)
-        ends = SeriesEnds(np.where(some, present.argmax(axis=1), 0), end, present.sum(axis=1))
+        bounds, offset = usage.bounds[begin : begin + _CHUNK + 1], usage.first[begin : begin + _CHUNK]
+        present = np.isfinite(usage.cells[bounds[0] : bounds[-1]])
+        bounds = bounds - bounds[0]
+        sampled, missing = np.append(np.flatnonzero(present), 0), np.flatnonzero(~present)
+        from_sample, to_sample = (np.searchsorted(sampled[:-1], edge) for edge in (bounds[:-1], bounds[1:]))
+        some, offset = to_sample > from_sample, offset - bounds[:-1]
+        first = np.where(some, offset + sampled[from_sample], 0)
+        ends = SeriesEnds(first, np.where(some, offset + sampled[to_sample - 1] + 1, 0), to_sample - from_sample)
         made.append(ends)
-        rows = np.flatnonzero(ends.counts < ends.end - ends.first)
-        row, slot = np.nonzero(~present[rows])
-        inside = (slot >= ends.first[rows[row]]) & (slot < ends.end[rows[row]])
-        places.append((begin + rows[row[inside]]) * (size + 1) + slot[inside])
+        row = np.searchsorted(bounds, missing, side="right") - 1
+        slot = offset[row] + missing
+        inside = (slot >= ends.first[row]) & (slot < ends.end[row])
+        places.append((begin + row[inside]) * (size + 1) + slot[inside])
     ends = SeriesEnds(*(np.concatenate(column) for column in zip(*made, strict=True)))
     count = np.concatenate([np.zeros(1, dtype=np.int64), ends.end - ends.first - ends.counts])
     return ends, Gaps(np.cumsum(count), np.concatenate(places), size)

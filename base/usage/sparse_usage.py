@@ -51,15 +51,12 @@ class SparseUsage(Generic[RefT]):
         """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
         return self._dense(np.arange(len(self.refs))[index], 0)
 
-    def at(self, index: slice | npt.NDArray[Any], slots: npt.NDArray[np.integer[Any]]) -> FloatMatrix:
-        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of a row's samples."""
-        positions = np.arange(len(self.refs))[index]
-        if not len(self.cells):
-            return np.full((len(positions), len(slots)), np.nan, dtype=np.float32)
-        begin, end = self.bounds[positions, None], self.bounds[positions + 1, None]
-        place = begin - self.first[positions, None] + slots
+    def at(self, rows: Integers, slots: Integers) -> npt.NDArray[np.float32]:
+        """Value of series rows[i] in slot slots[i], (m,); NaN in a slot outside of the series' samples."""
+        begin, end = self.bounds[rows], self.bounds[rows + 1]
+        place = begin - self.first[rows] + slots
         inside = (place >= begin) & (place < end)
-        return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
+        return np.append(self.cells, np.float32(np.nan))[np.where(inside, place, -1)]
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
         """These series alone, dense."""
@@ -157,6 +154,15 @@ def _merge_spans(own: Span, other: Span) -> Span:
 
 AnyUsage: TypeAlias = Usage[RefT] | SparseUsage[RefT]
 """What gives out dense rows of some of its series."""
+
+
+def as_sparse(usage: AnyUsage[RefT]) -> SparseUsage[RefT]:
+    """The same series; of dense ones every slot is stored, and none is copied."""
+    if isinstance(usage, SparseUsage):
+        return usage
+    count, size = usage.values.shape
+    first, bounds = np.zeros(count, dtype=np.int64), size * np.arange(count + 1, dtype=np.int64)
+    return SparseUsage(usage.refs, usage.grid, first, bounds, usage.values.ravel(), usage.resource, usage.statistic)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -184,13 +184,6 @@ class Usage(Generic[RefT]):
         """Values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
         return self.values[index]
 
-    def at(self, index: slice | npt.NDArray[Any], slots: npt.NDArray[np.integer[Any]]) -> FloatMatrix:
-        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of the grid."""
-        inside, known = (slots >= 0) & (slots < self.grid.size), self.values[index]
-        if not self.grid.size:
-            return np.full((len(known), len(slots)), np.nan, dtype=np.float32)
-        return np.where(inside, known[:, np.clip(slots, 0, self.grid.size - 1)], np.float32(np.nan))
-
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
         """Return these series only."""
         refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())

@@ -18,9 +18,8 @@ from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
-from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage, as_sparse
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
-from cotenant.profiler.group_reduce import reduce_rows
 from cotenant.recommender.colocation.pods import PodFacts, demand_terms
 
 Floats = npt.NDArray[np.float64]
@@ -69,13 +68,15 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
     met = np.unique(nodes)
     slots = last_slots(usage.grid)
     sums = {name: np.zeros((len(met), len(slots))) for name in TERMS}
-    series = _series_of(usage.refs)
+    series, stored = _series_of(usage.refs), as_sparse(usage)
     for first in range(0, len(lives), _PODS_AT_ONCE):
         part = slice(first, first + _PODS_AT_ONCE)
         own, rows = np.unique(nodes[part], return_inverse=True)
-        at = np.searchsorted(met, own)
-        for name, term in _terms(usage, lives[part], series, slots, usage.resource).items():
-            sums[name][at] += reduce_rows(np.add, term, rows, len(own), 0.0)
+        shape = len(own), len(slots)
+        of, hours, terms = _terms(stored, lives[part], series, slots, usage.resource)
+        cells, at = rows[of] * len(slots) + hours, np.searchsorted(met, own)
+        for name, term in terms.items():
+            sums[name][at] += np.bincount(cells, term, shape[0] * shape[1]).reshape(shape)
     return PodHours(met, _share_equal_arrays(sums))
 
 
@@ -126,25 +127,36 @@ def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list
 
 
 def _terms(
-    usage: AnyUsage[PodContainerRef],
+    usage: SparseUsage[PodContainerRef],
     lives: Sequence[_Life],
     series: Mapping[tuple[str, str], list[int]],
     slots: Slots,
     resource: Resource,
-) -> dict[str, Floats]:
-    """Return the terms of m pods at each of the slots' ends, by name, (m, H)."""
+) -> tuple[Slots, Slots, dict[str, Floats]]:
+    """Return which pods have terms at which of the slots' ends, and the terms by name, (n,) each.
+
+    A pod has some from the first to the last hour in which it lives or has a present sample; in the others all are 0.
+    """
     pods = [life.pod for life in lives]
     moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
-    begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = np.array(
-        [_facts(pod, resource) for pod in pods], dtype=np.float64
-    ).T[..., None]
-    firsts, lasts = (
-        np.array([getattr(life, name) for life in lives])[:, None] for name in ("first_seconds", "last_seconds")
-    )
-    measured = np.where((firsts < moments) & (moments <= lasts), _present_usage(usage, pods, series, slots), np.nan)
-    active, counted = (begins <= moments) & (moments < ends), placeholder == 0
-    return demand_terms(
-        measured,
+    facts = np.array([_facts(pod, resource) for pod in pods], dtype=np.float64).T
+    pairs = [(i, row) for i, pod in enumerate(pods) for row in series.get((pod.namespace, pod.name), ())]
+    owners, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+    sampled = (usage.first, usage.first + np.diff(usage.bounds) + PRESENT_SLOTS - 1)
+    shown = np.searchsorted(slots, [edge[rows] for edge in sampled])
+    lived = np.sort(np.searchsorted(moments, facts[:2]), axis=0)
+    np.minimum.at(lived[0], owners, shown[0])
+    np.maximum.at(lived[1], owners, shown[1])
+    of, hours = _members_of_ranges(*lived)
+    pair, shown_hours = _members_of_ranges(*shown)
+    place = (np.cumsum(lived[1] - lived[0]) - lived[1])[owners[pair]] + shown_hours
+    used = _sums_of_present(_newest(usage, rows[pair], slots[shown_hours]), place, len(of))
+    begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = facts[:, of]
+    firsts, lasts = np.array([(life.first_seconds, life.last_seconds) for life in lives])[of].T
+    moment = moments[hours]
+    active, counted = (begins <= moment) & (moment < ends), placeholder == 0
+    terms = demand_terms(
+        np.where((firsts < moment) & (moment <= lasts), used, np.nan),
         PodFacts(
             active=active,
             request=requests * active,
@@ -155,6 +167,7 @@ def _terms(
             counted_elsewhere=np.zeros_like(active),
         ),
     )
+    return of, hours, terms
 
 
 def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
@@ -172,18 +185,26 @@ def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
     )
 
 
-def _present_usage(
-    usage: AnyUsage[PodContainerRef], pods: Sequence[Pod], series: Mapping[tuple[str, str], list[int]], slots: Slots
-) -> Floats:
-    """Present usage of each pod, its containers summed, (m, H); NaN where none has a present sample."""
-    pairs = [(i, row) for i, pod in enumerate(pods) for row in series.get((pod.namespace, pod.name), ())]
-    owners, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+def _members_of_ranges(begins: Slots, ends: Slots) -> tuple[Slots, Slots]:
+    """Return the number of each range and the integers from its begin to its end, one range after another."""
+    count = ends - begins
+    number = np.repeat(np.arange(len(count)), count)
+    return number, np.arange(len(number)) - (np.cumsum(count) - ends)[number]
+
+
+def _newest(usage: SparseUsage[PodContainerRef], rows: Slots, slots: Slots) -> npt.NDArray[np.float32]:
+    """Newest sample of PRESENT_SLOTS slots, the last of which is slots[i], of series rows[i], (n,); NaN for none."""
     newest = usage.at(rows, slots)
     for back in range(1, PRESENT_SLOTS):
         newest = np.where(np.isfinite(newest), newest, usage.at(rows, slots - back))
-    some = reduce_rows(np.logical_or, np.isfinite(newest), owners, len(pods), False)
-    sums = reduce_rows(np.add, np.nan_to_num(newest).astype(np.float64), owners, len(pods), 0.0)
-    return np.where(some, sums, np.nan)
+    return newest
+
+
+def _sums_of_present(values: npt.NDArray[np.float32], place: Slots, size: int) -> Floats:
+    """Sum of the values of each place, (size,); NaN where all are NaN."""
+    some = np.isfinite(values)
+    sums = np.bincount(place[some], values[some], size)
+    return np.where(np.bincount(place[some], minlength=size) > 0, sums, np.nan)
 
 
 def _share_equal_arrays(sums: Mapping[str, Floats]) -> dict[str, Floats]:
