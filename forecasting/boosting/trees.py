@@ -21,7 +21,7 @@ LEAVES: Final = 16
 """Most leaves of a tree: one bit each."""
 _ALL: Final = 2**LEAVES - 1
 _ROWS_PER_BLOCK: Final = 16_384
-_FIRST_LEAF: Final = np.array([(bits & -bits).bit_length() - 1 for bits in range(1, _ALL + 1)], dtype=np.uint8)
+_FIRST_LEAF: Final = np.log2(np.arange(1, _ALL + 1) & -np.arange(1, _ALL + 1)).astype(np.uint8)
 """Number of the lowest set bit of 1, 2, ... _ALL."""
 
 
