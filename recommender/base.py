@@ -47,22 +47,27 @@ class RecommendationStrategy(Protocol):
 
 def strategies() -> dict[str, EntryPoint]:
     """Every strategy by name, not yet loaded; a built-in name cannot be taken by a plug-in."""
-    installed = {point.name: point for point in entry_points(group=GROUP)}
-    return installed | {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
+    return {point.name: point for point in entry_points(group=GROUP)} | _built_in()
+
+
+def _built_in() -> dict[str, EntryPoint]:
+    return {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
 
 
 def load_strategy(name: str) -> RecommendationStrategy:
     """The strategy of that name; SettingsError for an unknown one, CotenantError for a plug-in that does not load."""
-    entry_points = strategies()
-    if name not in entry_points:
-        near = closest_name(name, entry_points)
-        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(entry_points))}."
+    known = _built_in()
+    if name not in known:  # a search for plug-ins reads the metadata of all that is installed
+        known = strategies()
+    if name not in known:
+        near = closest_name(name, known)
+        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(known))}."
         raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
     try:
-        strategy: RecommendationStrategy = entry_points[name].load()()
+        strategy: RecommendationStrategy = known[name].load()()
     except Exception as error:
         raise CotenantError(
-            f"strategy {name} ({entry_points[name].value}) does not load: {error}", fix="Update or remove the plug-in."
+            f"strategy {name} ({known[name].value}) does not load: {error}", fix="Update or remove the plug-in."
         ) from error
     return strategy
 
