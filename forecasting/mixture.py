@@ -11,6 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.threads import side_by_side
 from cotenant.forecasting.base import LEVEL_ARRAY, Array
 from cotenant.forecasting.empirical import smooth_quantiles
 
@@ -29,7 +30,7 @@ def mixture(forecasts: Array, weights: Floats) -> Array:
     order = np.argsort(-weights, axis=0, kind="stable")[:MOST]
     heaviest = np.take_along_axis(weights, order, axis=0).T.astype(np.float32)
     blocks = [slice(i, i + _SERIES_PER_BLOCK) for i in range(0, weights.shape[1], _SERIES_PER_BLOCK)]
-    parts = [_mix_members(forecasts[:, rows], order[:, rows], heaviest[rows]) for rows in blocks]
+    parts = side_by_side(lambda rows: _mix_members(forecasts[:, rows], order[:, rows], heaviest[rows]), blocks)
     return np.concatenate(parts) if parts else np.empty(forecasts.shape[1:], dtype=np.float32)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.light_imports import without_pandas
+from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix
 from cotenant.forecasting.base import LEVEL_ARRAY, Array, in_order
@@ -114,7 +115,7 @@ class Booster:
 
         scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its p90.
         """
-        parts = [self._quantiles(moment.rows(some), scale[some]) for some in _blocks(len(scale))]
+        parts = side_by_side(lambda some: self._quantiles(moment.rows(some), scale[some]), list(_blocks(len(scale))))
         return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)
 
     def _quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
