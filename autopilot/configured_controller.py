@@ -16,7 +16,7 @@ from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.http.webhook import receiver_of
 from cotenant.base.kube import KubeClient
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.people import Person
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections

@@ -25,7 +25,7 @@ from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.kube import EventRecorder, KubeClient
 from cotenant.base.kube.incluster import AccountFiles, service_account
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.kube import KubeSettings

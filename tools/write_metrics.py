@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from cotenant.admission.webhook_server.app import WebhookMetrics
 from cotenant.autopilot.metrics import AutopilotMetrics
 from cotenant.base.controllers.audit import Audit
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.dashboard.server.health import Health
 from cotenant.enforcer.device_driver import DraMetrics
 from cotenant.enforcer.nri_hooks import NriMetrics

@@ -101,7 +101,7 @@ def serve(client: KubeClient, settings: SettingSections, certificates: Certifica
 
     from cotenant.admission.webhook_server.cluster_state import ClusterState
     from cotenant.admission.webhook_server.service import WebhookService
-    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.version import __version__
 

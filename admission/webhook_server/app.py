@@ -21,7 +21,7 @@ from cotenant.base.errors import ClusterError
 from cotenant.base.http.health import Checks
 from cotenant.base.http.http_connection import Request, Response
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
 
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)

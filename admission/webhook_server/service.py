@@ -30,7 +30,7 @@ from cotenant.admission.webhook_server.cluster_state import ClusterState
 from cotenant.admission.webhook_server.server import WebhookServer
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
 
 _log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.base.controllers.feature import FeatureState
 from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome, Patch
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 
 DECIDE_BUCKETS_SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 log = structlog.get_logger(__name__)

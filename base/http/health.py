@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from cotenant.base.errors import UsageError
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
 Page = Callable[[], tuple[bytes, str]]

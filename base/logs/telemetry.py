@@ -1,8 +1,7 @@
-"""EDGE: logs on stderr and Prometheus metrics of a process.
+"""EDGE: logs on stderr.
 
 The entry points (CLI, dashboard, node agent) call `configure_logging` once; everybody else takes
-`structlog.get_logger(__name__)` and logs a constant message with fields. Metrics live in an object that is handed to
-who measures, not in the client library's global registry. Needs nothing beyond the base install.
+`structlog.get_logger(__name__)` and logs a constant message with fields. Needs nothing beyond the base install.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from typing import Any, Final, TextIO
 
 import msgspec
 import structlog
-from prometheus_client import CollectorRegistry, Gauge, Info
-from prometheus_client.exposition import choose_encoder
 from structlog.types import EventDict, Processor
 
 from cotenant.base.errors import CotenantError
@@ -27,7 +24,6 @@ from cotenant.base.json_documents.difference import difference
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.logs import json_stderr
 from cotenant.base.logs.repeated_events import CountingHandler
-from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
 TRACE_FRAMES: Final = 12
@@ -180,39 +176,3 @@ def _quote_value(value: object) -> str:
 def _escape_unprintable(text: str) -> str:
     """Control, format (right-to-left overrides), unassigned characters and separators as escapes."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-class Metrics:
-    """The metrics of one process, each with its meaning; names follow Prometheus' conventions (base units)."""
-
-    def __init__(self, version: str, python: str) -> None:
-        """A registry of its own; `cotenant_build_info` carries the versions."""
-        self.registry = CollectorRegistry()
-        build = Info("cotenant_build", "Version of cotenant and of Python.", registry=self.registry)
-        build.info({"version": version, "python": python})
-        self.last_success = Gauge(
-            "cotenant_last_success_timestamp_seconds",
-            "Unix time at which a task last ended well; 0 until it has in this process.",
-            ["task"],
-            registry=self.registry,
-        )
-        self.task_interval = Gauge(
-            "cotenant_task_interval_seconds",
-            "Time between two runs of a task, by the settings of this process.",
-            ["task"],
-            registry=self.registry,
-        )
-
-    def expect(self, task: str, interval_seconds: float) -> None:
-        """A task will run in this process: its series begin now, because no alert sees a task that has none."""
-        self.last_success.labels(task)
-        self.task_interval.labels(task).set(interval_seconds)
-
-    def succeeded(self, task: str, clock: Clock) -> None:
-        """A task ended well just now."""
-        self.last_success.labels(task).set(clock.now_seconds())
-
-    def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics as text in the format that an Accept header prefers, and the content type."""
-        encode, content_type = choose_encoder(accept)
-        return encode(self.registry), content_type

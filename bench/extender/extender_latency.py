@@ -27,7 +27,7 @@ import numpy as np
 
 from bench.record import Row, above, below, record
 from cotenant.base.http.http_connection import Request, Response
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.serve.certificates import issue

@@ -9,7 +9,7 @@ from typing import Any, Final
 from cotenant.base.controllers.loop import Feature, Unled
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.manager.controllers.result_controllers import ForecastController, RecommendationController
 from cotenant.manager.decisions.results import RunResults

@@ -24,7 +24,7 @@ from cotenant.base.http.health import Checks, HealthServer
 from cotenant.base.kube import EventRecorder, KubeClient, Lease, fresh_identity
 from cotenant.base.kube.client import OLD_DEFINITION
 from cotenant.base.kube.definitions import older_definitions
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.settings.sections.telemetry import MANAGER_PORT
 from cotenant.manager.feature_status import Board

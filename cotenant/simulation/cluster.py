@@ -15,7 +15,7 @@ import msgspec
 from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import connect
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.features import NAMES

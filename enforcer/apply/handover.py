@@ -30,7 +30,7 @@ import structlog
 
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.version import __version__

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from prometheus_client import Counter, Gauge, Histogram
 
 from cotenant.base.kube import EventRecorder, EventSubject, Regarding
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.contract import Evict, Observation, PodSpec, Surface, SurfaceWant, Verdict
 from cotenant.enforcer.decide.changes import Done, WriteOutcome

@@ -68,7 +68,8 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
     from cotenant.base.commands.results import url_of
     from cotenant.base.http.health import Checks, HealthServer
     from cotenant.base.kube import Lease, connect, fresh_identity
-    from cotenant.base.logs.telemetry import Metrics, configure_logging
+    from cotenant.base.logs.metrics import Metrics
+    from cotenant.base.logs.telemetry import configure_logging
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.telemetry import RECORDER_PORT
     from cotenant.base.store.store import Store

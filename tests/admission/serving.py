@@ -17,7 +17,7 @@ from cotenant.admission.view import ClusterView
 from cotenant.admission.webhook_server.app import WebhookApp
 from cotenant.admission.webhook_server.authority import CertificatePolicy, Material, renew_material
 from cotenant.admission.webhook_server.server import WebhookServer
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 
 POLICY = CertificatePolicy(("127.0.0.1", "localhost"))

@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.store import Store
 from cotenant.cli.main import root
 from cotenant.manager.features import NAMES

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.errors import UsageError
 from cotenant.base.http.health import Checks, HealthServer
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.telemetry import (
     ENFORCER_PORT,
     EXTENDER_PORT,

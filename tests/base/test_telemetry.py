@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from cotenant.base.logs.telemetry import Metrics, configure_logging, scope
+from cotenant.base.logs.metrics import Metrics
+from cotenant.base.logs.telemetry import configure_logging, scope
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
@@ -186,7 +187,8 @@ class OnlyBase:
         return None
 sys.meta_path.insert(0, OnlyBase())
 import io
-from cotenant.base.logs.telemetry import Metrics, configure_logging
+from cotenant.base.logs.metrics import Metrics
+from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.http import health
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 import structlog

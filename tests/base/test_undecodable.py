@@ -11,7 +11,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.http.http_connection import Request
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import PodIdentity
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings

@@ -15,7 +15,7 @@ from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.admission.webhook_server.service import Certificates, WebhookService
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.cli.cluster.installation.manifests import address_of, manifests
 from tests.admission.bodies import QUOTAS, quota

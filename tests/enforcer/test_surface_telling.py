@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.enforcer.contract import Surface, SurfaceWant
 from cotenant.enforcer.report.action_log import LOG_CAP_BYTES, LOG_FILE, ActionReporter, AgentMetrics
 

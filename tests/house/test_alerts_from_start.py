@@ -12,7 +12,7 @@ import yaml
 from prometheus_client.registry import CollectorRegistry
 
 from cotenant.base.kube import connect
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.dashboard.frame.view import View

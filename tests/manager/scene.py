@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings

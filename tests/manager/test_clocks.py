@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.controllers.clocks import nodes_disagree, server_disagrees, source_disagrees
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.kubernetes.moments import APART_SECONDS
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ServerClock, ShiftedClock
 from cotenant.manager.run import Manager, Options
 from tests.cluster.waiting import wait_for

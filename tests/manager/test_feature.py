@@ -21,7 +21,7 @@ from cotenant.base.controllers.feature import (
 )
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterUnreachable, NoData, NotLeader
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Outcome
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.reasons import Reason
 from cotenant.manager.feature_status import Board
 

@@ -18,7 +18,7 @@ from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.errors import ClusterUnreachable
 from cotenant.base.kube import EventRecorder, KubeClient, connect
 from cotenant.base.kubernetes.protocol import NODE_AGENT
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.store import StoreSettings

@@ -17,7 +17,7 @@ from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.node_taints import NODES, node_address
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings

@@ -14,7 +14,7 @@ import pytest
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.manager.features import NAMES

@@ -14,7 +14,7 @@ from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.controllers.loop import AlwaysLeads
 from cotenant.base.errors import NoData
 from cotenant.base.inventory.one_off import without_over
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from cotenant.base.errors import ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.manager.run import Manager, Options
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene

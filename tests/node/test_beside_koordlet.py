@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
 from cotenant.profiler.settings import PrometheusSettings

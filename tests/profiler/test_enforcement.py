@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from cotenant.base.errors import SourceError
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, EnforcementHistory, Lane, LaneSample
 from cotenant.enforcer.model.enforcement_tables import Retention
 from cotenant.enforcer.report.action_log import AgentMetrics

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from cotenant.base.commands.session import CliSession
 from cotenant.base.errors import UsageError
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.store import Store
 from cotenant.cli.registry import PROVIDERS

@@ -29,7 +29,7 @@ from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.kubernetes.models.node import ManagedNodeWire, NodeWire, QueueNodeWire, SchedulableNode
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.document import parse as parse_settings
 from cotenant.base.settings.load import join

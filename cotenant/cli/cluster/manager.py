@@ -18,7 +18,7 @@ from cotenant.settings import Settings
 if TYPE_CHECKING:
     from cotenant.base.controllers.feature import FeatureState
     from cotenant.base.kube import KubeClient
-    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import Clock
     from cotenant.manager.run import Manager
 
@@ -104,7 +104,7 @@ def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Man
     import platform
 
     from cotenant.base.kube import connect
-    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.logs.metrics import Metrics
     from cotenant.base.version import __version__
     from cotenant.manager.run import Manager, Options
 

@@ -116,7 +116,7 @@ def serve(settings: SettingSections) -> None:
 
     from cotenant.base.http.health import HealthServer
     from cotenant.base.kube import connect
-    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import SystemClock
     from cotenant.base.settings.sections.telemetry import EXTENDER_PORT
     from cotenant.base.version import __version__

@@ -26,7 +26,7 @@ from cotenant.base.http.http_connection import Request, Response
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
 from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
 from cotenant.scheduler_ext.extender.decide import Moment, Posture, RuleContext

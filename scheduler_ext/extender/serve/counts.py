@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client import Counter, Gauge, Histogram
 
 if TYPE_CHECKING:
-    from cotenant.base.logs.telemetry import Metrics
+    from cotenant.base.logs.metrics import Metrics
 
 BUCKETS: Final = (0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.5, 1.0)
 

@@ -7,7 +7,7 @@ from time import monotonic
 from cotenant.base.allocation.allocator import Allocator
 from cotenant.base.allocation.device_allocator import DeviceAllocator
 from cotenant.base.kube import KubeClient
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.cpus import cpu_allocator

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.http.http_connection import Application, Request, Response
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import SystemClock
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService

@@ -9,7 +9,7 @@ import pytest
 from cotenant.base.controllers.clocks import believed_ahead_seconds
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.logs.telemetry import Metrics
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender import decide

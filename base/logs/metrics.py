@@ -1,0 +1,48 @@
+"""EDGE: Prometheus metrics of a process.
+
+They live in an object that is handed to who measures, not in the client library's global registry. Apart from logs:
+commands that serve no metrics do not load that library. Needs nothing beyond the base install.
+"""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Gauge, Info
+from prometheus_client.exposition import choose_encoder
+
+from cotenant.base.process.clock import Clock
+
+
+class Metrics:
+    """The metrics of one process, each with its meaning; names follow Prometheus' conventions (base units)."""
+
+    def __init__(self, version: str, python: str) -> None:
+        """A registry of its own; `cotenant_build_info` carries the versions."""
+        self.registry = CollectorRegistry()
+        build = Info("cotenant_build", "Version of cotenant and of Python.", registry=self.registry)
+        build.info({"version": version, "python": python})
+        self.last_success = Gauge(
+            "cotenant_last_success_timestamp_seconds",
+            "Unix time at which a task last ended well; 0 until it has in this process.",
+            ["task"],
+            registry=self.registry,
+        )
+        self.task_interval = Gauge(
+            "cotenant_task_interval_seconds",
+            "Time between two runs of a task, by the settings of this process.",
+            ["task"],
+            registry=self.registry,
+        )
+
+    def expect(self, task: str, interval_seconds: float) -> None:
+        """A task will run in this process: its series begin now, because no alert sees a task that has none."""
+        self.last_success.labels(task)
+        self.task_interval.labels(task).set(interval_seconds)
+
+    def succeeded(self, task: str, clock: Clock) -> None:
+        """A task ended well just now."""
+        self.last_success.labels(task).set(clock.now_seconds())
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """All metrics as text in the format that an Accept header prefers, and the content type."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self.registry), content_type
