@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -42,6 +43,9 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return dataclasses.replace(value, **{name: renamed(getattr(value, name), names) for name in fields})
+    if isinstance(value, msgspec.Struct):
+        parts = {name: renamed(getattr(value, name), names) for name in value.__struct_fields__}
+        return msgspec.structs.replace(value, **parts)
     return value
 
 
