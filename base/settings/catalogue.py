@@ -59,9 +59,12 @@ def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
     return types.MappingProxyType({s.path: s for s in _walk(root, "", {}) if s.path not in FORMER})
 
 
+_fields = cache(msgspec.structs.fields)  # evaluates all annotations, each time it is asked
+
+
 def sections(root: type[msgspec.Struct], prefix: str = "") -> Iterator[tuple[str, type[msgspec.Struct]]]:
     """("section", its class) and ("section.group", ...) for every section below the root, parents first."""
-    for info in msgspec.structs.fields(root):
+    for info in _fields(root):
         if section := section_of(info.type):
             path = f"{prefix}{info.encode_name}"
             yield path, section
@@ -100,7 +103,7 @@ def mask_secrets(path: str, value: Any) -> Any:
 
 def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -> Iterator[Setting]:
     """Settings of a section; `defaults` are the values that its parent gives it."""
-    for info in msgspec.structs.fields(cls):
+    for info in _fields(cls):
         default = defaults.get(info.name, _default(info))
         path = f"{prefix}{info.encode_name}"
         if section := section_of(info.type):
