@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.colocation.reclaimable import Reclaimable
@@ -61,15 +62,22 @@ def partial_sums(
     the totals of their prod pods; pods: those whose hours are summed, each in one part alone; their series are among
     the usage.
     """
-    everything = by_node(usage.refs, inventory, node_refs(inventory))
-    prod, high, known = (
-        of_classes(everything, usage.refs, inventory, classes).rows for classes in (PROD, HIGH, tuple(PriorityClass))
+    everything, group = by_node(usage.refs, inventory, node_refs(inventory)), _groups(usage.refs, inventory.pods)
+    of_prod, of_above, of_rest = (
+        partial_totals(usage, replace(everything, rows=np.where(group == number, everything.rows, -1)))
+        for number in range(3)
     )
-    above = np.where(prod >= 0, -1, high)
-    rest = np.where(high >= 0, -1, known)
-    of_prod, of_above, of_rest = (partial_totals(usage, replace(everything, rows=rows)) for rows in (prod, above, rest))
     hours = pod_hours(usage, inventory, pods)
     return PartialPodSums(of_prod, of_above, of_rest, pods_now(usage), peaks(everything, of_prod), hours)
+
+
+def _groups(series: Sequence[PodContainerRef], pods: Sequence[Pod]) -> npt.NDArray[np.int64]:
+    """Return the group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known."""
+    groups: dict[tuple[str, str], int] = {}
+    for pod in pods:
+        name, priority = (pod.namespace, pod.name), pod.effective_priority
+        groups[name] = min(groups.get(name, 3), 0 if priority in PROD else 1 if priority in HIGH else 2)
+    return np.array([groups.get((ref.namespace, ref.pod), 3) for ref in series], dtype=np.int64)
 
 
 class SumsOfPods:
