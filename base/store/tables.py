@@ -127,7 +127,7 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
 def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
     """One list per row, without an object for each value."""
     ends = np.cumsum([0, *(len(cell) for cell in cells)])
-    values = np.concatenate([np.zeros(0), *(np.asarray(cell, dtype=np.float64) for cell in cells)])
+    values = np.concatenate([np.zeros(0), *cells])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
 
 
