@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -177,6 +177,17 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
         classes_of_counter=_classes_of_counter(builder.classes, len(builder.counters)),
         nodes_of_class=_nodes_of_class(class_of, node_of, len(builder.classes)),
         pods_of_node=_pods_of_node(node_of, len(state.nodes)),
+    )
+
+
+def move_pods(cluster: CompiledCluster, node_of: Ints) -> CompiledCluster:
+    """The cluster with its pods elsewhere. node_of: place of each pod's node, -1 without one."""
+    return replace(
+        cluster,
+        node_of=node_of,
+        requested=_requests_on_nodes(cluster.demand[cluster.class_of], node_of, len(cluster.nodes)),
+        nodes_of_class=_nodes_of_class(cluster.class_of, node_of, len(cluster.classes)),
+        pods_of_node=_pods_of_node(node_of, len(cluster.nodes)),
     )
 
 

@@ -33,6 +33,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
 )
 from cotenant.scheduler_ext.cluster_size.placing import GUIDES, UNSEEN, PlacingState, Trial, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
+from cotenant.scheduler_ext.cluster_size.turnover import Turnover
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -50,7 +51,7 @@ MARGIN: Final = 0.02
 FEWEST_UNSEEN: Final = 10
 """Trials that did not guide the search and that the answer passes however large the cluster is."""
 MOST_UNSEEN: Final = 80_000
-"""Placements after which no further ones of them are tried."""
+"""Placements after which no further ones of them are tried; half of it with a reserve, whose turnover is tried too."""
 SHRINK: Final = 0.02
 """Share of the leaving nodes that stay after all when a trial refuses."""
 
@@ -99,12 +100,17 @@ class _Search:
         self.placements += refused.placements
         return None if refused.pod else state
 
+    @property
+    def keeps_reserve(self) -> bool:
+        """True if nodes or a zone may fail afterwards."""
+        return bool(self.options.reserve_nodes or self.options.reserve_zone)
+
     def passes_unseen(self, leaving: Sequence[int]) -> bool:
         """Return whether trials that did not guide the search place every pod too; the reserve is not tried again.
 
         The last one that refused comes first. At least FEWEST_UNSEEN are tried, and all while the work permits.
         """
-        most = self.placements + MOST_UNSEEN
+        most = self.placements + (MOST_UNSEEN // 2 if self.keeps_reserve else MOST_UNSEEN)
         for number, trial in enumerate(self.unseen):
             if number >= FEWEST_UNSEEN and self.placements > most:
                 break
@@ -172,6 +178,8 @@ def decide_size(
     search.most_failures = len(cluster.nodes)
     leaving = leaving[: len(leaving) - round(MARGIN * sum(node in search.pods_on for node in leaving))]
     leaving = _prove(search, leaving)
+    outliving = _outlive_pods(search, leaving)
+    leaving = leaving if len(outliving) == len(leaving) else _prove(search, outliving)
     progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
@@ -304,6 +312,26 @@ def _prove(search: _Search, leaving: list[int]) -> list[int]:
         leaving = rest[: len(rest) - further]
         further = 2 * further + 1
     return leaving
+
+
+def _outlive_pods(search: _Search, leaving: list[int]) -> list[int]:
+    """A long beginning of the leaving nodes without which the reserve outlives the pods; all where none is asked for.
+
+    The steps back grow until one holds; between it and the one before, the longest is found by halving.
+    """
+    if not leaving or not search.keeps_reserve:
+        return leaving
+    turnover = Turnover.of(search.cluster, search.waiting, search.options, search.exemptions)
+    resolution = max(1, int(len(leaving) * SHRINK))
+    low, high, step = len(leaving), len(leaving) + 1, resolution
+    while low and not turnover.holds(search.alive_without(leaving[:low])):
+        search.progress.advance()
+        low, high, step = max(0, low - step), low, 2 * step
+    while high - low > resolution:
+        middle = (low + high) // 2
+        holds = turnover.holds(search.alive_without(leaving[:middle]))
+        low, high = (middle, high) if holds else (low, middle)
+    return leaving[:low]
 
 
 def _extend(search: _Search, order: Sequence[int], leaving: list[int]) -> list[int]:
