@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.progress import Progress, Silent
+from cotenant.base.resource import Resource
 from cotenant.scheduler_ext.cluster_size.binding import Reserve, binding_of
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import (
@@ -27,6 +28,8 @@ from cotenant.scheduler_ext.cluster_size.model import (
     ClusterState,
     LeavingNode,
     PodPlace,
+    RequestLevel,
+    SizedPod,
     SizeOptions,
     Stay,
     StayingNode,
@@ -380,7 +383,18 @@ def _answer(
         unmodelled=dict(named),
         losing_storage=sum(cluster.pods[pod].temporary_storage for pod in moved),
         gaps=gaps,
+        missing_memory=tuple(_missing_memory(cluster.pods)),
     )
+
+
+def _missing_memory(pods: Iterable[SizedPod]) -> Iterator[int]:
+    """Bytes by which the requests of pods are below all steps of their recommendations."""
+    name = Resource.MEMORY.value
+    for pod in pods:
+        recommended = pod.later.get(RequestLevel.ALL_STEPS)
+        missing = 0 if recommended is None else recommended.get(name, 0) - pod.requests.get(name, 0)
+        if missing > 0:
+            yield missing
 
 
 def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn: int) -> LeavingNode:

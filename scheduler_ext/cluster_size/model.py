@@ -206,7 +206,8 @@ class ClusterSize:
 
     trials: the orders and score rules under which every pod found a place. waiting: pods that have no node now and
     find none in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with the
-    number of pods that count as immovable for it.
+    number of pods that count as immovable for it. missing_memory: bytes by which the requests of each pod are below
+    its recommendation, of the pods of which they are.
     """
 
     leaving: tuple[LeavingNode, ...]
@@ -217,6 +218,7 @@ class ClusterSize:
     unmodelled: Mapping[str, int] = field(default_factory=dict)
     losing_storage: int = 0
     gaps: tuple[str, ...] = ()
+    missing_memory: tuple[int, ...] = ()
 
     @property
     def nodes_now(self) -> int:

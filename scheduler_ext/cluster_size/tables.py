@@ -232,6 +232,11 @@ def notes_of(size: ClusterSize) -> list[str]:
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
     if size.waiting:
         notes.append(f"{len(size.waiting)} waiting pods fit on no node of the whole cluster, first {size.waiting[0]}")
+    if missing := size.missing_memory:
+        amount, pods = gib(sum(missing)), f"{len(missing):,} {'pod requests' if len(missing) == 1 else 'pods request'}"
+        notes.append(
+            f"{pods} {amount} less memory than is recommended: fuller nodes can run short of it; raise them first"
+        )
     if size.losing_storage:
         notes.append(f"{size.losing_storage} pods that move have an emptyDir, whose content they lose")
     return notes

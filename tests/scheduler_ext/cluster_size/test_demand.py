@@ -12,6 +12,7 @@ from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
+from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
 
 HASHED = {"owners": [{"kind": "ReplicaSet", "name": "web-5d4f", "controller": True}]}
@@ -77,3 +78,20 @@ def test_a_raise_that_a_node_has_no_room_for_takes_the_pod_to_another() -> None:
     assert [one.node for one in after.pods].count("") == 1
     size = decide_size(after)
     assert size.leaving == () and size.waiting == ()
+
+
+def test_memory_that_requests_lack_is_said_at_the_level_that_lacks_it() -> None:
+    # Two pods of 1 GiB are asked to be 1.5 GiB in the end and 1.25 GiB next: 2 x 0.5 GiB are missing now.
+    gibibyte = 1 << 30
+    raised = [row("first-step", memory_action="set", memory_step=gibibyte * 5 // 4, memory_request=gibibyte * 3 // 2)]
+    state = ClusterState((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
+    sizes = {level: decide_size(state_at(state, level)) for level in RequestLevel}
+    assert {level: sum(size.missing_memory) for level, size in sizes.items()} == {
+        RequestLevel.NOW: gibibyte,
+        RequestLevel.READY: gibibyte // 2,
+        RequestLevel.ALL_STEPS: 0,
+    }
+    now, ready, in_the_end = (" ".join(notes_of(sizes[level])) for level in RequestLevel)
+    assert "2 pods request 1 GiB less memory than is recommended" in now
+    assert "2 pods request 512 MiB less memory than is recommended" in ready
+    assert "less memory" not in in_the_end
