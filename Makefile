@@ -69,6 +69,10 @@ koordinator-binaries: $(VENV)/.test  ## Build Koordinator's own programs, beside
 thanos-binary: $(VENV)/.test  ## Build Thanos, which `make soak` and the bench of other people's Prometheus read
 	@$(PY) -m tests.cluster.binaries thanos
 
+.PHONY: karpenter-binary
+karpenter-binary: $(VENV)/.test  ## Build Karpenter, beside which `bench.rebalance.cluster_size_karpenter` tries which nodes could leave
+	@$(PY) -m tests.cluster.binaries karpenter
+
 NODES ?= 20
 cluster-up: $(VENV)/.test  ## A real Kubernetes control plane to try things on, with NODES=20 fake nodes
 	@$(PY) -m tests.cluster.up up --nodes $(NODES)

@@ -107,6 +107,7 @@ MODULES = (
     Module("koordinator", {n: f"{_KOORDINATOR}/cmd/{n}" for n in KOORDINATOR}, cgo=True),
     Module(KOORDINATOR_TYPES, {KOORDINATOR_TYPES: "."}),
     Module("helm", {"helm": "helm.sh/helm/v3/cmd/helm"}, f"-s -w {_HELM_VERSIONS}", locked_with=_SHARED),
+    Module("karpenter", {"karpenter": "sigs.k8s.io/karpenter/kwok"}),
     Module("thanos", {"thanos": "github.com/thanos-io/thanos/cmd/thanos"}, tags="netgo slicelabels"),
     Module("versitygw", {"versitygw": "github.com/versity/versitygw/cmd/versitygw"}, locked_with=_SHARED),
     Module(
@@ -241,8 +242,8 @@ def _hint(module: Module) -> str:
 def _target(name: str) -> str:
     if name in (*KOORDINATOR, KOORDINATOR_TYPES):
         return "koordinator-binaries"
-    if name == "thanos":
-        return "thanos-binary"
+    if name in ("thanos", "karpenter"):
+        return f"{name}-binary"
     return "cluster-binaries-next" if name in (*NEXT_PROGRAMS, "cert-manager") else "cluster-binaries"
 
 

@@ -82,6 +82,7 @@ def test_the_next_release_has_programs_of_its_own_and_its_own_target(machine: Pa
         ("cert-manager", "cluster-binaries-next"),
         ("koord-scheduler", "koordinator-binaries"),
         ("thanos", "thanos-binary"),
+        ("karpenter", "karpenter-binary"),
     ],
 )
 def test_what_only_soak_runs_names_the_target_that_builds_it(machine: Path, name: str, target: str) -> None:
