@@ -17,7 +17,7 @@ from __future__ import annotations
 import random
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Final
 
@@ -35,7 +35,7 @@ from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generat
 from cotenant.recommender.backtest import amounts_once_applied, present
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.demand import state_at
+from cotenant.scheduler_ext.cluster_size.demand import busiest_moment, state_at, with_returning
 from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
     ClusterSize,
@@ -124,7 +124,7 @@ def _usage(made: SyntheticCluster, origin_seconds: int) -> npt.NDArray[np.float3
 
 
 def size_of(month: Month, level: RequestLevel) -> ClusterSize:
-    """Ask at the month's beginning which nodes could leave, with one node in reserve."""
+    """Ask at the month's beginning which nodes could leave, with one node in reserve, for the busiest moment too."""
     names = {resource: resource.value for resource in RESOURCES}
     pods = []
     for row, pod in enumerate(month.inventory.pods):
@@ -149,7 +149,20 @@ def size_of(month: Month, level: RequestLevel) -> ClusterSize:
         )
         for node in month.inventory.nodes
     )
-    return decide_size(state_at(ClusterState(nodes, tuple(pods)), level), SizeOptions(reserve_nodes=1))
+    state, record_until = ClusterState(nodes, tuple(pods)), _until(month.inventory, month.origin_seconds)
+    if (busiest := busiest_moment(record_until)) is not None:
+        state = with_returning(state, busiest)
+    return decide_size(state_at(state, level), SizeOptions(reserve_nodes=1))
+
+
+def _until(inventory: Inventory, seconds: int) -> Inventory:
+    """The inventory as it was known at a moment."""
+    pods = (
+        replace(pod, end_seconds=None) if pod.end_seconds is not None and pod.end_seconds > seconds else pod
+        for pod in inventory.pods
+        if pod.start_seconds <= seconds
+    )
+    return replace(inventory, time_seconds=seconds, pods=tuple(pods))
 
 
 def _amounts(row: Floats, names: Mapping[Resource, str]) -> dict[str, int]:

@@ -161,13 +161,6 @@ def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
     return annotated_swaps(next((text for text in texts if text), None))
 
 
-def overtaken_swaps(live: Json, write: Write, kind: str) -> list[str]:
-    """Containers to which the write's annotation gives nothing: their template has changed since it was written."""
-    swaps = given_to_new_pods([write])
-    present = _resources_by_pointer(_at(live, TEMPLATE_PATHS.get(kind, ())), "") if swaps else ()
-    return [name for _, name, old in present if name in swaps and not same(swaps[name].before, old)]
-
-
 def quiet(live: Json, kind: str) -> bool:
     """Return whether the template can change without a running pod being replaced for it."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):

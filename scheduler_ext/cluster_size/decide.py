@@ -35,8 +35,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     StayingNode,
 )
 from cotenant.scheduler_ext.cluster_size.placing import GUIDES, UNSEEN, PlacingState, Trial, place_pods
-from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
-from cotenant.scheduler_ext.cluster_size.turnover import Turnover
+from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, Turnover, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

@@ -1,5 +1,8 @@
 """Requests at a level: as they are, after what is ready to apply, after all steps of the recommendations. Pure.
 
+    state = with_returning(state, busiest_moment(inventory))   # pods that ran when most was requested, and run no more
+    state_at(state, level)
+
 Proposals come from the table of recommendations of the last scan, container by container. A pod whose workload has none
 keeps its requests. Where raised requests are more than a node has, pods that rise lose their place on it and are placed
 anew, the largest rise first.
@@ -7,24 +10,29 @@ anew, the largest rise first.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
+from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.models.pod import ContainerWire, PodSpecWire, ResourcesWire
+from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.steps import Ready
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, RequestLevel, SizedPod
 from cotenant.scheduler_ext.cluster_size.steps import Proposed
 
 Amounts = Mapping[str, int]
 Proposals = Mapping[ContainerRef, Mapping[RequestLevel, Amounts]]
 """Container -> level -> its request by resource name (millicores, bytes), of those that the level changes."""
+NOT_RETURNING: Final = frozenset({"DaemonSet", "Node", "Pod"})
+"""Kinds of workloads whose pods come with a node, or that nobody creates again."""
 READY: Final = frozenset(ready.value for ready in Ready if ready.now)
 
 
@@ -105,3 +113,68 @@ def _homeless(state: ClusterState, pods: Sequence[SizedPod]) -> set[int]:
                     found.add(number)
                     left += pods[number].requests.get(name, 0)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class BusiestMoment:
+    """The pods that ran when the pods of a record requested most, and the workload of every pod of that record."""
+
+    seconds: int
+    pods: tuple[Pod, ...]
+    workloads: Mapping[tuple[str, str], WorkloadRef]
+    """(namespace, name) -> workload."""
+
+
+def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
+    """The moment at which requests were the largest share of the nodes, of CPU or of memory; None without any pod.
+
+    Placeholders, pods that come with a node and pods without a controller do not count.
+    """
+    pods = [pod for pod in inventory.pods if pod.workload.kind not in NOT_RETURNING and not pod.placeholder]
+    capacity = np.array([sum(node.allocatable.get(resource, 0) for node in inventory.nodes) for resource in Resource])
+    if not pods or not capacity.all():
+        return None
+    starts = np.array([pod.start_seconds for pod in pods])
+    ends = np.array([inventory.time_seconds + 1 if pod.end_seconds is None else pod.end_seconds for pod in pods])
+    requests = np.array([[pod.requests.get(resource, 0) for resource in Resource] for pod in pods]) / capacity
+    changes = np.concatenate([requests, -requests])
+    moments = np.concatenate([starts, ends])
+    order = np.lexsort((np.repeat([1, 0], len(pods)), moments))  # who ends at a moment makes room for who starts then
+    busiest = int(moments[order[np.cumsum(changes[order], axis=0).max(axis=1).argmax()]])
+    ran = tuple(pod for pod, start, end in zip(pods, starts, ends, strict=True) if start <= busiest < end)
+    return BusiestMoment(busiest, ran, {(pod.namespace, pod.name): pod.workload for pod in pods})
+
+
+def with_returning(state: ClusterState, moment: BusiestMoment) -> ClusterState:
+    """The state with pods that wait: those of a workload that ran more of them at the busiest moment than it does now.
+
+    They have the requests and rules of a pod of the workload that runs now; where none does, their requests alone.
+    """
+    running: dict[WorkloadRef, SizedPod] = {}
+    surplus: Counter[WorkloadRef] = Counter()
+    for pod in state.pods:
+        ref = moment.workloads.get((pod.namespace, pod.name)) or _workload_of(pod)
+        if ref is not None:
+            surplus[ref] += 1
+            running.setdefault(ref, pod)
+    there = {(pod.namespace, pod.name) for pod in state.pods}
+    surplus.subtract(pod.workload for pod in moment.pods)
+    returning = []
+    for gone in moment.pods:
+        if surplus[gone.workload] < 0 and (gone.namespace, gone.name) not in there:
+            surplus[gone.workload] += 1
+            returning.append(_returning_pod(gone, running.get(gone.workload)))
+    return replace(state, pods=(*state.pods, *returning))
+
+
+def _workload_of(pod: SizedPod) -> WorkloadRef | None:
+    owner = WorkloadRef.parse(pod.owner)
+    hashed, config = pod.labels.get(TEMPLATE_HASH_LABEL, ""), pod.labels.get(DEPLOYMENT_CONFIG_LABEL, "")
+    return None if owner is None else workload_by_name(owner, hashed, config)
+
+
+def _returning_pod(gone: Pod, running: SizedPod | None) -> SizedPod:
+    if running is not None:
+        return replace(running, name=gone.name, node="", stays=None)
+    requests = {resource.value: amount for resource, amount in gone.requests.items()}
+    return SizedPod(gone.namespace, gone.name, "", {**requests, PODS: 1}, owner=str(gone.workload))

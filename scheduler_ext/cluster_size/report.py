@@ -75,7 +75,7 @@ class SizedLevel:
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """All levels of one cluster at one moment (Unix time). notes: what nodes have no price, and why."""
+    """All levels of one cluster at one moment (Unix time). notes: nodes without a price, pods that return."""
 
     cluster: str
     computed_seconds: int

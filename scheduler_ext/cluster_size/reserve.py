@@ -1,27 +1,39 @@
-"""The reserve: whether nodes, or a zone, may fail after the others have left. Pure.
+"""The reserve: whether nodes, or a zone, may fail after the others have left, and still once pods are replaced. Pure.
 
 A failure group is taken away from the state that a trial ended in, and its pods are placed on the rest. Groups: each
 single node for a reserve of one; for N nodes, N at a time in the order of what they hold, so that every node fails
 once and the N fullest fail together; each zone.
+
+The reserve outlives the pods (`Turnover`). A scheduler that levels its nodes leaves a little on each: where the pods of
+any node would find a place today, a large one may find no gap once the others have been replaced, as roll-outs do
+within weeks. So every pod that a controller creates again is placed anew on the nodes that stay, in a random order,
+before nodes fail. A trial that today's whole cluster does not pass either says nothing about its size: it does not
+count.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from cotenant.scheduler_ext.cluster_size.constraints import SCORED
+from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, move_pods
 from cotenant.scheduler_ext.cluster_size.model import SizeOptions
-from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, moving_of, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, moving_of, place_pods
 
+Flags = npt.NDArray[np.bool_]
 NODE_FAILURE: Final = ""
 """Name of the failure of single nodes; that of a zone has the zone's name."""
 Exemptions = Mapping[str, frozenset[int]]
 """Failure -> pods that would wait after the same failure of today's cluster."""
+REPLACEMENTS: Final = tuple(Trial(Order.RANDOM, ScoreRule.STOCK, seed) for seed in range(201, 211))
+MOST_REPLACED: Final = 30_000
+"""Placements after which no further trials are made for the same nodes."""
 
 
 class Refused(NamedTuple):
@@ -92,3 +104,63 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
     gone[group] = True
     left = state.copy_without(gone)
     return left, moving_of(left)
+
+
+@dataclass(slots=True)
+class Turnover:
+    """Trials in which the pods are replaced. cluster: one whose `pods` have no node; trials: those that count."""
+
+    cluster: CompiledCluster
+    pods: Sequence[int]
+    options: SizeOptions
+    exemptions: Exemptions
+    trials: list[Trial] = field(default_factory=lambda: list(REPLACEMENTS))
+    checked: set[Trial] = field(default_factory=set)
+    """Trials that the whole cluster passes."""
+
+    @classmethod
+    def of(
+        cls, cluster: CompiledCluster, waiting: Sequence[int], options: SizeOptions, exemptions: Exemptions
+    ) -> Turnover:
+        """Trials of a cluster. waiting: pods without a node that are to have one too."""
+        nowhere = cluster.node_of.copy()
+        for number, pod in enumerate(cluster.pods):
+            if not pod.goes_with_node and not pod.stays:
+                nowhere[number] = -1
+        replaced = np.flatnonzero(cluster.node_of != nowhere)
+        return cls(move_pods(cluster, nowhere), [*replaced.tolist(), *waiting], options, exemptions)
+
+    def holds(self, alive: Flags) -> bool:
+        """Return whether every pod has a place on the living nodes, and the reserve is there, once all are replaced.
+
+        The trial that refuses is the first next time.
+        """
+        placements = 0
+        for trial in tuple(self.trials):
+            if placements and placements >= MOST_REPLACED:
+                break
+            made = self._made_by(trial, alive)
+            if made is not None:
+                placements += made
+            elif self._counts(trial):
+                self.trials.remove(trial)
+                self.trials.insert(0, trial)
+                return False
+        return True
+
+    def _counts(self, trial: Trial) -> bool:
+        """Return whether the whole cluster passes a trial; one that it does not pass is not made again."""
+        if trial not in self.checked:
+            if self._made_by(trial, np.ones(len(self.cluster.nodes), dtype=np.bool_)) is None:
+                self.trials.remove(trial)
+                return False
+            self.checked.add(trial)
+        return True
+
+    def _made_by(self, trial: Trial, alive: Flags) -> int | None:
+        """Placements of a trial; None where a pod found no place."""
+        state = PlacingState.of(self.cluster, alive)
+        if place_pods(state, self.pods, trial) is not None:
+            return None
+        refused = find_unplaced(state, self.options, trial, self.exemptions)
+        return None if refused.pod else len(self.pods) + refused.placements

@@ -14,24 +14,35 @@ from typing import Final
 
 import numpy as np
 
+from cotenant.base.amount_text import cores, gib
 from cotenant.base.errors import NoData
 from cotenant.base.identity import ContainerRef
 from cotenant.base.progress import Progress
+from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Table
+from cotenant.base.text import counted, moment
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscalers
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obstacles
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.demand import Amounts, proposals_of, proposed_of, state_at
+from cotenant.scheduler_ext.cluster_size.demand import (
+    Amounts,
+    BusiestMoment,
+    busiest_moment,
+    proposals_of,
+    proposed_of,
+    state_at,
+    with_returning,
+)
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone, batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
 from cotenant.scheduler_ext.cluster_size.machines.today import NO_TYPES, types_of_today
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.report import (
     REPORT,
@@ -50,7 +61,10 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 
 @dataclass(frozen=True, slots=True)
 class StoredScan:
-    """The results of a cluster's last scan that count here. reason: why there is nothing; "" where there is."""
+    """The results of a cluster's last scan that count here. reason: why there is nothing; "" where there is.
+
+    busiest: the pods that ran when most was requested; None where nothing is known of them.
+    """
 
     cluster: str = ""
     proposals: dict[ContainerRef, dict[RequestLevel, Amounts]] = field(default_factory=dict)
@@ -58,15 +72,17 @@ class StoredScan:
     nodes: frozenset[str] = frozenset()
     reason: str = ""
     proposed: Proposed = field(default_factory=Proposed)
+    busiest: BusiestMoment | None = None
 
 
 def read_scan(store: Store) -> StoredScan:
-    """The recommendations, the overview and the names of the nodes of a store's last scan."""
+    """The recommendations, the overview, the nodes' names and the busiest moment of a store's last scan."""
     overview = store.read_document("overview", Overview)
     if overview is None:
         return StoredScan(store.cluster, reason=NO_SCAN)
     try:
         recommendations, nodes = store.read_table(RECOMMENDATIONS), store.read_table(NODES)
+        inventory = store.read_inventory()
     except NoData as error:
         return StoredScan(store.cluster, reason=error.message)
     return StoredScan(
@@ -75,6 +91,7 @@ def read_scan(store: Store) -> StoredScan:
         overview,
         _names(nodes),
         proposed=proposed_of(recommendations.rows()),
+        busiest=None if inventory is None else busiest_moment(inventory),
     )
 
 
@@ -105,8 +122,14 @@ class Asked:
 
 def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
     """The answer at these levels, with its prices, bounds and peaks."""
-    state, scan = asked.state, asked.scan
-    reason = reason_without(scan, state)
+    scan, reason = asked.scan, reason_without(asked.scan, asked.state)
+    busy = None if reason else scan.busiest
+    returning: tuple[str, ...] = ()
+    if busy is not None:
+        now = len(asked.state.pods)
+        asked = replace(asked, state=with_returning(asked.state, busy))
+        returning = _returning_note(asked.state.pods[now:], busy)
+    state = asked.state
     obstacles = find_obstacles(state, asked.autoscalers)
     allowed = prototypes_of(state, asked.types)
     route = Route(state.nodes, asked.autoscalers, obstacles, scan.proposed, asked.pace, now_seconds)
@@ -124,12 +147,20 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         currency=asked.prices.currency,
         levels=tuple(_with_steps(sized, route) for sized in found),
         peaks=_peaks(scan, reason),
-        notes=asked.prices.notes,
+        notes=(*asked.prices.notes, *returning),
         obstacles=obstacles,
         autoscaler_notes=tuple(autoscaler_sentences(state, asked.autoscalers)),
         batch=_batch(asked, allowed, progress),
         machine_notes=allowed.left_out,
     )
+
+
+def _returning_note(pods: Sequence[SizedPod], busy: BusiestMoment) -> tuple[str, ...]:
+    if not pods:
+        return ()
+    cpu, memory = (sum(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
+    ran = f"{counted(len(pods), 'pod')} of the busiest moment, {moment(busy.seconds)}"
+    return (f"counted beside today's: {ran} ({cores(cpu)} cores, {gib(memory)})",)
 
 
 def _with_steps(sized: SizedLevel, route: Route) -> SizedLevel:

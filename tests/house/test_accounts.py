@@ -41,6 +41,7 @@ ALLOWED = {
     "tests/scheduler_ext/extender/test_process.py": (4, LOOKS),
     "tests/scheduler_ext/reservations/scene.py": (1, INSTALLS),
     "tests/support/acting.py": (1, SET_UP),
+    "tests/support/karpenter.py": (1, "Karpenter, which is somebody else's"),
     "tests/upgrade/test_uninstall.py": (2, "a person uninstalls, and everything of every kind is searched"),
 }
 """File -> uses of an administrator's client in it, and why that is right."""

@@ -9,11 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.cluster import Pod
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.recommender.settings import PriceSettings
-from cotenant.scheduler_ext.cluster_size.demand import proposals_of
+from cotenant.scheduler_ext.cluster_size.demand import BusiestMoment, proposals_of
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, node_prices, parse_price_list
@@ -151,3 +154,18 @@ def test_somebody_who_reads_other_namespaces_sees_the_numbers_and_no_pod() -> No
     texts = [msgspec.json.encode(level_document(hidden, level)).decode() for level in RequestLevel]
     assert "shop/" not in "".join(texts) and HIDDEN in texts[0]
     assert narrow_report(made, {"shop"}) == made
+
+
+def test_pods_of_the_busiest_moment_count_at_every_level_and_are_said() -> None:
+    night = WorkloadRef("shop", "CronJob", "night")
+    gone = tuple(Pod("shop", name, night, "a", 0, 60, requests={Resource.CPU: 1_500}) for name in "nm")
+    busy = BusiestMoment(0, gone, {("shop", pod.name): night for pod in gone})
+    made, before = report([STEP], replace(scan([STEP]), busiest=busy)), report([STEP])
+    # 9 x 600m + 2 x 1.5 = 8.4 cores: no node of 4 cores may leave, where one could at 5.4 cores. At 9 x 400m + 3 = 6.6
+    # cores two nodes hold all.
+    assert [len(one.size.leaving) for one in before.levels if one.size] == [0, 1, 1]
+    assert [len(one.size.leaving) for one in made.levels if one.size] == [0, 0, 1]
+    note = "counted beside today's: 2 pods of the busiest moment, Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
+    assert all(note in sentences_of(made, level) for level in LEVELS)
+    elsewhere = report([STEP], replace(scan([STEP], nodes=frozenset({"z"})), busiest=busy))
+    assert note not in sentences_of(elsewhere, RequestLevel.NOW)
