@@ -107,12 +107,17 @@ class _Search:
         """True if nodes or a zone may fail afterwards."""
         return bool(self.options.reserve_nodes or self.options.reserve_zone)
 
+    @property
+    def most_unseen(self) -> int:
+        """Placements after which no further trials are made that no search was guided by."""
+        return MOST_UNSEEN // 2 if self.keeps_reserve else MOST_UNSEEN
+
     def passes_unseen(self, leaving: Sequence[int]) -> bool:
         """Return whether trials that did not guide the search place every pod too; the reserve is not tried again.
 
         The last one that refused comes first. At least FEWEST_UNSEEN are tried, and all while the work permits.
         """
-        most = self.placements + (MOST_UNSEEN // 2 if self.keeps_reserve else MOST_UNSEEN)
+        most = self.placements + self.most_unseen
         for number, trial in enumerate(self.unseen):
             if number >= FEWEST_UNSEEN and self.placements > most:
                 break
@@ -130,6 +135,7 @@ class _Search:
         self.refused_on = -1
         alive = self.alive_without(leaving)
         state = PlacingState.of(self.cluster, alive, ~alive)
+        self.placements += len(self.waiting)
         if self.waiting and place_pods(state, self.waiting, trial) is not None:
             return None
         for node in self.in_turns(leaving):
@@ -208,16 +214,20 @@ def _moving_pods(cluster: CompiledCluster) -> tuple[dict[int, list[int]], list[i
 
 
 def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
-    """Waiting pods that the whole cluster has a place for, and the names of those that it has none for."""
-    if not search.waiting:
-        return [], ()
-    state = PlacingState.of(search.cluster, search.alive_without(()))
-    fitting, hopeless = [], []
-    for pod in search.waiting:
-        if place_pods(state, [pod], GUIDES[0]) is None:
-            fitting.append(pod)
-        else:
+    """Waiting pods that every trial has a place for in the whole cluster, and the names of the others.
+
+    A pod that finds no node whatever the size says nothing about the size.
+    """
+    alive, fitting, hopeless = search.alive_without(()), list(search.waiting), []
+    placements = 0
+    for number, trial in enumerate((*search.trials, *search.unseen)):
+        if not fitting or (number >= len(search.trials) + FEWEST_UNSEEN and placements > search.most_unseen):
+            break
+        while (pod := place_pods(PlacingState.of(search.cluster, alive), fitting, trial)) is not None:
+            fitting.remove(pod)
             hopeless.append(search.cluster.pods[pod].address)
+            placements += len(fitting)
+        placements += len(fitting)
     return fitting, tuple(hopeless)
 
 

@@ -204,9 +204,9 @@ class StayingNode:
 class ClusterSize:
     """The answer. leaving: in their order.
 
-    trials: the orders and score rules under which every pod found a place. waiting: pods that have no node now and
-    find none in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with the
-    number of pods that count as immovable for it. missing_memory: bytes by which the requests of each pod are below
+    trials: the orders and score rules under which every pod found a place. waiting: pods without a node that some trial
+    finds none for in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with
+    the number of pods that count as immovable for it. missing_memory: bytes by which the requests of each pod are below
     its recommendation, of the pods of which they are.
     """
 

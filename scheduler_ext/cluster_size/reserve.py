@@ -137,11 +137,11 @@ class Turnover:
         """
         placements = 0
         for trial in tuple(self.trials):
-            if placements and placements >= MOST_REPLACED:
+            if placements >= MOST_REPLACED:
                 break
-            made = self._made_by(trial, alive)
-            if made is not None:
-                placements += made
+            needed = self._placements_of(trial, alive)
+            if needed is not None:
+                placements += needed
             elif self._counts(trial):
                 self.trials.remove(trial)
                 self.trials.insert(0, trial)
@@ -151,14 +151,14 @@ class Turnover:
     def _counts(self, trial: Trial) -> bool:
         """Return whether the whole cluster passes a trial; one that it does not pass is not made again."""
         if trial not in self.checked:
-            if self._made_by(trial, np.ones(len(self.cluster.nodes), dtype=np.bool_)) is None:
+            if self._placements_of(trial, np.ones(len(self.cluster.nodes), dtype=np.bool_)) is None:
                 self.trials.remove(trial)
                 return False
             self.checked.add(trial)
         return True
 
-    def _made_by(self, trial: Trial, alive: Flags) -> int | None:
-        """Placements of a trial; None where a pod found no place."""
+    def _placements_of(self, trial: Trial, alive: Flags) -> int | None:
+        """Return how many pods a trial placed; None where one found no place."""
         state = PlacingState.of(self.cluster, alive)
         if place_pods(state, self.pods, trial) is not None:
             return None

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.bills import Bill
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
@@ -231,7 +232,8 @@ def notes_of(size: ClusterSize) -> list[str]:
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
     if size.waiting:
-        notes.append(f"{len(size.waiting)} waiting pods fit on no node of the whole cluster, first {size.waiting[0]}")
+        count, first = counted(len(size.waiting), "pod"), size.waiting[0]
+        notes.append(f"{count} without a node may find none in the whole cluster either, first {first}")
     if missing := size.missing_memory:
         amount, pods = gib(sum(missing)), f"{len(missing):,} {'pod requests' if len(missing) == 1 else 'pods request'}"
         notes.append(

@@ -29,6 +29,7 @@ from cotenant.scheduler_ext.cluster_size.placing import (
     place_pods,
 )
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects
+from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
 from tests.scheduler_ext.cluster_size.two_nodes import AMOUNTS, node, pod, state
@@ -231,6 +232,17 @@ def test_a_waiting_pod_gets_its_place_before_a_node_may_leave() -> None:
     # It takes one node's free cores, so that the other node's pod has no place beside it: 1 + 1 + 2.5 > 4.
     size = decide_size(state([node("a"), node("b")], [pod("x", "a"), pod("y", "b"), fitting]))
     assert size.leaving == () and size.waiting == ()
+
+
+def test_a_waiting_pod_that_one_order_leaves_without_a_node_says_nothing_about_the_size() -> None:
+    nodes = [node("a"), node("b"), node("tiny", {"cpu": "500m", "memory": "1Gi", "pods": "10"})]
+    waiting = [pod(f"small-{n}", "", requesting({"cpu": "1"})) for n in range(2)]
+    size = decide_size(state(nodes, [*waiting, pod("large", "", requesting({"cpu": "4"}))]))
+    # Smallest first, the small ones lie on a and b of 4 cores each and the large one fits on neither, with tiny or not.
+    # Without it one of a and b holds both small ones.
+    assert size.waiting == ("shop/large",)
+    assert "tiny" in {leaving.name for leaving in size.leaving} and len(size.staying) == 1
+    assert "1 pod without a node may find none in the whole cluster either, first shop/large" in notes_of(size)
 
 
 def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
