@@ -232,8 +232,8 @@ def notes_of(size: ClusterSize) -> list[str]:
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
     if size.waiting:
-        count, first = counted(len(size.waiting), "pod"), size.waiting[0]
-        notes.append(f"{count} without a node may find none in the whole cluster either, first {first}")
+        pods, first = counted(len(size.waiting), "pod"), size.waiting[0]
+        notes.append(f"{pods} without a node may find none in the whole cluster either, first {first}")
     if missing := size.missing_memory:
         amount, pods = gib(sum(missing)), f"{len(missing):,} {'pod requests' if len(missing) == 1 else 'pods request'}"
         notes.append(

@@ -16,8 +16,10 @@ import pytest
 from cotenant.base.settings.load import load
 from cotenant.base.store import Store
 from cotenant.recommender.model.views import Overview
+from cotenant.scheduler_ext.cluster_size.report import REPORT, SizeReport
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
+from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]
 
@@ -83,3 +85,13 @@ def test_status_knows_the_plans_of_the_demo_s_own_cluster(config: str) -> None:
     done = subprocess.run([COTENANT, "status"], env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, "not known" in done.stdout) == (0, False), done.stdout + done.stderr
     assert "for approval" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_question_which_nodes_could_leave_is_answered_by_itself(config: str) -> None:
+    settings = load(Settings(), Path(config), {}, {}).settings
+    store = Store(settings.store.url, CLUSTER)
+    wait_for("an answer", lambda: store.read_document(REPORT, SizeReport), 300)
+    report = store.read_document(REPORT, SizeReport)
+    assert report is not None and report.gaps == ()
+    assert all(sized.size is not None and sized.size.nodes_now == 60 for sized in report.levels)

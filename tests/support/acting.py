@@ -303,7 +303,7 @@ def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:
         return WorkloadRef(name, ref.kind, f"{ref.namespace}-{ref.name}")
 
     def series(ref: PodContainerRef) -> PodContainerRef:
-        return replace(ref, namespace=name, pod=f"{ref.namespace}-{ref.pod}")
+        return msgspec.structs.replace(ref, namespace=name, pod=f"{ref.namespace}-{ref.pod}")
 
     def pod(found: Pod) -> Pod:
         named = f"{found.namespace}-{found.name}"

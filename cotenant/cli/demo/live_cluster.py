@@ -6,11 +6,14 @@ process, all files in the demo's temporary folder.
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +25,7 @@ import msgspec
 
 from cotenant.base.commands.output import message
 from cotenant.base.process.private_files import open_private
-from cotenant.cli.analysis.background_replay import background_replay
+from cotenant.cli.analysis.background_replay import NICENESS, background_replay
 from cotenant.cli.demo.progress_page import ProgressPage
 
 if TYPE_CHECKING:
@@ -82,6 +85,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
         with (
             suppress(KeyboardInterrupt),
             background_replay(store, turn, environment=named, first_seconds=0) as replay,
+            run_size_question(named),
         ):
             context = demo_dashboard_context(cluster, store)
             joined = replace(context, launch_token=opening.token, replay=replay)
@@ -146,6 +150,24 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
         stop()
 
 
+@contextmanager
+def run_size_question(environment: Mapping[str, str]) -> Iterator[None]:
+    """Ask once which nodes could leave, in a process of lower priority that ends with the demo, for page and Home.
+
+    environment: variables beside this process' own. Without an answer the page says how to ask.
+    """
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "size"]
+    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    child = subprocess.Popen(command, env={**os.environ, **environment}, **streams)  # noqa: S603
+    with suppress(OSError):  # it may have ended
+        os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
+    try:
+        yield
+    finally:
+        child.terminate()
+        child.wait()
+
+
 def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
     """Return the fields that are not as usual: constants, which no settings file may name, are as usual."""
     values: dict[str, Any] = {}
@@ -185,6 +207,7 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
     yield "  cotenant autopilot preview --in-window    # what the autopilot would do tonight; it only observes"
     yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
+    yield "  cotenant size --show steps                # which nodes could leave, and the way there"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 
 
