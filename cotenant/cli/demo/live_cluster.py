@@ -157,8 +157,10 @@ def run_size_question(environment: Mapping[str, str]) -> Iterator[None]:
     environment: variables beside this process' own. Without an answer the page says how to ask.
     """
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "size"]
-    streams = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    child = subprocess.Popen(command, env={**os.environ, **environment}, **streams)  # noqa: S603
+    nothing = subprocess.DEVNULL
+    child = subprocess.Popen(  # noqa: S603
+        command, env={**os.environ, **environment}, stdin=nothing, stdout=nothing, stderr=nothing
+    )
     with suppress(OSError):  # it may have ended
         os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
     try:
