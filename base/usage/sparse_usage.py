@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.stride_tricks import sliding_window_view
 
 from cotenant.base.resource import MeasuredResource
 from cotenant.base.usage.usage import FloatMatrix, RefT, Statistic, TimeGrid, Usage
@@ -51,12 +52,14 @@ class SparseUsage(Generic[RefT]):
         """Dense values of these series, (m, grid.size); `index` as numpy takes it: slice, positions, or flags."""
         return self._dense(np.arange(len(self.refs))[index], 0)
 
-    def at(self, rows: Integers, slots: Integers) -> npt.NDArray[np.float32]:
-        """Value of series rows[i] in slot slots[i], (m,); NaN in a slot outside of the series' samples."""
-        begin, end = self.bounds[rows], self.bounds[rows + 1]
-        place = begin - self.first[rows] + slots
+    def at(self, rows: Integers, slots: Integers) -> FloatMatrix:
+        """Values of these series in these slots alone, (m, len(slots)); NaN in a slot outside of a row's samples."""
+        if not len(self.cells):
+            return np.full((len(rows), len(slots)), np.nan, dtype=np.float32)
+        begin, end = self.bounds[rows, None], self.bounds[rows + 1, None]
+        place = begin - self.first[rows, None] + slots
         inside = (place >= begin) & (place < end)
-        return np.append(self.cells, np.float32(np.nan))[np.where(inside, place, -1)]
+        return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
         """These series alone, dense."""
@@ -174,6 +177,11 @@ class Stretch:
     values: FloatMatrix
 
 
+def _within(slots: Integers, begin: Integers, end: Integers) -> npt.NDArray[np.bool_]:
+    """Return whether each slot lies in [begin, end) of each row, (rows, slots)."""
+    return (slots >= begin[:, None]) & (slots < end[:, None])
+
+
 def of_stretches(
     refs: Sequence[RefT],
     grid: TimeGrid,
@@ -194,8 +202,11 @@ def of_stretches(
     bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(end - begin)])
     cells = np.full(int(bounds[-1]), np.nan, dtype=np.float32)
     for part in parts:
-        slot = part.first + np.arange(part.values.shape[1])
-        inside = (slot >= begin[part.rows, None]) & (slot < end[part.rows, None])
-        place = (bounds[part.rows] - begin[part.rows])[:, None] + slot
-        cells[place[inside]] = part.values[inside]
+        rows, slots = part.rows, part.values.shape[1]
+        place = bounds[rows] - begin[rows] + part.first
+        whole = (begin[rows] <= part.first) & (end[rows] >= part.first + slots)
+        if whole.any():  # rows are copied as they are, many times faster than cell by cell
+            sliding_window_view(cells, slots, writeable=True)[place[whole]] = part.values[whole]
+        row, slot = np.nonzero(_within(part.first + np.arange(slots), begin[rows[~whole]], end[rows[~whole]]))
+        cells[place[~whole][row] + slot] = part.values[~whole][row, slot]
     return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)

@@ -20,6 +20,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage, as_sparse
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
+from cotenant.profiler.group_reduce import reduce_rows
 from cotenant.recommender.colocation.pods import PodFacts, demand_terms
 
 Floats = npt.NDArray[np.float64]
@@ -29,7 +30,7 @@ PRESENT_SLOTS: Final = 2
 """A pod's newest sample counts as present when it lies in the last ten minutes."""
 PROD: Final = (PriorityClass.PROD, PriorityClass.NONE)
 TERMS: Final = ("all_used", "hp_used", "hp_request", "hp_max", "prod_request", "prod_used")
-_PODS_AT_ONCE: Final = 1024
+_PODS_AT_ONCE: Final = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,21 +64,38 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
     lives = [life for life in _lives(pods) if life.pod.node in place]
-    lives.sort(key=lambda life: place[life.pod.node])
+    lives.sort(key=lambda life: (life.pod.start_seconds, place[life.pod.node]))
     nodes = np.array([place[life.pod.node] for life in lives], dtype=np.int64)
     met = np.unique(nodes)
     slots = last_slots(usage.grid)
     sums = {name: np.zeros((len(met), len(slots))) for name in TERMS}
     series, stored = _series_of(usage.refs), as_sparse(usage)
     for first in range(0, len(lives), _PODS_AT_ONCE):
-        part = slice(first, first + _PODS_AT_ONCE)
-        own, rows = np.unique(nodes[part], return_inverse=True)
-        shape = len(own), len(slots)
-        of, hours, terms = _terms(stored, lives[part], series, slots, usage.resource)
-        cells, at = rows[of] * len(slots) + hours, np.searchsorted(met, own)
-        for name, term in terms.items():
-            sums[name][at] += np.bincount(cells, term, shape[0] * shape[1]).reshape(shape)
+        part = lives[first : first + _PODS_AT_ONCE]
+        own, rows = np.unique(nodes[first : first + _PODS_AT_ONCE], return_inverse=True)
+        pairs = [(i, row) for i, life in enumerate(part) for row in series.get((life.pod.namespace, life.pod.name), ())]
+        owners, of_series = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        hours = _hours_with_terms(stored, part, of_series, slots)
+        at = np.searchsorted(met, own)
+        for name, term in _terms(stored, part, (owners, of_series), slots[hours], usage.resource).items():
+            sums[name][at, hours] += reduce_rows(np.add, term, rows, len(own), 0.0)
     return PodHours(met, _share_equal_arrays(sums))
+
+
+def _hours_with_terms(
+    usage: SparseUsage[PodContainerRef], lives: Sequence[_Life], series: Slots, slots: Slots
+) -> slice:
+    """Return the hours from the first to the last in which one of the pods lives or has a present sample.
+
+    In all others their terms are 0. Pods that began at the same time share few hours where pods live short.
+    """
+    moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
+    begins = [life.pod.start_seconds for life in lives]
+    ends = [np.inf if life.pod.end_seconds is None else life.pod.end_seconds for life in lives]
+    shown = usage.first[series], usage.first[series] + np.diff(usage.bounds)[series] + PRESENT_SLOTS - 1
+    first = min(np.searchsorted(moments, min(begins)), np.searchsorted(slots, shown[0].min(initial=usage.grid.size)))
+    last = max(np.searchsorted(moments, max(ends)), np.searchsorted(slots, shown[1].max(initial=0)))
+    return slice(int(first), int(last))
 
 
 class HoursOfPods:
@@ -129,34 +147,25 @@ def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list
 def _terms(
     usage: SparseUsage[PodContainerRef],
     lives: Sequence[_Life],
-    series: Mapping[tuple[str, str], list[int]],
+    series: tuple[Slots, Slots],
     slots: Slots,
     resource: Resource,
-) -> tuple[Slots, Slots, dict[str, Floats]]:
-    """Return which pods have terms at which of the slots' ends, and the terms by name, (n,) each.
-
-    A pod has some from the first to the last hour in which it lives or has a present sample; in the others all are 0.
-    """
+) -> dict[str, Floats]:
+    """Return the terms of m pods at each of the slots' ends, by name, (m, H); series: see `_present_usage`."""
     pods = [life.pod for life in lives]
     moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
-    facts = np.array([_facts(pod, resource) for pod in pods], dtype=np.float64).T
-    pairs = [(i, row) for i, pod in enumerate(pods) for row in series.get((pod.namespace, pod.name), ())]
-    owners, rows = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    sampled = (usage.first, usage.first + np.diff(usage.bounds) + PRESENT_SLOTS - 1)
-    shown = np.searchsorted(slots, [edge[rows] for edge in sampled])
-    lived = np.sort(np.searchsorted(moments, facts[:2]), axis=0)
-    np.minimum.at(lived[0], owners, shown[0])
-    np.maximum.at(lived[1], owners, shown[1])
-    of, hours = _members_of_ranges(*lived)
-    pair, shown_hours = _members_of_ranges(*shown)
-    place = (np.cumsum(lived[1] - lived[0]) - lived[1])[owners[pair]] + shown_hours
-    used = _sums_of_present(_newest(usage, rows[pair], slots[shown_hours]), place, len(of))
-    begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = facts[:, of]
-    firsts, lasts = np.array([(life.first_seconds, life.last_seconds) for life in lives])[of].T
-    moment = moments[hours]
-    active, counted = (begins <= moment) & (moment < ends), placeholder == 0
-    terms = demand_terms(
-        np.where((firsts < moment) & (moment <= lasts), used, np.nan),
+    begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = np.array(
+        [_facts(pod, resource) for pod in pods], dtype=np.float64
+    ).T[..., None]
+    firsts, lasts = (
+        np.array([getattr(life, name) for life in lives])[:, None] for name in ("first_seconds", "last_seconds")
+    )
+    measured = np.where(
+        (firsts < moments) & (moments <= lasts), _present_usage(usage, len(pods), *series, slots), np.nan
+    )
+    active, counted = (begins <= moments) & (moments < ends), placeholder == 0
+    return demand_terms(
+        measured,
         PodFacts(
             active=active,
             request=requests * active,
@@ -167,7 +176,6 @@ def _terms(
             counted_elsewhere=np.zeros_like(active),
         ),
     )
-    return of, hours, terms
 
 
 def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
@@ -185,26 +193,17 @@ def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
     )
 
 
-def _members_of_ranges(begins: Slots, ends: Slots) -> tuple[Slots, Slots]:
-    """Return the number of each range and the integers from its begin to its end, one range after another."""
-    count = ends - begins
-    number = np.repeat(np.arange(len(count)), count)
-    return number, np.arange(len(number)) - (np.cumsum(count) - ends)[number]
+def _present_usage(usage: SparseUsage[PodContainerRef], size: int, owners: Slots, rows: Slots, slots: Slots) -> Floats:
+    """Present usage of each of so many pods, its containers summed, (m, H); NaN where none has a present sample.
 
-
-def _newest(usage: SparseUsage[PodContainerRef], rows: Slots, slots: Slots) -> npt.NDArray[np.float32]:
-    """Newest sample of PRESENT_SLOTS slots, the last of which is slots[i], of series rows[i], (n,); NaN for none."""
+    owners, rows: (series,) of each series its pod, and its row in the usage.
+    """
     newest = usage.at(rows, slots)
     for back in range(1, PRESENT_SLOTS):
         newest = np.where(np.isfinite(newest), newest, usage.at(rows, slots - back))
-    return newest
-
-
-def _sums_of_present(values: npt.NDArray[np.float32], place: Slots, size: int) -> Floats:
-    """Sum of the values of each place, (size,); NaN where all are NaN."""
-    some = np.isfinite(values)
-    sums = np.bincount(place[some], values[some], size)
-    return np.where(np.bincount(place[some], minlength=size) > 0, sums, np.nan)
+    some = reduce_rows(np.logical_or, np.isfinite(newest), owners, size, False)
+    sums = reduce_rows(np.add, np.nan_to_num(newest).astype(np.float64), owners, size, 0.0)
+    return np.where(some, sums, np.nan)
 
 
 def _share_equal_arrays(sums: Mapping[str, Floats]) -> dict[str, Floats]:
