@@ -74,29 +74,33 @@ def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResourc
             warnings.append(f"container {container['name']} would request more {high} than its limit")
         else:
             new[container["name"]] = swap.after
-    before, then = pod_qos(spec), pod_qos(_after(spec, new))
+    before, then = pod_qos(spec), pod_qos(_with_resources(spec, new))
     if new and before != then:
         warnings.append(f"its QoS class would turn from {before} into {then}")
     return warnings, new
 
 
-def _after(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """The spec with the containers' new resources."""
+def _with_resources(spec: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
+    """Return the pod spec with the containers' new requests and limits; new: by the container's name."""
     return {
         **spec,
-        **{group: [_with(container, new) for container in spec[group]] for group in GROUPS if spec.get(group)},
+        **{
+            group: [_container_with_resources(container, new) for container in spec[group]]
+            for group in GROUPS
+            if spec.get(group)
+        },
     }
 
 
 def _write(pod: Json, new: Mapping[str, Any], note: AnnotatedResources) -> None:
-    pod["spec"] = _after(pod["spec"], new)
+    pod["spec"] = _with_resources(pod["spec"], new)
     if note.change:
         annotations = pod["metadata"].get("annotations") or {}
         pod["metadata"]["annotations"] = {**annotations, CHANGE_ANNOTATION: note.change}
 
 
-def _with(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """The container with its new requests and limits; claims and the like stay."""
+def _container_with_resources(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
+    """Return the container with its new requests and limits; all its other fields stay, such as claims."""
     sides_of_container = new.get(container.get("name", ""))
     if sides_of_container is None:
         return dict(container)

@@ -24,7 +24,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
-from cotenant.base.problem import Problem, in_words
+from cotenant.base.problem import Problem, problems_text
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.admission import quota_rules
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
@@ -166,7 +166,7 @@ def encode(uid: str, verdict: AdmissionDecision) -> bytes:
     """The review that the API server reads."""
     response: Json = {"uid": uid, "allowed": not verdict.problems}
     if verdict.problems:
-        response["status"] = {"code": 403, "reason": "Forbidden", "message": in_words(verdict.problems)}
+        response["status"] = {"code": 403, "reason": "Forbidden", "message": problems_text(verdict.problems)}
     if verdict.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
@@ -182,11 +182,15 @@ def _short(text: str) -> str:
 
 
 def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """Old names, profiles, translation; and the two rules that need the quota tree and the namespace's LimitRanges.
+    """Answer the mutating webhook for a pod: a JSON patch with warnings, or the refusal of a new pod.
 
-    Whether a namespace is bound to a quota with children only we know, so the API server cannot tell which pods to send
-    to the judge for it: they are refused here already. So are pods that a LimitRange would refuse for what the class
-    takes from them: the API server would not say why.
+    The patch renames former resources, applies profiles and turns CPU and memory of mid and batch pods into the band's
+    resources. Anything but a pod is answered untouched, and before the caches are filled nothing is decided.
+
+    Two rules refuse a new pod here and not in `validate_pod`. One: it is in a namespace that is bound to a quota with
+    children; the API server cannot know which namespaces these are, so it cannot choose the pods to be validated. The
+    other: a LimitRange requires CPU or memory that the pod's class no longer requests; the API server would refuse the
+    pod without the reason.
     """
     if not _is(request, "", "pods"):
         return UNTOUCHED

@@ -59,7 +59,7 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):
             field = key.removeprefix(_DELETE_ITEMS)
-            fields[field] = _without(fields.get(field), value, (*path, field))
+            fields[field] = _without_items(fields.get(field), value, (*path, field))
         elif not key.startswith("$"):
             _merge_field(fields, key, value, (*path, key))
     return fields
@@ -127,7 +127,8 @@ def _merge_element(items: list[Any], item: Mapping[str, Any], merge_key: str, pa
         items.append(apply_strategic_patch({}, item, path))
 
 
-def _without(before: Any, removed: Any, path: Path) -> list[Any]:
+def _without_items(before: Any, removed: Any, path: Path) -> list[Any]:
+    """Return the list without the values of $deleteFromPrimitiveList; raise the refusal unless both are lists."""
     if not isinstance(removed, list) or not isinstance(before, list | None):
         raise _refusal(path, "$deleteFromPrimitiveList needs a list")
     return [item for item in before or [] if item not in removed]

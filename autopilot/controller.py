@@ -61,13 +61,13 @@ class AutopilotController(Feature):
         """The status of each policy that changed; the acts follow in `sent`."""
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
-            self.interval_seconds = self._until(now_seconds)
+            self.interval_seconds = self._seconds_to_next_round(now_seconds)
             return ControllerDecision(notes=self._notes)
         self._due_seconds = 0.0  # a round that cannot be read is due again as soon as the loop asks
         self._reading = reading = self._rounds.read(now_seconds)
         self._due_seconds = now_seconds + self._interval_seconds
         self._last = reading
-        self.interval_seconds = self._until(now_seconds)
+        self.interval_seconds = self._seconds_to_next_round(now_seconds)
         if self._metrics:
             self._metrics.show(reading)
         intents = [intent for policy in reading.policies if (intent := self._status(reading, policy)) is not None]
@@ -108,8 +108,8 @@ class AutopilotController(Feature):
             named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
             log.info("autopilot floor", step=floor.event, **named)
 
-    def _until(self, now_seconds: float) -> float:
-        """Time to the next look: at a round, or at starting pods where there may be some."""
+    def _seconds_to_next_round(self, now_seconds: float) -> float:
+        """Return the seconds until the next round, or until starting pods are read again, where there may be some."""
         watches = helped_starts(self._last.queue, None) or self._last.history.boosts
         left = self._due_seconds - now_seconds
         return min(left, self._start_up_seconds) if watches else left

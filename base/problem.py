@@ -25,8 +25,8 @@ class Problem:
         return f"{self.field}: {format_value(self.value)} {self.words} (fix: {self.fix})"
 
 
-def in_words(problems: Sequence[Problem]) -> str:
-    """The refusal's message: all problems, at most twenty of them."""
+def problems_text(problems: Sequence[Problem]) -> str:
+    """Return the problems as one text, separated by semicolons; those beyond MOST_PROBLEMS are only counted."""
     more = len(problems) - MOST_PROBLEMS
     sentences = "; ".join(str(p) for p in problems[:MOST_PROBLEMS])
     return f"{sentences}; and {more} more" if more > 0 else sentences

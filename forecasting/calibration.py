@@ -37,7 +37,11 @@ _FEWEST_MISSES, _MOST_MISSES = 0.1, 1.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsed:
-    """Served paths (R, n, H, L) on the newest days, newest first, what came (R, n, H), and the scales (R, n)."""
+    """Forecasts of R past days for n series as they were served, the newest day first, and what was measured.
+
+    actual: (R, n, H) values of H half hours, NaN where nothing was measured; paths: (R, n, H, L) quantiles at LEVELS;
+    scales: (R, n) the unit in which distances of each series are measured, of the series' own unit.
+    """
 
     actual: FloatMatrix
     paths: Array
@@ -63,22 +67,30 @@ def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
     return classes
 
 
-def lift(rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: ForecastingSettings) -> npt.NDArray[np.float64]:
-    """Lift of each series and level, (n, L), in its scale; 0 below the upper levels."""
+def compute_lifts(
+    rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: ForecastingSettings
+) -> npt.NDArray[np.float64]:
+    """Compute how far each quantile must be raised to have its coverage, (n, L), in scales of the series; 0 below p95.
+
+    classes: the class of each series, (n,), by `daily_classes`. The lift is the conformal quantile of the distances by
+    which the rehearsed days exceeded the forecast quantile. It is pooled over the class, all series and the typical
+    lift: the fewer series there are, the more the wider pool counts. A series that exceeded its quantile too often
+    or too seldom gets a higher or lower quantile of the pool (`settings.coverage_step`).
+    """
     lifts = np.zeros((len(classes), len(LEVELS)))
     for index, typical in _LIFTED.items():
-        away = (rehearsed.actual - rehearsed.paths[..., index]) / rehearsed.scales[..., None]
-        everyone = _sorted_distances(away)
+        distances = (rehearsed.actual - rehearsed.paths[..., index]) / rehearsed.scales[..., None]
+        everyone = _sorted_distances(distances)
         shard_trust = _trust(len(classes) if len(everyone) else 0)
         for name in np.unique(classes):
             rows = np.flatnonzero(classes == name)
-            own, trust = _sorted_distances(away[:, rows]), _trust(len(rows))
+            own, trust = _sorted_distances(distances[:, rows]), _trust(len(rows))
 
             def pool(level: Any, own: Floats = own, trust: float = trust, all_: Floats = everyone) -> Any:
-                return trust * _at(own, level) + (1 - trust) * _at(all_, level)
+                return trust * _conformal_quantile(own, level) + (1 - trust) * _conformal_quantile(all_, level)
 
             target_levels = _adapted_levels(
-                away[:, rows], float(pool(LEVELS[index])), LEVELS[index], settings.coverage_step
+                distances[:, rows], float(pool(LEVELS[index])), LEVELS[index], settings.coverage_step
             )
             lifts[rows, index] = shard_trust * pool(target_levels) + (1 - shard_trust) * typical
     return lifts
@@ -95,14 +107,19 @@ def apply_lift(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
 
 
 def _trust(series: int) -> float:
+    """Return the weight, in [0, 1), of a pool of so many series; the wider pool has the rest."""
     return series / (series + _PRIOR_SERIES)
 
 
-def _adapted_levels(away: Floats, nominal: float, level: float, step: float) -> Floats:
-    """Level to ask of the pooled distances for each series, (n,), after its days one by one, the oldest first."""
+def _adapted_levels(distances: Floats, nominal: float, level: float, step: float) -> Floats:
+    """Level to ask of the pooled distances for each series, (n,), after its days one by one, the oldest first.
+
+    distances: (R, n, H) in scales, the newest day first; nominal: the pooled distance at `level`, beyond which a value
+    is a miss; step: how far one day moves the level, per excess miss.
+    """
     promised = 1 - level
-    misses = np.full(away.shape[1], promised)
-    for day in away[::-1]:
+    misses = np.full(distances.shape[1], promised)
+    for day in distances[::-1]:
         present = ~np.isnan(day)
         count = present.sum(axis=1)
         missed = np.where(present, day > nominal, False).sum(axis=1) / np.maximum(count, 1)
@@ -111,13 +128,13 @@ def _adapted_levels(away: Floats, nominal: float, level: float, step: float) -> 
     return 1 - misses
 
 
-def _sorted_distances(away: Floats) -> Floats:
-    """Known distances in order."""
-    return np.sort(away[~np.isnan(away)])
+def _sorted_distances(distances: Floats) -> Floats:
+    """Return the distances that are not NaN in ascending order, (count,)."""
+    return np.sort(distances[~np.isnan(distances)])
 
 
-def _at(ordered: Floats, level: float | Floats) -> Any:
-    """Conformal quantile: the value at rank ceil((count + 1) x level), the highest beyond; 0 of nothing."""
+def _conformal_quantile(ordered: Floats, level: float | Floats) -> Any:
+    """Return the value at rank ceil((count + 1) x level) of sorted values, else the highest; 0 where there is none."""
     if not len(ordered):
         return np.zeros(np.shape(level))
     rank = np.ceil((len(ordered) + 1) * np.asarray(level)).astype(np.intp) - 1

@@ -28,7 +28,7 @@ from cotenant.forecasting.boosting.booster import (
     scale_of,
     train,
 )
-from cotenant.forecasting.calibration import Rehearsed, apply_lift, daily_classes, lift
+from cotenant.forecasting.calibration import Rehearsed, apply_lift, compute_lifts, daily_classes
 from cotenant.forecasting.mixture import mixture
 from cotenant.forecasting.selection import (
     BackTests,
@@ -249,7 +249,7 @@ class _Lifter:
     def _lifts(self, path: Array, origin: int, rehearsed: Rehearsed) -> npt.NDArray[np.float64]:
         base = self.shard.base(origin)
         classes = self.classes + np.where(scale_of(path, base) < _NARROW * base, _DAILY_CLASSES, 0)
-        return lift(rehearsed, classes, self.shard.settings)
+        return compute_lifts(rehearsed, classes, self.shard.settings)
 
     def _lift_path(self, path: Array, origin: int, rehearsed: Rehearsed) -> Array:
         base = self.shard.base(origin)

@@ -34,9 +34,9 @@ class Price(NamedTuple):
 def node_price(node: Node, own: PriceSettings) -> Price:
     """Price of capacity on one node: by the first label of the sheet that it has, else the general one."""
     return Price(
-        _by_label(node, own.core_hour_by_node_label, own.per_core_hour),
-        _by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
-        _by_label(node, own.gpu_hour_by_node_label, own.per_gpu_hour),
+        _price_by_label(node, own.core_hour_by_node_label, own.per_core_hour),
+        _price_by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
+        _price_by_label(node, own.gpu_hour_by_node_label, own.per_gpu_hour),
     )
 
 
@@ -82,6 +82,10 @@ def price_findings(
     return [replace(finding, monthly_saving=worth.get(n, finding.monthly_saving)) for n, finding in enumerate(findings)]
 
 
-def _by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:
+def _price_by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:
+    """Return the amount of the first entry `label=value` of the sheet whose label the node has, else the general one.
+
+    All amounts are currency per hour, for one core, GiB or GPU.
+    """
     pairs = ((key.partition("="), amount) for key, amount in sheet.items())
     return next((amount for (label, _, value), amount in pairs if node.labels.get(label) == value), general)

@@ -56,11 +56,11 @@ def _withhold_unfounded_values(
     gaps = (*workload.gaps, *(container.gaps if container else ()))
     reason = next((gap for gap in gaps if gap is not _DECREASES_ALONE), None)
     if reason is not None:
-        values = tuple(_without(v, reason) for v in recommendation.values)
+        values = tuple(_withhold(v, reason) for v in recommendation.values)
         return replace(recommendation, values=values, heap=None)
     if _DECREASES_ALONE not in gaps:
         return recommendation
-    values = tuple(_without(v, _DECREASES_ALONE) if _lowers_memory(v) else v for v in recommendation.values)
+    values = tuple(_withhold(v, _DECREASES_ALONE) if _lowers_memory(v) else v for v in recommendation.values)
     heap = recommendation.heap
     return replace(recommendation, values=values, heap=None if heap is not None and heap.change < 0 else heap)
 
@@ -69,7 +69,8 @@ def _lowers_memory(value: Value) -> bool:
     return value.resource is Resource.MEMORY and value.change is not None and value.change < 0
 
 
-def _without(value: Value, reason: Reason) -> Value:
+def _withhold(value: Value, reason: Reason) -> Value:
+    """Return the value without its proposal, for this reason; one that is withheld already keeps its own reason."""
     if value.action is Action.WITHHELD:
         return value
     return withheld(value.resource, value.field, value.now, reason, value.inputs)

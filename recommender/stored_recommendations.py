@@ -25,7 +25,7 @@ def document_name(namespace: str) -> str:
 
 
 def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
-    """One document per namespace that has any; that of another one goes."""
+    """Write one document for each namespace that has recommendations, and remove those of all other namespaces."""
     by_namespace: dict[str, list[Recommendation]] = defaultdict(list)
     for recommendation in recommendations:
         by_namespace[recommendation.container.workload.namespace].append(recommendation)
@@ -116,10 +116,11 @@ class Explanations:
                 f"{text} is of several kinds: {', '.join(kinds)}", fix=f"Write {parts[0]}/{kinds[0]}/{parts[-1]}."
             )
         if not matches:
-            raise NoData(f"no recommendation for {text}", fix=self._near(parts[0], parts[-1]))
+            raise NoData(f"no recommendation for {text}", fix=self._fix_for_unknown(parts[0], parts[-1]))
         return matches
 
-    def _near(self, namespace: str, name: str) -> str:
+    def _fix_for_unknown(self, namespace: str, name: str) -> str:
+        """Return what helps where a namespace has no workload of this name: the closest names, or a command."""
         names = {str(r.container.workload) for r in self.of_namespace(namespace)}
         if not names:
             return f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."

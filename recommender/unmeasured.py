@@ -48,7 +48,7 @@ Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 def doubts(evidence: Evidence) -> Doubts:
     """Why usage of a resource is not what it seems, by container; those without any doubt are left out."""
     found: dict[ContainerRef, dict[Resource, Reason]] = {}
-    for ref, resource in _beyond(evidence):
+    for ref, resource in _pods_above_containers(evidence):
         found.setdefault(ref, {})[resource] = Reason.POD_USES_MORE
     awake = (ref for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN) if not _sleeps(series, evidence))
     for ref in (*_of_silent_pods(evidence, Signal.CPU_USAGE_MEAN), *awake, *_of_brief_pods(evidence)):
@@ -127,8 +127,8 @@ def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
     return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)
 
 
-def _beyond(evidence: Evidence) -> Iterable[tuple[ContainerRef, Resource]]:
-    """Containers of workloads of which a pod shows more than its containers."""
+def _pods_above_containers(evidence: Evidence) -> Iterable[tuple[ContainerRef, Resource]]:
+    """Return containers whose workload has a pod that uses more than its containers together, and in which resource."""
     rows = [row for row in evidence.inventory.pod_rows if row.beyond]
     owners = evidence.inventory.owners() if rows else {}
     doubtful: dict[WorkloadRef | None, set[Resource]] = {}

@@ -100,10 +100,10 @@ class CompiledProfiles:
 def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION) -> CompiledProfiles:
     """Policies for these profiles. A profile, or a field of it, that cannot be stated is among the losses."""
     losses = [loss for profile in profiles if (loss := _unsupported_profile_loss(profile))]
-    stated = _without(sorted(profiles, key=lambda p: p.name), losses)
+    stated = _without_lost(sorted(profiles, key=lambda p: p.name), losses)
     while unstable_losses := list(_unstable(stated)):
         losses += unstable_losses
-        stated = _without(stated, unstable_losses)
+        stated = _without_lost(stated, unstable_losses)
     writes = {p.name: Writes.of(p) for p in stated}
     objects = [*_batch_policy(api_version), *_limit_range_policy(stated, api_version)]
     for profile in stated:
@@ -115,7 +115,8 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
     return CompiledProfiles(tuple(objects), compiled, tuple(sorted(losses, key=lambda x: x.profile)))
 
 
-def _without(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[Profile]:
+def _without_lost(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[Profile]:
+    """Return the profiles that none of these losses is about."""
     names = {loss.profile for loss in losses}
     return [profile for profile in profiles if profile.name not in names]
 

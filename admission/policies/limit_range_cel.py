@@ -113,7 +113,7 @@ def _taken_out(group: str, side: str) -> str:
         name: f"({text(name)} in {given} && ({_of_other_band(band)} || {_own(group, resource)}))"
         for (band, resource), name in EXTENDED_RESOURCES.items()
     }
-    goes = {r: f"{plain[r]} && {_beside(r)}" for r in Resource} | classes
+    goes = {r: f"{plain[r]} && {_names_band_resource(r)}" for r in Resource} | classes
     dropped = any_of(f"(k == {text(name)} && {condition})" for name, condition in goes.items())
     values = {Resource.CPU: MILLICORES, Resource.MEMORY: "string(v)"}
     renames = [
@@ -138,7 +138,7 @@ def _own(group: str, name: str) -> str:
     return f"({any_of(named)})"
 
 
-def _beside(resource: Resource) -> str:
+def _names_band_resource(resource: Resource) -> str:
     """Return the CEL condition that container `c` names the resource under a class's name."""
     names = [text(EXTENDED_RESOURCES[band, resource]) for band in BANDS_IN_ORDER]
     named = [f"(has(c.resources.{side}) && {name} in c.resources.{side})" for side in SIDES for name in names]

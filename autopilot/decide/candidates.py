@@ -206,7 +206,7 @@ def _candidate(
         str(under.policy),
         under.mode,
         replace(under.limits, ways=ways),
-        worth=_worth(first, moved),
+        worth=_moved_amount(first, moved),
         confidence=least.confidence,
         confidence_reason=least.because[0] if least.because else "",
         moved=moved,
@@ -392,8 +392,11 @@ def _possible_heaps(
     ]
 
 
-def _worth(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> float:
-    """Money a month that moves; where nothing has a price, cores and memory."""
+def _moved_amount(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> float:
+    """Return by how much a workload's change counts in the order: money a month that it moves, saved or spent.
+
+    Where nothing has a price it is cores, with memory as so many cores (GIB_A_CORE).
+    """
     money = sum(abs(r.monthly_saving or 0.0) for r in first)
     cores = abs(moved.get(Resource.CPU, 0)) / 1000 + abs(moved.get(Resource.MEMORY, 0)) / GIB / GIB_A_CORE
     return money or cores

@@ -37,7 +37,7 @@ class Candidate(NamedTuple):
 def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> Candidate | None:
     """The share that a request would have of a device; None when that much is not free."""
     amounts = amounts_on(request.share, device.memory_bytes)
-    free = taken.left(device)
+    free = taken.free_amounts(device)
     if not fits(amounts, free):
         return None
     functions: tuple[VirtualFunction, ...] = ()

@@ -151,8 +151,8 @@ class TakenDevices:
                     functions |= {(key, function.bus) for function in share.functions}
         return cls(amounts, frozenset(functions))
 
-    def left(self, device: NodeDevice) -> dict[str, int]:
-        """Return the free amounts of a device, by resource name."""
+    def free_amounts(self, device: NodeDevice) -> dict[str, int]:
+        """Return the amounts of a device that no pod has, by resource name, in the units of the device's amounts."""
         return rest(device.amounts, self.amounts.get(device.key, {}))
 
 

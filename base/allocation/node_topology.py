@@ -46,7 +46,7 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
     """Yield the owners of each device, by kind and minor; pods: the allocations by "namespace/name"."""
     taken = TakenDevices.of(pods.values())
     for device in sorted(inventory.devices, key=lambda candidate: candidate.key):
-        free = min((taken.left(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
+        free = min((taken.free_amounts(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
         yield DeviceOwnership(
             name=f"{device.kind} {device.minor}",
             id=device.id or "-",

@@ -82,7 +82,7 @@ class NodeMetric:
         parts = (*(pod.usage for pod in self.pods), *(application.usage for application in self.host_applications))
         return sum(usage.get(resource, 0) for usage in parts)
 
-    def beyond(self, resource: Resource, capacity: int) -> str:
+    def implausible_field(self, resource: Resource, capacity: int) -> str:
         """Return the field of the report that exceeds what the node has, as text; "" if all values are plausible.
 
         capacity: the node's, in the resource's unit; 0 = not known, so nothing is compared.

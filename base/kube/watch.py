@@ -249,7 +249,7 @@ class Mirror(Generic[ValueT]):
         with self._lock:
             self._state.replace(items, version)
             self.refused = refused
-            self._after()
+            self._note_change()
         self._version = version
         self._silent, self._broken = 0, False
         self.lists += 1
@@ -345,7 +345,7 @@ class Mirror(Generic[ValueT]):
             self._failures, self._silent = 0, 0
 
     def _take(self, event: _Event) -> None:
-        """An event or bookmark; the version is remembered after it has been taken in."""
+        """Apply an event or bookmark to the copy, then remember its version, from which the next watch goes on."""
         meta = decoder_of(_Head).decode(event.object).metadata
         if event.type != "BOOKMARK":
             with self._lock:
@@ -356,7 +356,7 @@ class Mirror(Generic[ValueT]):
                     value = self._value(meta.key, event.object, self.refused)
                     item = Item(meta.uid, meta.resource_version, value)
                     self._state.put(meta.key, item, added=event.type == "ADDED")
-                self._after()
+                self._note_change()
         self._version = meta.resource_version or self._version
 
     def _value(self, key: Key, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
@@ -369,8 +369,8 @@ class Mirror(Generic[ValueT]):
         refused.pop(key, None)
         return value
 
-    def _after(self) -> None:
-        """Under the lock: copies are made anew, and who waits is woken, when something changed."""
+    def _note_change(self) -> None:
+        """Drop the copy and wake the thread that waits, if something changed; the caller has the lock."""
         if self._state.changed:
             self._copy = None
             if self._wake:

@@ -100,7 +100,11 @@ class Relation:
         """A table in memory."""
         name, size = f"t{next(_NUMBERS)}", len(table)
         return cls(
-            table.schema, _select(table.schema, None, name, PLACE), (), size, {name: _add_row_numbers(table, size)}
+            table.schema,
+            _select_statement(table.schema, None, name, PLACE),
+            (),
+            size,
+            {name: _add_row_numbers(table, size)},
         )
 
     @classmethod
@@ -111,7 +115,7 @@ class Relation:
         """
         names, size = tables.check(content, schema)
         copy = _copy_to_scratch(content)
-        sql = _select(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
+        sql = _select_statement(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
         return cls(schema, sql, (str(copy.path),), size, {}, copy)
 
     def __len__(self) -> int:
@@ -180,7 +184,7 @@ class Relation:
             source = self
         else:
             name = f"n{next(_NUMBERS)}"
-            source = self._with(self.schema, self._sql, (), {name: _arrow([PLACE], [pa.array(np.unique(numbers))])})
+            source = self._derive(self.schema, self._sql, (), {name: _arrow([PLACE], [pa.array(np.unique(numbers))])})
             of_these = f"SELECT {PLACE} FROM {name}"
         table, places = source._read(columns, RowCondition(f"{PLACE} IN ({of_these})"))
         return table.take(np.searchsorted(places, numbers))
@@ -208,7 +212,7 @@ class Relation:
         )
         equal = " AND ".join(f"r.{quote_identifier(column)} = {name}.k{at}" for at, column in enumerate(columns))
         sql = f"SELECT r.{PLACE}, {name}._key FROM ({self._sql}) r JOIN {name} ON {equal}"
-        with self._with(self.schema, sql, (), {name: bound})._answer(
+        with self._derive(self.schema, sql, (), {name: bound})._answer(
             f"_key, {PLACE}", end=_order_clause(["_key"])
         ) as answer:
             columns_read = answer.fetchnumpy()
@@ -219,7 +223,7 @@ class Relation:
     def restrict(self, where: RowCondition) -> Relation:
         """Only these rows, under their numbers."""
         sql, parameters = f"SELECT * FROM ({self._sql}) WHERE {where.sql}", where.parameters
-        return self._with(self.schema, sql, parameters, {}, self.count(where))
+        return self._derive(self.schema, sql, parameters, {}, self.count(where))
 
     def with_cells(self, schema: Schema, numbers: Index, cells: Mapping[str, Sequence[str | float | None]]) -> Relation:
         """These cells in rows of these numbers; None leaves what is there, NaN is a missing number.
@@ -231,9 +235,9 @@ class Relation:
         bound = _arrow([*(c.name for c in schema.columns if c.name in cells), PLACE], [*arrays, pa.array(numbers)])
         listed = [_overlaid(c, c.name in cells, c.name in old) for c in schema.columns]
         joined = f"({self._sql}) r LEFT JOIN {name} c ON c.{PLACE} = r.{PLACE}"
-        return self._with(schema, f"SELECT {', '.join(listed)}, r.{PLACE} FROM {joined}", (), {name: bound})
+        return self._derive(schema, f"SELECT {', '.join(listed)}, r.{PLACE} FROM {joined}", (), {name: bound})
 
-    def _with(
+    def _derive(
         self,
         schema: Schema,
         sql: str,
@@ -241,6 +245,7 @@ class Relation:
         bound: Mapping[str, pa.Table],
         size: int | None = None,
     ) -> Relation:
+        """Return a relation by a statement on this one; parameters and tables in memory are added to this one's."""
         size = self._size if size is None else size
         return Relation(schema, sql, self._parameters + parameters, size, {**self._bound, **bound}, self._file)
 
@@ -306,11 +311,15 @@ def _order_clause(order: Sequence[str] = (), window: slice = ALL_ROWS) -> str:
     return f"ORDER BY {', '.join([*order, PLACE])}{most} OFFSET {first:d}"
 
 
-def _select(schema: Schema, names: Sequence[str] | None, source: str, place: str) -> str:
-    """Columns as conditions want them: a missing number is NULL; empty where the source (these names) has none."""
+def _select_statement(schema: Schema, stored_names: Sequence[str] | None, source: str, place: str) -> str:
+    """Return the SQL that reads all columns of a schema from a source, with NaN as NULL, as conditions expect it.
+
+    stored_names: the columns that the source has, None = all; every other column is read as empty cells. place: SQL
+    that yields PLACE, the number of the row in the table.
+    """
     listed = [
         _read_cell(c, quote_identifier(c.name))
-        if names is None or c.name in names
+        if stored_names is None or c.name in stored_names
         else f"{_EMPTY[_sort_of(c)]} AS {quote_identifier(c.name)}"
         for c in schema.columns
     ]

@@ -201,7 +201,7 @@ def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
     if key == "row":
         return _is_row(schema, values)
     parts = [plain_parts(pattern) for pattern in values]
-    texts = sorted({text for part in parts if len(part) == 1 for text in _spellings(part[0])})
+    texts = sorted({text for part in parts if len(part) == 1 for text in _cells_shown_as(part[0])})
     globs = "|".join(".*".join(map(_escape_regex, part)) for part in parts if len(part) > 1)
     alternatives = []
     for column in _columns(schema, key):
@@ -214,8 +214,8 @@ def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
     return _join_conditions(alternatives, "OR") if alternatives else NO_ROW
 
 
-def _spellings(word: str) -> tuple[str, ...]:
-    """Cells that are written as this word."""
+def _cells_shown_as(word: str) -> tuple[str, ...]:
+    """Return the texts of cells that a person finds by this word: an empty cell is found by EMPTY, none by ""."""
     return ("", EMPTY) if word == EMPTY else (word,) if word else ()
 
 
@@ -239,7 +239,7 @@ def _is_row(schema: Schema, values: Iterable[str]) -> RowCondition:
 def _equals(schema: Schema, column: str, text: str) -> RowCondition:
     """Rows with exactly this cell in a key column, text or whole number."""
     if not schema.column(column).kind.numeric:
-        texts = _spellings(text or EMPTY)
+        texts = _cells_shown_as(text or EMPTY)
         return RowCondition(f"{quote_identifier(column)} IN ({', '.join('?' * len(texts))})", texts)
     whole = re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text)
     return RowCondition(f"coalesce(trunc({quote_identifier(column)}) = ?, false)", (float(text),)) if whole else NO_ROW

@@ -236,7 +236,7 @@ class Lives:
             alive = self._of_hours(listed)
             if not rule.lasting:  # too short a life for a sample may be listed for days after it
                 alive &= self._blind if self._blind[alive][:_HOUR_SLOTS].any() else False
-            return _span(self._on(alive))
+            return _span(self._without_outages(alive))
         first, end = int(some[0]), int(some[-1]) + 1
         alive = np.zeros(len(present), dtype=bool)
         alive[first:end] = True
@@ -251,7 +251,7 @@ class Lives:
         elif not self.silence.listed_by:
             begin, stop = self.of_inventory(ref, first, end)
             alive[begin:stop] |= (np.arange(begin, stop) < first) | (np.arange(begin, stop) >= end)
-        alive = self._on(alive)
+        alive = self._without_outages(alive)
         bounds = np.flatnonzero(alive)
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
 
@@ -284,8 +284,8 @@ class Lives:
             end if stop - end <= _EDGE_SLOTS else stop,
         )
 
-    def _on(self, alive: Flags) -> Flags:
-        """A life without the slots in which the whole cluster was off."""
+    def _without_outages(self, alive: Flags) -> Flags:
+        """Return the life without the slots in which the whole cluster was off."""
         return alive if self.silence.off is None else np.asarray(alive & ~self.silence.off)
 
     @cached_property

@@ -26,7 +26,7 @@ def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMov
     additions = [
         _field_move(write, pointer, live, answer)
         for pointer in _differing_pointers(live, answer)
-        if not _within(pointer, sent)
+        if not _overlaps(pointer, sent)
     ]
     for pointer, sent_value in write.after.items():
         answered_value = value_at_pointer(answer, pointer)
@@ -56,7 +56,8 @@ def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
         yield pointer
 
 
-def _within(pointer: str, sent: Json) -> bool:
+def _overlaps(pointer: str, sent: Json) -> bool:
+    """Return whether a JSON pointer is one of the fields that were sent, below one of them or above one of them."""
     return any(pointer == field or pointer.startswith(f"{field}/") or field.startswith(f"{pointer}/") for field in sent)
 
 

@@ -82,7 +82,7 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
     """
     workload = recommendations[0].container.workload
     base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
-    spec = _at(live, TEMPLATE_PATHS[workload.kind])
+    spec = _object_at(live, TEMPLATE_PATHS[workload.kind])
     before: dict[str, Any] = {}
     now: dict[str, Any] = {}
     moving = {
@@ -123,7 +123,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
     """
     workload = recommendations[0].container.workload
     base = "/" + "/".join(TEMPLATE_PATHS[workload.kind])
-    spec = _at(live, TEMPLATE_PATHS[workload.kind])
+    spec = _object_at(live, TEMPLATE_PATHS[workload.kind])
     swaps, templates = {}, {}
     earlier = swaps_of(live)
     for recommendation, pointer, old in _changing_containers(spec, base, recommendations):
@@ -244,13 +244,13 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
 def on_new_pods(live: Json, kind: str) -> Iterator[tuple[str, Any]]:
     """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`."""
     path, swaps = TEMPLATE_PATHS.get(kind, ()), swaps_of(live)
-    for _, name, old in _resources_by_pointer(_at(live, path), ""):
+    for _, name, old in _resources_by_pointer(_object_at(live, path), ""):
         yield name, _resources_after_swap(old, swaps.get(name))
 
 
 def template_containers(live: Json, kind: str) -> dict[str, Json]:
     """The containers of the template by name."""
-    spec = _at(live, TEMPLATE_PATHS.get(kind, ()))
+    spec = _object_at(live, TEMPLATE_PATHS.get(kind, ()))
     lists = (spec.get(name) or () for name in dict.fromkeys(LISTS.values()))
     return {str(container.get("name", "")): container for of_list in lists for container in of_list}
 
@@ -343,7 +343,8 @@ def _change_note_operations(live: Json, change: str) -> Iterator[Mapping[str, An
     yield {"op": "add", "path": f"/metadata/annotations/{escape_pointer_key(CHANGE_ANNOTATION)}", "value": change}
 
 
-def _at(live: Json, keys: Sequence[str]) -> Json:
+def _object_at(live: Json, keys: Sequence[str]) -> Json:
+    """Return the object at this path of keys; an empty one where the live object has none."""
     value: Any = live
     for key in keys:
         value = value.get(key) or {}

@@ -112,7 +112,7 @@ def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[
     before = selectors_of(filled(query))
     bare = {selector.metric for selector in before if not selector.matchers}
     text = "".join(_pieces(query, bare, labels, filled))
-    expected = [_with(selector, filled(labels(selector))) for selector in before]
+    expected = [_with_matchers(selector, filled(labels(selector))) for selector in before]
     after = selectors_of(filled(text))
     if [_sort_matchers(s) for s in after] != [_sort_matchers(s) for s in expected]:
         raise UsageError("cannot be narrowed to the workload's namespace", fix="Write the namespace into it.")
@@ -171,7 +171,8 @@ def _selector(node: Any) -> Selector:
     return Selector(node.name or (names[0] if names else ""), rest)
 
 
-def _with(selector: Selector, added: str) -> Selector:
+def _with_matchers(selector: Selector, added: str) -> Selector:
+    """Return the selector with more label matchers before its own; added: PromQL matchers without braces."""
     more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
     return Selector(selector.metric, (*more, *selector.matchers))
 

@@ -108,7 +108,9 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
     past = hourly(analysis.cluster_totals[resource])
     forecast, lines = analysis.cluster_forecasts[resource], analysis.lendable[resource]
     amounts = {band: _known_amounts(analysis.reclaimable, band, resource) for band in Band}
-    ahead = {band: {level: _floats(_on(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band}
+    ahead = {
+        band: {level: _floats(_cluster_line(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band
+    }
     return BandSeries(
         times=[int(t) for t in past.grid.times()],
         usage=_floats(past.values[0]),
@@ -138,8 +140,11 @@ def _known_amounts(reclaimable: Iterable[Reclaimable], band: Band, resource: Res
     return [r.known_amount for r in reclaimable if r.band is band and r.resource is resource]
 
 
-def _on(grid: TimeGrid, lines: LendableLines, band: Band, level: str) -> npt.NDArray[np.float64]:
-    """The cluster's line on the grid of its forecast, which is that of the nodes' where both are of one history."""
+def _cluster_line(grid: TimeGrid, lines: LendableLines, band: Band, level: str) -> npt.NDArray[np.float64]:
+    """Return the cluster's lendable amount at a level of the forecast, on this grid, (T,).
+
+    All NaN where the nodes' forecast has another grid, because it was made of another history.
+    """
     line = lines.ahead_of_cluster(band, level)
     return line if lines.half_hours == grid else np.full(grid.size, np.nan)
 

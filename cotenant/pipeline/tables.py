@@ -59,7 +59,7 @@ def workloads(analysis: WorkloadAnalysis) -> Table:
                 **_name(ref),
                 **_identity(by_ref.get(ref)),
                 **_figures(analysis, i, by_ref.get(ref)),
-                **_ahead(analysis, i),
+                **_forecast_cells(analysis, i),
                 **{f"{r}_p95": float(p95[r][i]) for r in Resource},
                 "cpu_throttled_ratio": float(analysis.throttled[i]),
                 "oom_kills": kills[ref],
@@ -103,7 +103,7 @@ def _total_request(workload: Workload | None, resource: Resource) -> int | None:
     return sum(workload.pods_with(c) * c.effective_requests[resource] for c in own) if own else None
 
 
-def _ahead(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
+def _forecast_cells(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
     forecast = analysis.forecasts[Resource.CPU]
     window = forecast.peak_window(i)
     return {

@@ -119,7 +119,7 @@ def _sum(fields: Mapping[str, Any], kind: str) -> float:
 
 
 def _measure_effects(burst: Floats, bounds: CpuBounds) -> dict[Measure, float]:
-    short, throttled = _beyond(burst, bounds.request), _beyond(burst, bounds.limit)
+    short, throttled = _share_above(burst, bounds.request), _share_above(burst, bounds.limit)
     return {
         Measure.THROTTLED: throttled,
         Measure.PRESSURE: WAIT * short,
@@ -127,8 +127,8 @@ def _measure_effects(burst: Floats, bounds: CpuBounds) -> dict[Measure, float]:
     }
 
 
-def _beyond(burst: Floats, bound: float) -> float:
-    """Mean share of the bursts above a bound; 0 where there is none."""
+def _share_above(burst: Floats, bound: float) -> float:
+    """Return the mean share of the bursts that lies above a bound, 0 to 1; 0 where the bound is 0, which is none."""
     if not bound:
         return 0.0
     return float(np.mean(np.maximum(0.0, 1.0 - bound / np.maximum(burst, 1e-9))))

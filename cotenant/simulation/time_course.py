@@ -153,7 +153,7 @@ class TimeCourse:
         self._parts.manager.stop(withdraw=False)
 
     def settle(self) -> None:
-        """All that happens at this moment."""
+        """Run the manager, the cluster's controllers and the agents until none of them changes anything."""
         for _ in range(MOST_ROUNDS):
             # The manager first: what it promises for the next moments (`servedUntil`) holds when pods are made.
             managed = self._manage()
@@ -165,7 +165,7 @@ class TimeCourse:
         self._count()
 
     def advance(self) -> None:
-        """One stride of a move ahead."""
+        """Move the clock by one stride towards the goal, and run all that happens then; end the move at the goal."""
         goal, now = self._goal, self.now_seconds()
         if goal is None or now >= goal:
             self._goal = None
@@ -216,7 +216,10 @@ class TimeCourse:
 
     def _count(self) -> None:
         """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
-        now, plans = self.now_seconds(), {plan.key: plan for plan in self._plans() if _is_approved(plan) or _over(plan)}
+        now, plans = (
+            self.now_seconds(),
+            {plan.key: plan for plan in self._plans() if _is_approved(plan) or _is_over(plan)},
+        )
         holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
         for plan in holding:
             if plan.key not in self._counts and self._origin and plan.status.window:
@@ -226,7 +229,7 @@ class TimeCourse:
             self._origin = origin(self._parts.state, now) if plans else None
         for count, _ in self._counts.values():
             count.observe(self._parts.state, self._parts.demand, now)
-        for key in [key for key in self._counts if key not in plans or _over(plans[key])]:
+        for key in [key for key in self._counts if key not in plans or _is_over(plans[key])]:
             count, begin = self._counts.pop(key)
             self._told.append(compared_words(count, without(begin, count, self._parts.demand, self._parts.batch)))
 
@@ -256,7 +259,7 @@ def _collection(path: str) -> Collection:
     return ("" if parts[0] == "api" else parts[1]), parts[-1]
 
 
-def _over(plan: Plan) -> bool:
+def _is_over(plan: Plan) -> bool:
     return plan.status.phase is not None and plan.status.phase.over
 
 

@@ -110,7 +110,7 @@ def section(view: View, ladder_id: str) -> list[Component]:
             panels.asks(ASKED, ladder=status.ladder.id),
             why_not or ("It has ended." if ended else ""),
         ),
-        _button("Go back to before the first step", _back(found, 0), why_not or _why_no_way(found, 0)),
+        _button("Go back to before the first step", _rollback_button_data(found, 0), why_not or _why_no_way(found, 0)),
     ]
     note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
     return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
@@ -120,7 +120,9 @@ def _step(found: LadderProgress, rung: Rung, why_not: str) -> Sequence[Any]:
     word, tone = TONES[rung.state]
     way = ""
     if rung.changes and rung.place < found.steps_begun:
-        way = _button("Go back to here", _back(found, rung.place), why_not or _why_no_way(found, rung.place))
+        way = _button(
+            "Go back to here", _rollback_button_data(found, rung.place), why_not or _why_no_way(found, rung.place)
+        )
     return (
         str(rung.place),
         panels.chip(word, tone),
@@ -137,7 +139,7 @@ def _why_no_way(found: LadderProgress, place: int) -> str:
     return "Nothing after it is in force." if gone else ""
 
 
-def _back(found: LadderProgress, step: int) -> dict[str, str]:
+def _rollback_button_data(found: LadderProgress, step: int) -> dict[str, str]:
     return panels.asks(change_story.ROLL_BACK, what=BACK, ladder=found.status.ladder.id, step=str(step))
 
 

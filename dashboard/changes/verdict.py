@@ -85,7 +85,11 @@ def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> 
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
         html.H3("Rules of the verdict"),
-        *([_verdict_panel(*verdicts[-1], len(verdicts))] if verdicts else [_ahead(standing, view.given.actions)]),
+        *(
+            [_verdict_panel(*verdicts[-1], len(verdicts))]
+            if verdicts
+            else [_pending_rules(standing, view.given.actions)]
+        ),
     ]
 
 
@@ -170,8 +174,8 @@ def _rule(rule: RuleResult) -> list[Any]:
     return [rule.rule, before, html.Strong(after), most, outcome]
 
 
-def _ahead(standing: ChangeStatus, settings: ActionSettings) -> Component:
-    """The rules that wait for it, before anything was measured."""
+def _pending_rules(standing: ChangeStatus, settings: ActionSettings) -> Component:
+    """Return the rules of the verification with their bounds, for a change of which nothing is measured yet."""
     if standing.state is not ChangeState.APPLIED:
         return html.P("It was rolled back before its verdict, or verified before the numbers were kept.",
                       className="panel-note")  # fmt: skip

@@ -193,7 +193,7 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
         later = [b.start_seconds for y, b in placed if y == at and b.start_seconds > bar.start_seconds]
         gap = (free.get(at, start_seconds), min([end_seconds, *later]))
         need = days * DAY_SECONDS * LETTER * (len(_label(bar)) + 2)
-        places.append(_beside(bar, need, gap))
+        places.append(_label_position(bar, need, gap))
         free[at] = max(bar.end_seconds, places[-1][0] + need if places[-1][1] == "middle right" else 0)
     return {
         "type": "scatter",
@@ -214,7 +214,7 @@ def _label(bar: Bar) -> str:
     return _short(bar.words, BESIDE)
 
 
-def _beside(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> tuple[int, str]:
+def _label_position(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> tuple[int, str]:
     """Return the time and text position of a bar's label within the free space around it.
 
     The order of preference is after the bar, before it, inside it; the position is "" where the label fits nowhere.

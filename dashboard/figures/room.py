@@ -83,13 +83,13 @@ def _summary(line: CapacitySeries) -> str:
     ends = extremes_ahead(line.now, line.sure.tolist())
     if ends is None:
         return f"{name}: no forecast says what batch pods may take."
-    worded = [_at(line, ends.least, ends.least_at), _at(line, ends.most, ends.most_at)]
+    worded = [_amount_with_moment(line, ends.least, ends.least_at), _amount_with_moment(line, ends.most, ends.most_at)]
     used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
     return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
-def _at(line: CapacitySeries, amount: float, place: int) -> str:
-    """An amount with its moment; place: 0 is now, k + 1 the half hour k ahead."""
+def _amount_with_moment(line: CapacitySeries, amount: float, place: int) -> str:
+    """Return an amount with its moment as text; place: 0 is now, k + 1 the half hour k ahead."""
     when = f"at {display.moment(line.ahead[place - 1])}" if place else "now"
     return f"{display.amount(amount, line.resource)} {when}"
 

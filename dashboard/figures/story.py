@@ -64,15 +64,15 @@ class Line:
         return replace(
             self,
             times=[self.times[int(i)] for i in positions],
-            mean=_at(self.mean, positions),
-            highest=_at(self.highest, positions),
-            request=_at(self.request, positions),
-            proposed_past=_at(self.proposed_past, positions),
+            mean=_values_at(self.mean, positions),
+            highest=_values_at(self.highest, positions),
+            request=_values_at(self.request, positions),
+            proposed_past=_values_at(self.proposed_past, positions),
             events=[(time, kind) for time, kind in self.events if time >= since],
         )
 
 
-def _at(values: Floats, positions: npt.NDArray[np.intp]) -> Floats:
+def _values_at(values: Floats, positions: npt.NDArray[np.intp]) -> Floats:
     """Return the values at these positions; an empty series stays empty."""
     return values[positions] if len(values) else values
 
@@ -137,12 +137,12 @@ def _proposed_request(line: Line, past: Sequence[float], both: Sequence[float], 
 
 
 def _limit(line: Line, x: Sequence[float], scale: int) -> list[Trace]:
-    if line.limit is None or _far(line):
+    if line.limit is None or _limit_is_far(line):
         return []
     return [lines.level(x, line.limit / scale, "Limit", base.RED)]
 
 
-def _far(line: Line) -> bool:
+def _limit_is_far(line: Line) -> bool:
     """Return whether the limit is more than FAR times as high as everything else in the chart."""
     others = [line.mean, line.highest, line.request, *line.quantiles.values(), np.array([line.proposed or 0.0])]
     top = max((float(np.nanmax(o)) for o in others if len(o) and not np.isnan(o).all()), default=0.0)
@@ -216,7 +216,9 @@ def summary(line: Line) -> str:
     if line.proposed is not None:
         parts.append(f"proposed {display.amount(line.proposed, resource)}")
     if line.limit is not None:
-        parts.append(f"limit {display.amount(line.limit, resource)}" + (" (above the chart)" if _far(line) else ""))
+        parts.append(
+            f"limit {display.amount(line.limit, resource)}" + (" (above the chart)" if _limit_is_far(line) else "")
+        )
     return ", ".join(parts) + _forecast_words(line) + _event_words(line) + "."
 
 

@@ -153,11 +153,11 @@ def lend(page: OverviewPage) -> Component:
     lead = ["Lend ", html.Strong(panels.amount(series.batch_now, Resource.CPU)), " now"]
     memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
     way = _way("When a job fits", page.href("batch"), "lend")
-    return _card("lend", lead, _ahead(page), [*memory, *lent_now.ahead_parts(series), "."], way)
+    return _card("lend", lead, _lendable_columns(page), [*memory, *lent_now.ahead_parts(series), "."], way)
 
 
-def _ahead(page: OverviewPage) -> Component:
-    """Lendable CPU over the next 24 hours at the median, a column each half hour."""
+def _lendable_columns(page: OverviewPage) -> Component:
+    """Return a picture of lendable CPU over the next 24 hours at the median, with a column for each half hour."""
     series = page.overview.cpu
     path = series.batch_ahead.get(LIKELY, [])
     known = extremes_ahead(series.batch_now, path)

@@ -81,7 +81,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     share = measures.ratio_of(chosen.lent_cores, replay.capacity_cores)
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),
-        panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _beside(replay, chosen)),
+        panels.stat("Batch work done", f"{chosen.batch_core_hours:,.0f} core-hours", _comparison_words(replay, chosen)),
         panels.stat(
             "Node-time short",
             percent(chosen.short, 2),
@@ -91,7 +91,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     ]
 
 
-def _beside(replay: WhatIf, chosen: RiskOutcome) -> str:
+def _comparison_words(replay: WhatIf, chosen: RiskOutcome) -> str:
     """Compare the chosen risk with lending by present use; without such a figure, give the utilization."""
     if replay.by_use is None or replay.by_use.batch_core_hours <= 0:
         return f"utilisation {display.percent(chosen.utilisation)}"

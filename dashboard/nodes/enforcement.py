@@ -252,7 +252,7 @@ def on_node(view: View, node: str) -> Component:
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         quiet = panels.empty(
-            "Nothing is known of an agent's actions on this node.", why=_since(snapshot), command=GATHER
+            "Nothing is known of an agent's actions on this node.", why=_gathered_sentence(snapshot), command=GATHER
         )
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     strip = chart.lane_strip(drawn)
@@ -262,7 +262,7 @@ def on_node(view: View, node: str) -> Component:
     )  # fmt: skip
 
 
-def _since(snapshot: Snapshot) -> str:
+def _gathered_sentence(snapshot: Snapshot) -> str:
     gathering = snapshot.gathering
     return f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
 

@@ -124,7 +124,7 @@ def day(view: View) -> Component:
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return panels.panel("The next 24 hours", _no_capacity(view))
-    charts = [_ahead(view, overview, lendable, r) for r in Resource]
+    charts = [_capacity_chart(view, overview, lendable, r) for r in Resource]
     return html.Div(charts, className="row halves")
 
 
@@ -133,7 +133,7 @@ def _no_capacity(view: View) -> Component:
     return panels.empty(UNKNOWN if why else NO_FORECAST, why=why or NO_FORECAST_WHY, command="cotenant scan")
 
 
-def _ahead(view: View, overview: Overview, lendable: LendableCapacity, resource: Resource) -> Component:
+def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, resource: Resource) -> Component:
     band: BandSeries = overview.cpu if resource is Resource.CPU else overview.memory
     hours, half_hours = len(band.times), len(band.ahead)
     line = chart.CapacitySeries(

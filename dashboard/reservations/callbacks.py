@@ -64,14 +64,14 @@ def open_form(view: View, what: str, ref: PlanRef) -> Component:
     lines = partial(_lines_of, view)
     once = partial(_approve, who, ref, DecisionScope.ONCE, "")
 
-    def skip_lines(what: str, start: float) -> list[Component]:
-        return lines(partial(_skip if what == "skip" else _unskip, who, ref, start))
+    def skip_preview(action: str, start_seconds: float) -> list[Component]:
+        return lines(partial(_skip if action == "skip" else _unskip, who, ref, start_seconds))
 
     forms: Mapping[str, Callable[[], Component]] = {
         "approve": lambda: plan_actions.approve_form(plan, now, lines(once)),
         "reject": plan_actions.reject_form,
         "skip": lambda: plan_actions.skip_form(
-            plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now, skip_lines
+            plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now, skip_preview
         ),
         "edit": lambda: plan_actions.edit_form(plan),
         "policy": lambda: plan_actions.policy_form(plan, view.currency),

@@ -89,18 +89,21 @@ def plan_panel(view: View, plan: Plan | None) -> list[Component]:
 
 
 def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
-    """Phase, window and what comes next; the Reservations when there are any."""
+    """Return the status of a plan: phase, window, size, next step and notes; the table of its Reservations, if any."""
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     size = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
     line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when, f" · {size}"], className="verdict")
     lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
-    lines += _beside(plan, "plan-beside")
+    lines += _plan_notes(plan, "plan-beside")
     return [*lines, *units(plan)] if plan.status.units else lines
 
 
-def _beside(plan: Plan, id_: str) -> list[Component]:
-    """The forecast's other windows, and what is kept ready at any time."""
+def _plan_notes(plan: Plan, id_: str) -> list[Component]:
+    """Return a paragraph with the forecast's other windows and the standby capacity; nothing for a plan with neither.
+
+    id_: the paragraph's HTML id.
+    """
     parts = _windows(story.more_windows(plan))
     parts = ["Other windows: ", *parts, "."] if parts else []
     if plan.standby:
@@ -189,10 +192,16 @@ def preview_table(preview: Preview, currency: str, title: str = "If it is approv
     rows: list[tuple[str, Any]] = [
         ("Fits now", _fits(preview.count, preview.unplaced, preview.nodes)),
         ("Fits at the start", _fit_at_start(preview)),
-        *((f"Quota left, {name}", _left(name, amount)) for name, amount in sorted(preview.quota_left.items())),
-        ("Batch displaced", _worth(preview.displaced_core_hours, preview.displaced_cost, currency, "at most ")),
+        *(
+            (f"Quota left, {name}", _remaining_text(name, amount))
+            for name, amount in sorted(preview.quota_left.items())
+        ),
+        (
+            "Batch displaced",
+            _hours_and_cost(preview.displaced_core_hours, preview.displaced_cost, currency, "at most "),
+        ),
         ("Windows", _windows(preview.windows)),
-        ("Reserved", _worth(preview.reserved_core_hours, preview.reserved_cost, currency)),
+        ("Reserved", _hours_and_cost(preview.reserved_core_hours, preview.reserved_cost, currency)),
         ("Standby", _standby(preview, currency)),
         ("Without it", preview.without),
         *((v.guard.capitalize(), _verdict(v.passed, v.message)) for v in preview.guards),
@@ -223,16 +232,18 @@ def _fit_at_start(preview: Preview) -> str:
 def _standby(preview: Preview, currency: str) -> str:
     if not preview.standby:
         return ""
-    idle = _worth(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
+    idle = _hours_and_cost(preview.standby_core_hours, preview.standby_cost, currency, "at most ")
     return f"{display.counted(preview.standby, 'pod')} more at any time: {idle} idle a day"
 
 
-def _left(name: str, amount: int) -> str:
+def _remaining_text(name: str, amount: int) -> str:
+    """Return what is left of a resource, in millicores or bytes, as text; a negative amount is not enough."""
     text = f"{amount / 1000:g} cores" if name == "cpu" else f"{amount / GIB:.1f} GiB"
     return f"{text}: not enough" if amount < 0 else text
 
 
-def _worth(hours: float, cost: float, currency: str, most: str = "") -> str:
+def _hours_and_cost(hours: float, cost: float, currency: str, most: str = "") -> str:
+    """Return core-hours and their cost as text; most: words before it."""
     return f"{most}{hours:,.1f} core-hours, {display.money(cost, currency)}"
 
 
@@ -248,10 +259,10 @@ def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()
         "Approve",
         [
             html.P(story.reserve_words(plan, now_seconds), className="said"),
-            *_beside(plan, "plan-approve-beside"),
-            _group("For", scope),
+            *_plan_notes(plan, "plan-approve-beside"),
+            _labelled_group("For", scope),
             _why("approve"),
-            _lines("approve", lines),
+            _written_fields("approve", lines),
             dcc.Store(id=SHOWN, data=plan.generation),
         ],
         html.Button("Approve now", id="plan-approve-now", className="button primary"),
@@ -261,16 +272,22 @@ def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()
 def reject_form() -> Component:
     """Why not; what is written stands there once there is a reason."""
     note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
-    return _form("Reject", [note, _why("reject", "Why (needed)"), _lines("reject")], _submit("reject", "Reject now"))
+    return _form(
+        "Reject", [note, _why("reject", "Why (needed)"), _written_fields("reject")], _submit("reject", "Reject now")
+    )
 
 
 def skip_form(
     plan: Plan,
     windows: Sequence[Span],
     now_seconds: float,
-    lines: Callable[[str, float], Sequence[Component]] = lambda _what, _start: (),
+    preview: Callable[[str, float], Sequence[Component]] = lambda _action, _start_seconds: (),
 ) -> Component:
-    """Return the forms that skip a coming occurrence and that restore a skipped one."""
+    """Return the forms that skip a coming occurrence and that restore a skipped one, or a note that there is none.
+
+    windows: the coming occurrences that can be skipped, the next one first. preview: for an action, "skip" or "unskip",
+    and the Unix time at which an occurrence begins, the lines that show every field that the action would write.
+    """
     skipped = [start for start in (plan.recurring.skip if plan.recurring else ()) if start >= now_seconds]
     note = "The forecast's next window" if plan.source is WindowSource.FORECAST else "One of the next of its schedule"
     starts = [w.start_seconds for w in windows]
@@ -281,16 +298,16 @@ def skip_form(
     back = _starts("plan-unskip-start", skipped, "Let the skipped occurrence happen that begins")
     parts = []
     if starts:
-        said = _lines("skip", lines("skip", starts[0]))
-        parts.append(_form("Skip", [*out, said], _submit("skip", "Skip it")))
+        written = _written_fields("skip", preview("skip", starts[0]))
+        parts.append(_form("Skip", [*out, written], _submit("skip", "Skip it")))
     if skipped:
-        said = _lines("unskip", lines("unskip", skipped[0]))
-        parts.append(_form("Bring back", [back, said], _submit("unskip", "Bring it back")))
+        written = _written_fields("unskip", preview("unskip", skipped[0]))
+        parts.append(_form("Bring back", [back, written], _submit("unskip", "Bring it back")))
     return html.Div(parts or [html.P("There is no occurrence to come.", className="said")])
 
 
 def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
-    """One of these moments, the first unless chosen."""
+    """Return a choice among moments (Unix seconds), with the first one chosen; without options where there is none."""
     options = [dmc.Radio(label=display.moment(start), value=str(int(start)), size="xs") for start in starts]
     return dmc.RadioGroup(options, id=id_, value=str(int(starts[0])) if starts else None, label=label, size="xs")
 
@@ -329,7 +346,12 @@ def policy_form(plan: Plan, currency: str) -> Component:
     note = "Per occurrence, by the back-test; empty is not asked. The guards are asked as well."
     return _form(
         "Auto-approve",
-        [auto, html.Div(inputs, className="plan-fields"), html.P(note, className="panel-note"), _lines("policy")],
+        [
+            auto,
+            html.Div(inputs, className="plan-fields"),
+            html.P(note, className="panel-note"),
+            _written_fields("policy"),
+        ],
         _submit("policy", "Save the policy"),
     )
 
@@ -377,7 +399,7 @@ def _submit(what: str, label: str) -> Component:
     return html.Button(label, id=f"plan-{what}-now", className="button primary")
 
 
-def _lines(what: str, lines: Sequence[Component] = ()) -> Component:
+def _written_fields(what: str, lines: Sequence[Component] = ()) -> Component:
     """Return the part of a form that lists every field it would write."""
     return html.Div(list(lines), id=f"plan-{what}-lines")
 
@@ -386,7 +408,8 @@ def _why(what: str, label: str = "Why (for those who read it later)") -> Compone
     return dmc.TextInput(id=f"plan-{what}-reason", label=label, size="xs", value="", n_submit=0, debounce=True)
 
 
-def _group(label: str, control: Component) -> Component:
+def _labelled_group(label: str, control: Component) -> Component:
+    """Return a control with a label before it, as a group that screen readers name by the label."""
     return html.Div([html.Span(label, className="field-label"), control], role="group", **{"aria-label": label})
 
 
@@ -398,7 +421,7 @@ def _input(kind: str, field: FieldOf) -> Component:
     makers: Mapping[str, Callable[[], Component]] = {
         "number": lambda: dmc.NumberInput(id=id_, value=field.value, min=0, **common),
         "text": lambda: dmc.TextInput(id=id_, value=field.value, **common),
-        "choice": lambda: _group(field.label, _choice(id_, field)),
+        "choice": lambda: _labelled_group(field.label, _choice(id_, field)),
     }
     class_name = (
         f"field of-{field.group or 'all'}{' wide' if sum(len(label) for _, label in field.choices) > WIDE else ''}"

@@ -78,8 +78,8 @@ Limit = Annotated[int, Query(ge=0, le=MAX_LIMIT, description="Most rows to retur
 Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="What the forecast is of.")]
 
 
-def _before(foreseen: ForecastDetail) -> Mapping[str, Any]:
-    """Hourly means before a forecast, in the resource's unit; missing = null."""
+def _past_means(foreseen: ForecastDetail) -> Mapping[str, Any]:
+    """Return the hourly means of usage and requests before a forecast, in the resource's unit; missing = null."""
     return {"times": foreseen.times, "mean": foreseen.mean.tolist(), "request": foreseen.request.tolist()}
 
 
@@ -124,7 +124,7 @@ def router(view: View, prefix: str) -> APIRouter:
         foreseen = source.foreseen(Subject(scope, namespace, kind, name, resource.value))
         if foreseen is None:
             raise NoData(f"no {resource} forecast of {scope} {namespace}/{kind}/{name}", fix="GET forecasts for all.")
-        return json_answer({"forecast": foreseen.row, "before": _before(foreseen)})
+        return json_answer({"forecast": foreseen.row, "before": _past_means(foreseen)})
 
     @api.get("/health", summary="Pulls, gaps, lost days, jobs, versions: everything on the health page")
     def health() -> Response:

@@ -84,21 +84,21 @@ class ClusterApps:
         if inner.startswith(BELOW):
             name, _, rest = inner.removeprefix(BELOW).partition("/")
             if rest.startswith(_LOGIN):  # one login for the pages of all clusters
-                return self.front, _at(scope, f"{self._base}{rest}")
+                return self.front, _scope_with_path(scope, f"{self._base}{rest}")
             if name in self._dashboards:
-                return self._dashboards[name], _at(scope, f"{base_of(self._base, name)}{rest}")
+                return self._dashboards[name], _scope_with_path(scope, f"{base_of(self._base, name)}{rest}")
         if inner in OPEN:
-            return next(iter(self._dashboards.values())), _at(scope, f"/{inner}")
+            return next(iter(self._dashboards.values())), _scope_with_path(scope, f"/{inner}")
         pairs = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         name = next((value for key, value in pairs if key == PARAMETER), "")
         if inner.startswith(_API) and name in self._dashboards and inner != f"{_API}clusters":
             query = urlencode([(key, value) for key, value in pairs if key != PARAMETER])
-            target = _at(scope, f"{base_of(self._base, name)}{inner}")
+            target = _scope_with_path(scope, f"{base_of(self._base, name)}{inner}")
             return self._dashboards[name], {**target, "query_string": query.encode("latin-1")}
         return self.front, scope
 
 
-def _at(scope: Scope, path: str) -> Scope:
+def _scope_with_path(scope: Scope, path: str) -> Scope:
     return {**scope, "path": path, "raw_path": quote(path).encode()}
 
 

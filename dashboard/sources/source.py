@@ -245,7 +245,7 @@ class StoreSource:
             self._lock.release()
 
     def forget(self) -> None:
-        """The store is looked at again by the next snapshot."""
+        """Make the next snapshot read the store again."""
         self._looked_seconds = float("-inf")
 
     def _check_run(self) -> None:
@@ -350,7 +350,9 @@ class StoreSource:
         rows, weeks = self._rows(FORECASTS, subject.where), self._rows(WEEKS, subject.where)
         if not rows:
             return None
-        return replace(ForecastDetail.of(rows[0], self._before(subject, snapshot)), week=weeks[0] if weeks else None)
+        return replace(
+            ForecastDetail.of(rows[0], self._past_means(subject, snapshot)), week=weeks[0] if weeks else None
+        )
 
     def node_history(self, node: str) -> Mapping[str, Row]:
         """Read when asked for: the hours of all nodes are too many to keep."""
@@ -365,10 +367,10 @@ class StoreSource:
         """Computed once a run, when somebody asks: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
-            self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._ahead()))
+            self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._batch_forecast()))
         return self._room[1]
 
-    def _ahead(self) -> Table:
+    def _batch_forecast(self) -> Table:
         try:
             return self._store.read_table(batch.AHEAD)
         except NoData:
@@ -404,8 +406,8 @@ class StoreSource:
         """Read when asked for."""
         return self._store.read_document(REPORT, SizeReport)
 
-    def _before(self, subject: Subject, snapshot: Snapshot) -> Row | None:
-        """Hourly means up to the forecast, under the names of a portrait's row."""
+    def _past_means(self, subject: Subject, snapshot: Snapshot) -> Row | None:
+        """Return the hourly means before the forecast, under the names of a portrait's row; None for no history."""
         if subject.scope == "workload":
             where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
             history = self._rows(portraits_of(subject.namespace), where)

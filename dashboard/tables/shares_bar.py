@@ -69,7 +69,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
         html.Strong(f"{display.counted(count, 'share')} of GPUs", id="shares-count"),
         html.Span(f"{what}, in {display.counted(len(refs), 'workload')}", className="dim"),
         *select_bar.first_of(len(refs), most),
-        *([html.Span(_worth(monthly, view.currency), className="selection-sum")] if monthly else []),
+        *([html.Span(_saving_words(monthly, view.currency), className="selection-sum")] if monthly else []),
     ]
     none = "" if count else "None of the ticked rows proposes a share of a GPU."
     why = select_bar.why_not(view, Right.REVIEW) or none
@@ -82,7 +82,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     return html.Div(select_bar.line(parts, ticked), className="selection-bar")
 
 
-def _worth(monthly: float, currency: str) -> str:
+def _saving_words(monthly: float, currency: str) -> str:
     word = "frees" if monthly > 0 else "raises"
     return f"{word} {display.money(abs(monthly), currency)} a month"
 

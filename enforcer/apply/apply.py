@@ -218,7 +218,7 @@ class Applier:
             {path for path, _ in first.settled} | refused | {a for p in refused for a in ancestors(p) if a in groups}
         )
         for path in refused:
-            paths |= set(self._below(path))
+            paths |= set(self._descendants(path))
         knobs |= {knob for _, knob in first.settled}
         readings = {}
         for path in sorted(paths - first.gone):
@@ -229,11 +229,12 @@ class Applier:
                 readings[path] = replace(before, knobs={**other_knobs, **fresh})
         return readings
 
-    def _below(self, path: CgroupPath, depth: int = 3) -> Iterable[CgroupPath]:
+    def _descendants(self, path: CgroupPath, depth: int = 3) -> Iterable[CgroupPath]:
+        """Yield the cgroups below a path, each before its own children, at most `depth` levels down."""
         names = self._hierarchy.children(path, "cpu") if depth else Lack.GONE
         for name in names if not isinstance(names, Lack) else ():
             yield f"{path}/{name}"
-            yield from self._below(f"{path}/{name}", depth - 1)
+            yield from self._descendants(f"{path}/{name}", depth - 1)
 
     # --- writing -----------------------------------------------------------------------------------------------------
     def _carry_out(self, settled: Settled) -> _Pass:

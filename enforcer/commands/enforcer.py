@@ -81,7 +81,7 @@ def enforcer(
     }
     settings = session_of(ctx).load(flags).settings
     if once:
-        _once(settings, output, headers=not no_headers)
+        _print_one_tick(settings, output, headers=not no_headers)
     else:
         _run(settings)
 
@@ -102,8 +102,11 @@ def _run(settings: SettingSections) -> None:
     message("The agent has ended.")
 
 
-def _once(settings: SettingSections, output: Format, *, headers: bool) -> None:
-    """Two looks, a tick apart, because usage is the difference of two readings."""
+def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool) -> None:
+    """Print what the agent would do now, and write nothing.
+
+    It reads twice, a tick apart, because usage is the difference of two readings.
+    """
     import os
 
     import msgspec

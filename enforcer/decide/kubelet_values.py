@@ -154,11 +154,16 @@ def unexplained_limits(observation: Observation) -> Iterator[tuple[CgroupPath, s
     for pod in (p for p in observation.pods if p.spec.kube_qos is not KubeQos.BEST_EFFORT):
         for container in pod.containers:
             limits = {name: container_limit(pod.spec, container.spec, name) for name in (CPU, MEMORY)}
-            yield from _below(container.group, limits, f"{pod.spec.key}/{container.spec.name}")
-        yield from _below(pod.group, {name: pod_limit(pod.spec, name) for name in (CPU, MEMORY)}, pod.spec.key)
+            yield from _narrower_than_granted(container.group, limits, f"{pod.spec.key}/{container.spec.name}")
+        yield from _narrower_than_granted(
+            pod.group, {name: pod_limit(pod.spec, name) for name in (CPU, MEMORY)}, pod.spec.key
+        )
 
 
-def _below(group: GroupReading | None, granted: dict[str, int | None], whose: str) -> Iterator[tuple[CgroupPath, str]]:
+def _narrower_than_granted(
+    group: GroupReading | None, granted: dict[str, int | None], whose: str
+) -> Iterator[tuple[CgroupPath, str]]:
+    """Yield (cgroup, text) for a limit that is lower than the kubelet granted, without a record of who lowered it."""
     if group is None:
         return
     for name, knob, unit in ((CPU, Knob.CPU_QUOTA, "us"), (MEMORY, Knob.MEMORY_LIMIT, "bytes")):

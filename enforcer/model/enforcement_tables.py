@@ -119,8 +119,8 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
-    alive = [row for row in rows.values() if _end(row) >= oldest]
-    alive.sort(key=lambda row: (-_end(row), row["node"]))
+    alive = [row for row in rows.values() if _end_seconds(row) >= oldest]
+    alive.sort(key=lambda row: (-_end_seconds(row), row["node"]))
     return Table.from_rows(ENFORCEMENT_LANES, [_numeric(row) for row in alive[: keep.nodes]])
 
 
@@ -178,5 +178,6 @@ def _numeric(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}}
 
 
-def _end(row: Mapping[str, Any]) -> float:
+def _end_seconds(row: Mapping[str, Any]) -> float:
+    """Return the Unix time at which the longest of the series in a row of ENFORCEMENT_LANES ends."""
     return float(row["start"] or 0) + float(row["step_seconds"] or 0) * max(len(row[n]) for n in NUMBERS)

@@ -261,17 +261,18 @@ class _TickReader:
     def _container(self, pod: PodSpec, spec: ContainerSpec, pod_exists: bool) -> ContainerReading:
         if not pod_exists or not spec.id or (spec.kind in _SHORT_LIVED and not spec.running):
             return ContainerReading(spec)
-        group = self._in(self._of._layout, pod, spec)
+        group = self._read_container(self._of._layout, pod, spec)
         if group is None and spec.running:
             # A node that had no container when its layout was told says nothing about its runtime.
             other = Runtime.CRIO if self._of._layout.runtime is Runtime.CONTAINERD else Runtime.CONTAINERD
             layout = replace(self._of._layout, runtime=other)
-            group = self._in(layout, pod, spec)
+            group = self._read_container(layout, pod, spec)
             if group is not None:
                 self._of._layout = layout
         return ContainerReading(spec, group)
 
-    def _in(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
+    def _read_container(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
+        """Read the cgroup of a container, and remember its path; None where the container has none."""
         key = (pod.uid, spec.id)
         cached_path = self._of._paths.get(key)
         path = cached_path or self._path(

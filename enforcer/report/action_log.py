@@ -77,7 +77,7 @@ class AgentMetrics:
         self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks left out, not caught up.", registry=at)
 
     def state(self, mode: AgentMode, observation: Observation, overridden_knobs: int) -> None:
-        """The gauges of one tick."""
+        """Set the gauges of one tick: mode, ages of the inputs, number of values that are overridden now."""
         for agent_mode in AgentMode:
             self.mode.labels(agent_mode.value).set(agent_mode is mode)
         self.ages.labels("policy").set(min(observation.policy_age_seconds, 1e9))
@@ -85,7 +85,7 @@ class AgentMetrics:
         self.held.set(overridden_knobs)
 
     def lanes(self, node: str, now: LaneSample, dry_run: bool) -> None:
-        """The CPU of one tick."""
+        """Set the gauges of the node's CPU in one tick, in cores; NaN for a term that is not known or not set."""
         for name in ("capacity", *NUMBERS):
             amount = getattr(now, name)
             self.cpu.labels(node, name).set(math.nan if amount is None else amount / MILLICORES_PER_CORE)
@@ -116,10 +116,10 @@ class ActionReporter:
         self._lines = structlog.get_logger(__name__)
         self._verdicts = Verdicts()
         self._surfaces: dict[tuple[Surface, str], SurfaceWant] = {}
-        self._wrong: dict[Surface, list[str]] = {}
+        self._errors: dict[Surface, list[str]] = {}
 
     def done(self, results: Iterable[Done], observation: Observation | None, now_seconds: float) -> None:
-        """Writes and what became of them. now_seconds: Unix time."""
+        """Report writes to cgroups with their outcome; repeated ones are only counted. now_seconds: Unix time."""
         results = list(results)
         if not results:
             return
@@ -135,7 +135,7 @@ class ActionReporter:
             self._event(about, _in_words(result), _same(result), action)
 
     def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
-        """An eviction that was asked, would be asked, or was refused."""
+        """Report an eviction that was requested, would be requested, or was refused. now_seconds: Unix time."""
         self._metrics.evictions.labels(eviction.strategy, outcome).inc()
         key = f"{eviction.namespace}/{eviction.name}"
         action = ActionRecord(
@@ -154,27 +154,36 @@ class ActionReporter:
         note = f"{eviction.strategy}: {eviction.why}" + (f" ({message})" if message else "")
         self._event(about, note, f"{eviction.strategy} {outcome}", action)
 
-    def surface(self, surface: Surface, wants: Iterable[SurfaceWant], wrong: list[str], now_seconds: float) -> None:
-        """Report the wants and errors of a surface beyond cgroups; only changes are reported."""
+    def surface(self, surface: Surface, wants: Iterable[SurfaceWant], errors: list[str], now_seconds: float) -> None:
+        """Report the wants and errors of a surface, which is what the agent writes outside cgroups; only changes.
+
+        wants: all that this surface shall have now; one that is missing was restored. now_seconds: Unix time.
+        """
         now = {want.key: want for want in wants}
         for (other, key), want in [*self._surfaces.items()]:
             if other is surface and key not in now:
                 del self._surfaces[surface, key]
-                self._beyond(want, WriteOutcome.RESTORED, [], now_seconds)
-        news = wrong != self._wrong.get(surface, [])
-        self._wrong[surface] = wrong
+                self._record_surface_outcome(want, WriteOutcome.RESTORED, [], now_seconds)
+        news = errors != self._errors.get(surface, [])
+        self._errors[surface] = errors
         set_now = WriteOutcome.WOULD_WRITE if self._dry_run else WriteOutcome.WRITTEN
         for key, want in now.items():
             before = self._surfaces.get((surface, key))
             if before is None or before.value != want.value or news:
                 self._surfaces[surface, key] = want
-                self._beyond(want, WriteOutcome.FAILED if wrong else set_now, wrong, now_seconds)
-            elif wrong:  # counted at every attempt, like a cgroup's value
+                self._record_surface_outcome(want, WriteOutcome.FAILED if errors else set_now, errors, now_seconds)
+            elif errors:  # counted at every attempt, like a cgroup's value
                 self._count(want, WriteOutcome.FAILED)
 
-    def _beyond(self, want: SurfaceWant, outcome: WriteOutcome, wrong: list[str], now_seconds: float) -> None:
+    def _record_surface_outcome(
+        self, want: SurfaceWant, outcome: WriteOutcome, errors: list[str], now_seconds: float
+    ) -> None:
+        """Put the outcome of a write outside cgroups into metric, log and an Event at the node.
+
+        errors: why it failed, empty where it did not; now_seconds: Unix time.
+        """
         self._count(want, outcome)
-        subject, message = f"{want.surface.value}/{want.key}", "; ".join(wrong)
+        subject, message = f"{want.surface.value}/{want.key}", "; ".join(errors)
         action = ActionRecord(
             time=stamp(now_seconds),
             action="restore" if outcome is WriteOutcome.RESTORED else "write",

@@ -104,7 +104,7 @@ def _backtest_weeks(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
     if not cuts:
         none = np.full(size, np.nan)
         return WeekBacktest(np.zeros((0, len(MEMBERS), size)), none, none)
-    weeks_ahead = [(_ahead(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
+    weeks_ahead = [(_member_paths(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
     ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
     member_paths, came = weeks_ahead[0]
     served = in_order(combine(member_paths, _weights(ratios[1:])))
@@ -115,7 +115,8 @@ def _backtest_weeks(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
     return WeekBacktest(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
 
 
-def _ahead(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
+def _member_paths(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
+    """Return each member's quantiles of the week from hour `cut` on, by the hours before it, (M, n, WEEK_HOURS, L)."""
     before = TimeGrid(grid.start_seconds, grid.step_seconds, cut)
     return np.stack([member.quantiles(history[:, :cut], before, WEEK_HOURS) for member in MEMBERS])
 

@@ -123,7 +123,9 @@ class NodeMetricController(Feature):
             node_reports = reports(observed, pods, view.policy, self._outlooks(by_node, view.now_seconds))
             of_nodes = {r.node: r for r in node_reports if r.node in node_names}
             nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
-            beyond = {name: words for name, r in of_nodes.items() if (words := _beyond(r, nodes.get(("", name))))}
+            beyond = {
+                name: words for name, r in of_nodes.items() if (words := _implausible_amount(r, nodes.get(("", name))))
+            }
             self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
             silent = _silent(sorted(node_names - of_nodes.keys()))
             self._notes = (*_other_clock(observed.clock_ahead_seconds), *silent, *_implausible(beyond))
@@ -161,14 +163,14 @@ def policy_of(config: SloConfig) -> CollectPolicy:
     )
 
 
-def _beyond(report: Report, watched: WatchedNode | None) -> str:
-    """Return the description of an amount in a report that is more than its node has; "" if all is plausible."""
+def _implausible_amount(report: Report, watched: WatchedNode | None) -> str:
+    """Return the description of an amount in a report that is more than its node has; "" if all are plausible."""
     if watched is None:
         return ""
     measured = NodeMetric.parse({"metadata": {"name": report.node}, "status": report.status})
     for resource in Resource:
         capacity = watched.node.capacity.get(resource, 0)
-        if what := measured.beyond(resource, capacity):
+        if what := measured.implausible_field(resource, capacity):
             return f"{what}: {resource.value} beyond the {capacity} {resource.unit} of the node"
     return ""
 

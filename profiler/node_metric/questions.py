@@ -109,8 +109,8 @@ def _part(scene: Scene, ask: Ask, shape: str, *matchers: Matcher) -> QueryPart:
     return QueryPart(ask.value, kind, (), (*matchers, *own), step_seconds=scene.step_seconds).with_shape(shape)
 
 
-def _over(function: str, reach_seconds: int, *outer: str) -> str:
-    """The shape outer (outer (function(selector[reach])))."""
+def _range_shape(function: str, reach_seconds: int, *outer: str) -> str:
+    """Return the PromQL shape outer (outer (function(selector[reach]))); outer: aggregations, the outermost first."""
     return _inside(f"{function}({SERIES}[{reach_seconds}s])", *outer)
 
 
@@ -126,13 +126,13 @@ def _inside(shape: str, *outer: str) -> str:
 def _nodes(scene: Scene) -> Iterator[QueryPart]:
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
-        last = _over("last_over_time", scene.gauge_seconds, highest)
+        last = _range_shape("last_over_time", scene.gauge_seconds, highest)
         cores = _rate(scene.window_seconds, highest)
         yield _part(scene, Ask.NODE_CPU, cores, metric_name_matcher(CPU), *ROOT)
         yield _part(scene, Ask.NODE_MEMORY, last, metric_name_matcher(MEMORY), *ROOT)
         return
     modes = (f"sum by ({_BY_NODE})", f"max by ({_BY_NODE},{CORE},mode)")
-    busy = _over("rate", scene.window_seconds, *modes)
+    busy = _range_shape("rate", scene.window_seconds, *modes)
     yield _part(scene, Ask.NODE_CPU, busy, metric_name_matcher(EXPORTER_CPU), none_of("mode", IDLE_MODES))
     free = selector((metric_name_matcher(EXPORTER_AVAILABLE), *of_labels(scene.labels)))
     yield _part(scene, Ask.NODE_MEMORY, f"{highest} ({SERIES} - {free})", metric_name_matcher(EXPORTER_TOTAL))
@@ -143,7 +143,7 @@ def _sums(scene: Scene) -> Iterator[QueryPart]:
     each = f"{_BY_NODE},{_BY_POD},container"
     added = f"sum by ({_BY_NODE})"
     rate = _rate(scene.window_seconds, added, f"max by ({each})")
-    last = _over("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
+    last = _range_shape("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
     yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
 
@@ -160,6 +160,6 @@ def _times(scene: Scene) -> QueryPart:
 def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:
     added, each = f"sum by ({_BY_POD})", f"{_BY_POD},container"
     rate = _rate(max(plain_seconds, 4 * scene.scrape_seconds), added, f"max by ({each})")
-    average = _over("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
+    average = _range_shape("avg_over_time", max(plain_seconds, scene.gauge_seconds), added, f"max by ({each})")
     yield _part(scene, Ask.POD_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.POD_MEMORY, average, metric_name_matcher(MEMORY), *CONTAINERS)

@@ -47,10 +47,11 @@ def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
     heaps = _heaps(inventory, rows)
     if not heaps:
         return inventory
-    return replace(inventory, workloads=tuple(_with(workload, heaps) for workload in inventory.workloads))
+    return replace(inventory, workloads=tuple(_with_heaps(workload, heaps) for workload in inventory.workloads))
 
 
-def _with(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
+def _with_heaps(workload: Workload, heaps: Mapping[ContainerRef, ManagedHeap]) -> Workload:
+    """Return the workload with the managed heap of each of its containers; None where it has none."""
     own = tuple(replace(c, heap=heaps.get(ContainerRef(workload.ref, c.name))) for c in workload.containers)
     return replace(workload, containers=own)
 

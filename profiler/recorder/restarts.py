@@ -107,7 +107,7 @@ class RestartLog:
         key = str(reading.ref)
         known = self.state.containers.get(key)
         if known is None or known.uid != reading.uid:
-            known = self.state.containers[key] = self._before(reading)
+            known = self.state.containers[key] = self._initial_state(reading)
         for end in sorted(reading.ends, key=lambda end: end.seconds):
             self._note_end(known, reading.ref, end, now_seconds)
         if (growth := reading.restarts - known.restarts) > 0:
@@ -130,7 +130,7 @@ class RestartLog:
         if end.killed:
             self._count(ref, end.seconds, now_seconds).kills += 1
 
-    def _before(self, reading: ContainerEnds) -> KnownEnds:
+    def _initial_state(self, reading: ContainerEnds) -> KnownEnds:
         """Return the state that is taken as known of a container that is seen for the first time.
 
         All ends of a pod that was made since the beginning are news, and of one that had none when all were read. Of an

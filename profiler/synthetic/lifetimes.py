@@ -89,7 +89,7 @@ def _spans(
     if kind == "CronJob":
         return [_cron(blueprint, grid, rng)]
     if kind in ("Job", "Pod"):
-        return [[_once(kind, grid, rng)]]
+        return [[_single_run(kind, grid, rng)]]
     if blueprint.scaled and blueprint.autoscaler:
         replicas = replicas_by_load(load, blueprint.autoscaler.min_replicas, blueprint.seats, grid)
         return [_stretches(replicas > seat, begin) for seat in range(blueprint.seats)]
@@ -126,8 +126,8 @@ def _cron(blueprint: Blueprint, grid: TimeGrid, rng: np.random.Generator) -> lis
     return [run if run[1] < grid.size else (run[0], FOREVER) for run in runs if run[1] > 0]
 
 
-def _once(kind: str, grid: TimeGrid, rng: np.random.Generator) -> tuple[int, int]:
-    """The single run of a Job or a bare pod; most bare pods were forgotten and still run."""
+def _single_run(kind: str, grid: TimeGrid, rng: np.random.Generator) -> tuple[int, int]:
+    """Draw [first, end) of the only run of a Job or a bare pod, in slots; most bare pods still run (FOREVER)."""
     days = float(rng.uniform(0.15, 5.0) if kind == "Job" else rng.uniform(2.0, 40.0))
     length = max(6, int(days * grid.slots_per_day))
     start = int(rng.integers(-length // 2, grid.size - 2))

@@ -92,7 +92,7 @@ class ColocationController(Feature):
         intents = [intent for intent in intents if intent.address.name not in self._publishers]
         intents += self._left_names()
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
-        return ControllerDecision((*intents, *zones), notes, self._before(intents))
+        return ControllerDecision((*intents, *zones), notes, self._present_amounts(intents))
 
     def _compare_clocks(self, changes: Changes) -> None:
         """Record by how many seconds each agent's clock is ahead of the controller's clock.
@@ -167,8 +167,8 @@ class ColocationController(Feature):
             self._wrong = error
             self._config = self._config if configured else None
 
-    def _before(self, intents: Sequence[Intent]) -> dict[Address, str]:
-        """Amounts that stand on the nodes to be written."""
+    def _present_amounts(self, intents: Sequence[Intent]) -> dict[Address, str]:
+        """Return the extended resources, as JSON, that the nodes have whose writes these are."""
         amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
         return {
             i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])

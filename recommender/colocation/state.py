@@ -105,14 +105,14 @@ class ColocationState:
         self._fixed.clear()
 
     def remove_node(self, name: str) -> None:
-        """The node is gone (an unknown one is ignored)."""
+        """Remove a node; an unknown one is ignored."""
         self._facts.pop(name, None)
         self._resolved.pop(name, None)
         self._doubted = {key: since for key, since in self._doubted.items() if key[2] != name}
         self._fixed.clear()
 
     def upsert_pods(self, pods: Iterable[Pod]) -> None:
-        """Pods as they are now; ended ones hold nothing."""
+        """Add or change pods; those that have ended are removed."""
         self._pods.upsert(pods)
 
     def remove_pod(self, namespace: str, name: str) -> None:
@@ -126,7 +126,7 @@ class ColocationState:
         self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
-        """The node's NodeMetric is gone."""
+        """Forget the NodeMetric of a node, which was deleted."""
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
 
@@ -174,7 +174,7 @@ class ColocationState:
         used = []
         for metric, facts in zip(metrics, self._facts.values(), strict=True):
             system = metric.system_used(resource)
-            if metric.beyond(resource, facts.node.capacity.get(resource, 0)):
+            if metric.implausible_field(resource, facts.node.capacity.get(resource, 0)):
                 used.append(IMPLAUSIBLE)
             else:
                 used.append(UNKNOWN if system is None else min(system, AMOUNT_CAP))

@@ -271,7 +271,7 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
     if young:
-        sums.delta = _plus(sums.delta, _above(pod.estimate, measured))
+        sums.delta = _plus(sums.delta, _excess(pod.estimate, measured))
     sums.estimated = _plus(sums.estimated, pod.estimate)
     if not pod.prod:
         return
@@ -281,7 +281,7 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
     elif measured is not None:  # reported under another class: its estimate counts
         measured, young = None, True
     if young:
-        sums.prod = _plus(sums.prod, _above(pod.estimate, measured))
+        sums.prod = _plus(sums.prod, _excess(pod.estimate, measured))
 
 
 def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> bool:
@@ -297,7 +297,7 @@ def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> b
     return pod.young_until is not None and pod.young_until > metric.updated_seconds
 
 
-def _above(estimate: Pair, measured: Pair | None) -> Pair:
+def _excess(estimate: Pair, measured: Pair | None) -> Pair:
     """Return the amount by which an estimate exceeds what is measured already, per resource; never negative."""
     if measured is None:
         return estimate

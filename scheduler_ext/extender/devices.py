@@ -44,7 +44,7 @@ def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeDevices | 
     begun: dict[str, list[tuple[dict[str, int], int]]] = {}
     for device in inventory.devices:
         if device.healthy:
-            left = taken.left(device)
+            left = taken.free_amounts(device)
             free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
             if left != device.amounts:
                 begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))

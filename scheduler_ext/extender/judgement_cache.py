@@ -124,7 +124,7 @@ class Opinions:
             return opinion
         kind = load_rules.kind_of(snapshot, pod, now_seconds, self._settings)
         opinion = self._kept.get(kind)
-        if opinion is None and not self._again(kind, pod) and 2 * len(rows) < len(snapshot.names):
+        if opinion is None and not self._seen_in_other_pod(kind, pod) and 2 * len(rows) < len(snapshot.names):
             return None
         if opinion is None or not opinion.follow(snapshot, now_seconds):
             opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
@@ -140,8 +140,8 @@ class Opinions:
             self._kept.popitem(last=False)
         return opinion
 
-    def _again(self, kind: PodKind, pod: PodFacts) -> bool:
-        """Return whether another pod of the kind came before."""
+    def _seen_in_other_pod(self, kind: PodKind, pod: PodFacts) -> bool:
+        """Return whether another pod of this kind came before, and remember the first one."""
         first = self._came.setdefault(kind, pod.identity.uid)
         if len(self._came) > REMEMBERED:
             self._came.popitem(last=False)

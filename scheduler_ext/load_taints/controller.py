@@ -135,7 +135,7 @@ class LoadTaintController(Feature):
         if not self._acts:
             return ControllerDecision(given_back, notes)
         due = tuple(islice(changes_of(loads, plan, arguments), MOST_CHANGES))
-        return ControllerDecision(tuple(self._patches(due)), notes, _before(due))
+        return ControllerDecision(tuple(self._patches(due)), notes, _present_effects(due))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record the outcomes of taint writes; a node that becomes refused, or accepted, is the next round's Event."""
@@ -254,7 +254,8 @@ def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
     )
 
 
-def _before(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
+def _present_effects(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
+    """Return the effect of the taint that each node bears before its change; a node without one is left out."""
     return {node_address(change.name): EFFECTS[change.before] for change in due if change.before}
 
 

@@ -96,7 +96,7 @@ def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> Lo
     pressure: Floats = np.fmax(loads.now, loads.peak)
 
     was_refused = loads.effects == LoadEffect.REFUSED
-    above: Flags = reported & _above(pressure, was_refused, holding, arguments.refuse_from, arguments.leave)
+    above: Flags = reported & _taint_mask(pressure, was_refused, holding, arguments.refuse_from, arguments.leave)
     # what is too busy now goes before what a forecast says, and who has the taint before who is about as busy
     over_now = np.where(loads.now >= arguments.refuse_from, np.inf, pressure)
     keys = (was_refused & holding, over_now, pressure + was_refused * arguments.leave)
@@ -104,7 +104,7 @@ def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> Lo
     withheld: Flags = above & ~refused
 
     was_avoided = loads.effects != LoadEffect.NONE
-    busy = reported & _above(loads.now, was_avoided, holding, arguments.avoid_from, arguments.leave)
+    busy = reported & _taint_mask(loads.now, was_avoided, holding, arguments.avoid_from, arguments.leave)
     rank = loads.now + (loads.effects == LoadEffect.AVOIDED) * arguments.leave
     keys = (was_avoided & holding, withheld, rank)
     avoided = _first((busy | withheld) & ~refused, keys, cap(loads.schedulable, arguments.avoided_share))
@@ -131,8 +131,11 @@ def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) 
         yield LoadTaintChange(loads.names[place], before, after, float(loads.now[place]), float(loads.peak[place]))
 
 
-def _above(load: Floats, bears: Flags, holding: Flags, enter: float, leave: float) -> Flags:
-    """Nodes that are to bear a taint: from `enter` on, or that bear it and are not `leave` below; NaN is below."""
+def _taint_mask(load: Floats, bears: Flags, holding: Flags, enter: float, leave: float) -> Flags:
+    """Return which nodes are to bear a taint, (n,): load of at least `enter`, or `enter - leave` where they bear it.
+
+    A node that bears it and is in `holding` keeps it at any load. A NaN load counts as low.
+    """
     mask: Flags = (load >= np.where(bears, enter - leave, enter)) | (bears & holding)
     return mask
 

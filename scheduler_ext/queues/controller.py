@@ -115,12 +115,12 @@ class QueueController(Feature):
                 if not outcome.ok:
                     self._evictions_refused[pod.uid] = self._now_seconds + EVICTION_PAUSE_SECONDS
                 if not _is_refused(outcome.error):
-                    self._evicted[pod.uid] = self._until(outcome)
+                    self._evicted[pod.uid] = self._believed_until_seconds(outcome)
             elif self._last and pod.uid in self._last.released and not _is_refused(outcome.error):
-                self._released[pod.uid] = (pod.version, self._until(outcome))
+                self._released[pod.uid] = (pod.version, self._believed_until_seconds(outcome))
 
-    def _until(self, outcome: Outcome) -> float:
-        """Unix time after which a write that was not refused is doubted."""
+    def _believed_until_seconds(self, outcome: Outcome) -> float:
+        """Return the Unix time until which the write is taken as done; infinite where the server confirmed it."""
         return float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:

@@ -67,7 +67,7 @@ class MoveLimits:
 
         A soft eviction does not ask that API, and a Pending pod is not refused.
         """
-        return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._over(pod)) > 1
+        return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
         """Count a move against node, namespace, workload and disruption budgets."""
@@ -96,8 +96,8 @@ class MoveLimits:
         others_unready = max(self.inputs.unready.get(owner, 0) - own, 0)
         return moving >= migrating or moving + others_unready >= unavailable
 
-    def _over(self, pod: RebalancePod) -> Sequence[int]:
-        """Numbers of the budgets that the pod is under."""
+    def _budgets_of(self, pod: RebalancePod) -> Sequence[int]:
+        """Return the numbers of the PodDisruptionBudgets that select the pod."""
         identity = pod.facts.identity
         under = self.budgets.get(identity.namespace, ())
         return [number for number, budget in under if budget.selector.matches(identity.labels)]
@@ -107,4 +107,8 @@ class MoveLimits:
         if pod.pending:
             return ()
         unready = pod.ready_seconds is None
-        return [number for number in self._over(pod) if not (unready and self.inputs.budgets[number].unready_may_leave)]
+        return [
+            number
+            for number in self._budgets_of(pod)
+            if not (unready and self.inputs.budgets[number].unready_may_leave)
+        ]

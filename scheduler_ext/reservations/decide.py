@@ -57,7 +57,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     intents += [release_patch(pod) for pod in assignment.in_vain]
     intents += [placeholder_deletion(p.as_placeholder(), "its reservation is gone") for p in _orphans(view)]
     return ReservationWrites(
-        tuple(_once(intents)),
+        tuple(_first_write_per_object(intents)),
         _wake(view, settings, assignment),
         frozenset(care.asks for care in cares if care.asks),
         tuple((swap.reservation, step.outcome) for swap, step in steps if step.outcome),
@@ -91,11 +91,16 @@ def _guard_updates(
     assignment: Assignment,
     settings: ReservationSettings,
 ) -> list[Intent]:
-    """The record of hand-overs and our sign of life, when one of them changes."""
+    """Return the write of the SwapGuard object, or nothing where it would stay as it is.
+
+    The object lists the hand-overs under way: those of `steps` that go on and those that `assignment` begins. It also
+    says until when this manager serves Reservations: the webhook gates pods until then. That time is renewed to
+    `served_seconds` from now while pods are to be gated or a hand-over is under way, once a third of it is over.
+    """
     guard = view.guard
     swaps = (*(step.swap for _, step in steps if step.swap is not None), *assignment.begun)
     served = guard.served_until_seconds
-    if _promises(view, settings) or swaps:
+    if _has_gated_reservation(view, settings) or swaps:
         remaining = served - view.now_seconds
         if remaining < settings.served_seconds * 2 / 3 or remaining > 2 * settings.served_seconds:
             served = view.now_seconds + settings.served_seconds
@@ -105,8 +110,8 @@ def _guard_updates(
     return [replace(guard, swaps=swaps, served_until_seconds=served).intent(why)]
 
 
-def _promises(view: ReservationView, settings: ReservationSettings) -> bool:
-    """Return whether there is any Reservation for which the webhook should gate pods."""
+def _has_gated_reservation(view: ReservationView, settings: ReservationSettings) -> bool:
+    """Return whether there is any Reservation for which the webhook should gate pods: standby capacity, or pinned."""
     default = Mode(settings.mode)
     if any(r.open_to_owners for r, _ in view.standby):
         return True
@@ -139,8 +144,8 @@ def _end_seconds(reservation: Reservation) -> float:
     return math.inf if reservation.deadline_seconds is None else reservation.deadline_seconds
 
 
-def _once(intents: Iterable[Intent]) -> Iterable[Intent]:
-    """Yield only the first of several writes to the same object and subresource; the next round does the others."""
+def _first_write_per_object(intents: Iterable[Intent]) -> Iterable[Intent]:
+    """Yield the writes, but only the first to each object and subresource; the next round makes the others."""
     places: dict[tuple[object, str], Mapping[str, object] | None] = {}
     for intent in intents:
         place = (intent.address, getattr(intent, "subresource", ""))

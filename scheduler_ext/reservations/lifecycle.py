@@ -131,11 +131,11 @@ def desired_status(
     )
     if reservation.allocate_once and owners:
         text = f"used by {owners[0].place}"
-        return _with(status, Phase.SUCCEEDED, [condition(READY, False, "Succeeded", text)], now)
+        return _with_phase(status, Phase.SUCCEEDED, [condition(READY, False, "Succeeded", text)], now)
     lost_node = bool(node) and view.nodes is not None and node not in view.nodes
     if reservation.expired(now) or lost_node:
         text = f"node {node} is gone" if lost_node else "its time is over"
-        return _with(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
+        return _with_phase(status, Phase.FAILED, [condition(READY, False, EXPIRED, text)], now)
     return _reserved_status(reservation, status, mine, owners, view, settings)
 
 
@@ -157,15 +157,15 @@ def _reserved_status(
     here = bool(owners) or any(p.alive and p.node for p in mine)
     if here and not open_ and not missing:
         good = [condition(SCHEDULED, True, "Scheduled"), condition(READY, True, "Available"), *extra]
-        return _with(status, Phase.AVAILABLE, good, view.now_seconds)
+        return _with_phase(status, Phase.AVAILABLE, good, view.now_seconds)
     reason = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
         lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
         text = f"capacity is reserved again as soon as it is free: {lacking}"
-        return _with(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
+        return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not impossible(reservation)
     bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
-    return _with(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
+    return _with_phase(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
 
 def _constraint_conditions(reservation: Reservation, settings: ReservationSettings) -> list[Condition]:
@@ -176,9 +176,10 @@ def _constraint_conditions(reservation: Reservation, settings: ReservationSettin
     return [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)]
 
 
-def _with(
+def _with_phase(
     status: ReservationStatus, phase: Phase, conditions: Sequence[Condition], now_seconds: float
 ) -> ReservationStatus:
+    """Return the status in this phase, with the conditions merged in; now_seconds: when they changed, Unix time."""
     return replace(status, phase=phase, conditions=merge_conditions(status.conditions, conditions, now_seconds))
 
 
@@ -290,7 +291,7 @@ def _lost(reservation: Reservation, status: ReservationStatus, mode: Mode, view:
         return status
     text = "a pod of higher priority took the capacity; another place is looked for"
     conditions = [condition(SCHEDULED, False, "Unschedulable", text), condition(READY, False, "RoomLost", text)]
-    return replace(_with(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
+    return replace(_with_phase(status, Phase.PENDING, conditions, view.now_seconds), node="", allocatable={})
 
 
 def _placeholder_deletions(mine: Sequence[PodView]) -> list[Intent]:

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.admission.pod_rules import problems_of_change, problems_of_new
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.base.problem import in_words
+from cotenant.base.problem import problems_text
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}
@@ -74,7 +74,7 @@ def test_batch_resources_belong_to_be() -> None:
 
 
 def test_all_problems_are_told_at_once_with_their_fix() -> None:
-    words = in_words(problems_of_new(pod("LSR", 5500, cpu="500m", batch_cpu="1"), "shop", QuotaTree()))
+    words = problems_text(problems_of_new(pod("LSR", 5500, cpu="500m", batch_cpu="1"), "shop", QuotaTree()))
     assert "priority class koord-batch" in words
     assert "'500m' is not a whole number of CPUs" in words
     assert "kubernetes.io/batch-cpu" in words
@@ -84,8 +84,8 @@ def test_all_problems_are_told_at_once_with_their_fix() -> None:
 @pytest.mark.parametrize("qos", list(QosClass))
 def test_a_refusal_shows_values_as_the_manifest_has_them(qos: QosClass) -> None:
     pods = [pod(qos, value, cpu=cpu, batch_cpu="1") for value in (*VALUES.values(), None) for cpu in ("500m", "1e99")]
-    messages = [in_words(problems_of_new(one, "shop", QuotaTree())) for one in pods]
-    messages.append(in_words(problems_of_change(pod("", 9500), pod(qos, 5500))))
+    messages = [problems_text(problems_of_new(one, "shop", QuotaTree())) for one in pods]
+    messages.append(problems_text(problems_of_change(pod("", 9500), pod(qos, 5500))))
     assert not [m for m in messages if re.search(r"<\w+\.\w+|\bNone\b|\bTrue\b|[{\[]'", m)]
     assert not qos or any(repr(qos.value) in m for m in messages)
 
@@ -98,7 +98,7 @@ def test_a_pod_may_not_use_a_parent_quota() -> None:
     assert fields(pod(labels={label: "top"}), tree, "other") == [f"metadata.labels[{label}]"]
     assert fields(pod(), tree, "shop") == [f"metadata.labels[{label}]"]
     assert fields(pod(labels={label: "leaf"}), tree, "shop") == []
-    assert "use one of: leaf" in in_words(problems_of_new(pod(labels={label: "top"}), "x", tree))
+    assert "use one of: leaf" in problems_text(problems_of_new(pod(labels={label: "top"}), "x", tree))
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def manager(
     settings = Settings.of(session_of(ctx).load(flags).settings)
     _announce(settings)
     if once:
-        _once(settings, cluster, at, output, headers=not no_headers)
+        _print_one_round(settings, cluster, at, output, headers=not no_headers)
     else:
         _run(settings, cluster, at)
 
@@ -147,7 +147,7 @@ def _wait(ended: threading.Event) -> None:
         pass
 
 
-def _once(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:
+def _print_one_round(settings: Settings, cluster: str | None, at: str, output: Format, *, headers: bool) -> None:
     manager, _ = _make_manager(settings, cluster, at)
     try:
         actions = manager.settle()

@@ -62,10 +62,10 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
             intents.append(Apply(address, _body(address, outlook, node), why=why))
-    return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
+    return ControllerDecision(tuple(intents), tuple(notes), _present_forecasts(intents, view.there))
 
 
-def _before(intents: Sequence[Apply], published: Mapping[str, UsageForecast]) -> dict[Address, str]:
+def _present_forecasts(intents: Sequence[Apply], published: Mapping[str, UsageForecast]) -> dict[Address, str]:
     """Start and peaks of the forecasts to be replaced."""
     replaced = {i.address: published.get(i.address.name) for i in intents}
     return {address: _in_short(forecast) for address, forecast in replaced.items() if forecast is not None}

@@ -99,7 +99,7 @@ class ObjectState:
         with self.lock:
             self._require(since)
             feed: Feed = SimpleQueue()
-            for change in self._since(since):
+            for change in self._changes_after(since):
                 if change.collection == collection:
                     feed.put(change)
             entry = (collection, feed)
@@ -138,7 +138,7 @@ class ObjectState:
         if version < self._oldest:
             raise expired_refusal(version, self._oldest)
 
-    def _since(self, version: int) -> Iterator[StoredChange]:
+    def _changes_after(self, version: int) -> Iterator[StoredChange]:
         later = []
         for change in reversed(self._history):
             if change.version <= version:

@@ -83,7 +83,7 @@ def resized_status(
         condition = {"type": RESIZE_PENDING, "status": "True", "reason": why, "message": message}
         changed = {
             **status,
-            "conditions": [*conditions, {**condition, "lastTransitionTime": _since(status, why, now_seconds)}],
+            "conditions": [*conditions, {**condition, "lastTransitionTime": _pending_since(status, why, now_seconds)}],
         }
         return changed if changed != status else None
     changed = {**status, "conditions": conditions, "observedGeneration": generation}
@@ -113,7 +113,7 @@ def _in_force(container: Json, told: Json, now_seconds: float) -> Json:
     return {**fresh, **told, "resources": fresh["resources"], "allocatedResources": fresh["allocatedResources"]}
 
 
-def _since(status: Json, why: str, now_seconds: float) -> str:
+def _pending_since(status: Json, why: str, now_seconds: float) -> str:
     conditions = (c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING and c.get("reason") == why)
     return next((str(c["lastTransitionTime"]) for c in conditions), moment(now_seconds))
 

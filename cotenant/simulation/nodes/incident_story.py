@@ -214,12 +214,16 @@ def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
         yield IncidentLine(0, Witness.WORLD, text)
     for acts in _runs_of([act for act in node.acts if act.reason not in UNTOLD]):
         first, reason = acts[0], acts[0].reason
-        at = _since(node, first)
+        at = _seconds_after_begin(node, first)
         if at < 0:
             continue
         sentence = REASON_SENTENCES.get(reason, reason)
         about = f" {first.pod}:" if first.pod else ""
-        last = f" ({len(acts)} times, the last after {_clock(_since(node, acts[-1]))})" if len(acts) > 1 else ""
+        last = (
+            f" ({len(acts)} times, the last after {_clock(_seconds_after_begin(node, acts[-1]))})"
+            if len(acts) > 1
+            else ""
+        )
         yield IncidentLine(at, Witness.COTENANT, f"Node:{about} {sentence} {first.why}{last}".strip())
     length = node.ends_seconds - node.begins_seconds
     if node.incident is Incident.MEMORY_LEAK:
@@ -238,8 +242,8 @@ def _runs_of(acts: Sequence[AgentAction]) -> Iterator[list[AgentAction]]:
         yield list(run)
 
 
-def _since(node: NodeReplay, act: AgentAction) -> float:
-    """Seconds from the incident's begin to an act; negative before it."""
+def _seconds_after_begin(node: NodeReplay, act: AgentAction) -> float:
+    """Return the seconds from the begin of the incident to an action of the agent; negative before it."""
     return act.time_seconds - node.unix_seconds - node.begins_seconds
 
 

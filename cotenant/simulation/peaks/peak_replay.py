@@ -114,7 +114,7 @@ def hourly(
     origins = range(first_slot, usage.grid.size, HOUR_SLOTS)
     progress.stage("Analyses", len(origins))
     for now in origins:
-        analysis = analyse_services(sizes, _before(usage, now), some[0])
+        analysis = analyse_services(sizes, _known_before(usage, now), some[0])
         for hours, settings in zip(by_settings, some, strict=True):
             hours.append(service_proposals(analysis, settings))
         progress.advance()
@@ -185,7 +185,7 @@ def _services(
     sizes: dict[WorkloadRef, Size] = {}
     extra: dict[WorkloadRef, float] = {}
     for slot in days:
-        past = _before(usage, slot)
+        past = _known_before(usage, slot)
         portraits = build(past.refs, np.arange(len(past.refs)), past, settings.portrait)
         ahead = forecast(past, portraits, settings.forecasting, fine=False)
         of_day = candidates(inventory, past, ahead, settings)
@@ -208,7 +208,7 @@ def shape_of(inventory: Inventory) -> ClusterShape:
     return ClusterShape(min(len(cores), MOST_NODES), median(cores))
 
 
-def _before(usage: Usage[WorkloadRef], slot: int) -> Usage[WorkloadRef]:
+def _known_before(usage: Usage[WorkloadRef], slot: int) -> Usage[WorkloadRef]:
     """Return the usage that was known when a slot began."""
     grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, slot)
     return dataclasses.replace(usage, grid=grid, values=usage.values[:, :slot])

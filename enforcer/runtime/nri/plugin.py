@@ -197,7 +197,7 @@ class _Session:
         if connection == ttrpc.PLUGIN_CONNECTION and message.type == ttrpc.REQUEST:
             answer = self._answer(message)
             self._connection.sendall(ttrpc.frames(connection, answer))
-            self._after()
+            self._notify_happened()
         elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
             response = body.Response.FromString(message.body)
             if response.status.code != ttrpc.OK:
@@ -226,8 +226,8 @@ class _Session:
             return ttrpc.response(message.stream, answer.SerializeToString() if answer is not None else b"")
         return ttrpc.response(message.stream)
 
-    def _after(self) -> None:
-        """Tell what happened when the runtime no longer waits for us."""
+    def _notify_happened(self) -> None:
+        """Pass the events of this call to the plugin's listener, once the runtime no longer waits for the answer."""
         happened, self._happened = self._happened, []
         for event in happened:
             self.plugin.notify(event)

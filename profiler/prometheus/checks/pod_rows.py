@@ -65,8 +65,8 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cor
     own = (*of_labels(labels), *shard.matchers())
     rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
     expressions = {
-        Resource.CPU: _beyond(Resource.CPU, CPU, rate, own, cores),
-        Resource.MEMORY: _beyond(Resource.MEMORY, MEMORY, highest, own),
+        Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, cores),
+        Resource.MEMORY: _excess_query(Resource.MEMORY, MEMORY, highest, own),
         _CONTAINER: _idle_containers(rates, own),
         _POD: _idle_pods(own),
         _PARTS: _parts(rates, own),
@@ -74,10 +74,10 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cor
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
-def _beyond(
+def _excess_query(
     resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...], cores: float = 0.0
 ) -> str:
-    """Pods' means, of those that are clearly more than their containers'."""
+    """Return the PromQL of the mean usage of each pod whose own series is clearly above the sum of its containers'."""
     plain = f"{window[0]}{SERIES}{window[1]}"
     shape = over_cores(plain) if cores else plain
 

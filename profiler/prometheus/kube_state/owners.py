@@ -66,7 +66,7 @@ def chains(
 ) -> Chains:
     """The chains of these pods. labels: of each pod, from kube_pod_labels; listed: controllers that there are."""
     direct = _direct(series)
-    above = _above(series)
+    above = _owner_of_workload(series)
     known = frozenset(listed) | {ref for ref in above.values() if ref}
     owner: dict[Key, WorkloadRef] = {}
     missing: dict[Key, str] = {}
@@ -120,7 +120,8 @@ def _direct(series: Series) -> dict[Key, WorkloadRef | None]:
     return found
 
 
-def _above(series: Series) -> dict[WorkloadRef, WorkloadRef | None]:
+def _owner_of_workload(series: Series) -> dict[WorkloadRef, WorkloadRef | None]:
+    """Return the owner of each workload that can have one, such as a ReplicaSet's Deployment; None: it has none."""
     found: dict[WorkloadRef, WorkloadRef | None] = {}
     for kind, (metric, label) in LINKS.items():
         for x in series[metric]:

@@ -123,7 +123,7 @@ def _read_or_empty(
 ) -> list[tuple[str, Any]]:
     """One collection as (name, value), like `_list_or_empty`; objects that cannot be read are the source's error."""
     empty: tuple[dict[Key, Any], dict[Key, str]] = ({}, {})
-    values, refused = _ask_or_note(name, sources, lambda: read_each(client, PATHS[name], kind, project), empty)
+    values, refused = _answer_or_empty(name, sources, lambda: read_each(client, PATHS[name], kind, project), empty)
     if refused:
         unread = "; ".join(f"{name} {object_name} cannot be read: {why}" for (_, object_name), why in refused.items())
         sources[name] = CollectionState(0.0, unread)
@@ -135,20 +135,25 @@ def _list_or_empty(
 ) -> Sequence[Any]:
     """One collection as a list; what is not installed or forbidden is an empty list, and `sources` says which."""
     empty: Sequence[Any] = ()
-    return _ask_or_note(name, sources, lambda: client.list(PATHS[name], kind, limit=None, **query), empty)
+    return _answer_or_empty(name, sources, lambda: client.list(PATHS[name], kind, limit=None, **query), empty)
 
 
-def _ask_or_note(name: str, sources: dict[str, CollectionState], ask: Callable[[], AnswerT], empty: AnswerT) -> AnswerT:
-    """The answer, and the state of its collection in `sources`; `empty` where it is not installed or forbidden."""
+def _answer_or_empty(
+    name: str, sources: dict[str, CollectionState], request: Callable[[], AnswerT], empty: AnswerT
+) -> AnswerT:
+    """Return the answer to a request; `empty` where its collection is not installed or may not be read.
+
+    The state of the collection is put into `sources` under `name`. Any other ClusterError is the caller's.
+    """
     try:
-        answer = ask()
+        answer = request()
     except ClusterAbsent:
-        sources[name] = CollectionState(0.0, synced=False, absent=True)
+        sources[name] = CollectionState(age_seconds=0.0, synced=False, absent=True)
         return empty
     except ClusterForbidden as error:
-        sources[name] = CollectionState(0.0, error.message, synced=False)
+        sources[name] = CollectionState(age_seconds=0.0, error=error.message, synced=False)
         return empty
-    sources[name] = CollectionState(0.0)
+    sources[name] = CollectionState(age_seconds=0.0)
     return answer
 
 

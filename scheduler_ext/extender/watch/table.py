@@ -146,7 +146,7 @@ class NodeTable:
             ]
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
-        """The nodes on which a hand-over goes on."""
+        """Replace the nodes on which a hand-over goes on; guards: by node, the pods that may be bound meanwhile."""
         self.guards = {node: list(pods) for node, pods in guards.items()}
         self._other_guards = True
 
@@ -211,7 +211,7 @@ class NodeTable:
             rows=_numbers(rows, index),
             values=rows_of((self.state(n, now_seconds) for n in rows), self.settings).tobytes(),
             ahead_rows=_numbers(ahead, index),
-            ahead=self._ahead(ahead, slot),
+            ahead=self._encode_outlooks(ahead, slot),
             first_slot=slot,
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
@@ -249,7 +249,8 @@ class NodeTable:
             rooms[name] = count_free(hardware, self._on[name].values() if name in self._on else ())
         return rooms
 
-    def _ahead(self, names: list[str], slot: int) -> bytes:
+    def _encode_outlooks(self, names: list[str], slot: int) -> bytes:
+        """Return the peaks of nodes by slot of their forecasts, float64 (nodes, 2, SLOTS) as bytes; NaN without one."""
         empty = np.full((2, SLOTS), np.nan)
         peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
         return np.array(peaks).tobytes()

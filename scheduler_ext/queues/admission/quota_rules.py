@@ -226,9 +226,9 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
     if not quota.heads_tree and not quota.forced:
         if parent is not None:
             siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]
-            yield from _over(parent, [*siblings, quota])
+            yield from _exceeded_minimums(parent, [*siblings, quota])
         if change.children:
-            yield from _over(quota, list(change.children))
+            yield from _exceeded_minimums(quota, list(change.children))
     beside = [q for q in change.tree.children(quota.parent) if q.name != quota.name]
     for field, those in (("min", [q.minimum for q in beside]), ("max", [q.maximum for q in beside])):
         mine = quota.minimum if field == "min" else quota.maximum
@@ -238,7 +238,8 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
-def _over(parent: QuotaNode, children: list[QuotaNode]) -> Iterator[Problem]:
+def _exceeded_minimums(parent: QuotaNode, children: list[QuotaNode]) -> Iterator[Problem]:
+    """Yield a problem for each resource of which the children's min sum to more than the parent's."""
     for name, amount in sum_amounts([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
             message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"

@@ -89,7 +89,7 @@ def approve(
         _print_approved(read, standby)
         seen = read.generation if generation is None else generation
         approved = service.approve(person(""), ref, scope, reason, standby, seen)
-        beside = "".join(f"\n{line}" for line in _beside(approved).splitlines())
+        beside = "".join(f"\n{line}" for line in _window_and_standby_text(approved).splitlines())
         if not approved.status.window:
             return f"Approved by {_approver_name(approved)}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -239,13 +239,13 @@ def _print_approved(plan: Plan, standby: int | None) -> None:
     lines = [
         f"{plan.namespace}/{plan.name}: {terms_text(plan)}",
         f"generation {plan.generation}; --generation {plan.generation} approves no other",
-        *_beside(chosen).splitlines(),
+        *_window_and_standby_text(chosen).splitlines(),
     ]
     message("\n".join(lines))
 
 
-def _beside(plan: Plan) -> str:
-    """The windows that an approval covers and what is kept ready at any time, a line each; empty for neither."""
+def _window_and_standby_text(plan: Plan) -> str:
+    """Return the windows that an approval covers and the standby capacity, a line each; "" for neither."""
     from cotenant.scheduler_ext.reservations.commands.rows import window_text
 
     lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []

@@ -188,7 +188,9 @@ def preview(
     settings = settings_of(ctx, None, kubeconfig, context)
     client = _client(settings)
     found, now_seconds = read(client, *name), client.clock().now_seconds()
-    plan_preview = preview_plan(client, found, now_seconds, settings, _ahead(settings, session_of(ctx).cluster))
+    plan_preview = preview_plan(
+        client, found, now_seconds, settings, _forecast_reader(settings, session_of(ctx).cluster)
+    )
     print_table(
         preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency),
         output,
@@ -294,10 +296,10 @@ def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurren
     return Span(begin, begin + seconds)
 
 
-def _ahead(settings: SettingSections, cluster: str | None) -> Ahead:
-    """Return the forecasts of node usage from the store of the named cluster, or of the only one.
+def _forecast_reader(settings: SettingSections, cluster: str | None) -> Ahead:
+    """Return a function that reads the forecast usage of nodes from the store of the named cluster, or of the only one.
 
-    Without such a store nothing is known ahead.
+    Without such a store it knows of no forecast.
     """
     from cotenant.changes.forecasted_usage import ahead_of
     from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead

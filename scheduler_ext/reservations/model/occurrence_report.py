@@ -82,11 +82,11 @@ def _report(score: Score) -> OccurrenceReport:
         idle_core_hours=score.idle_core_hours,
         lent_core_hours=score.lent_core_hours,
         cost=score.cost,
-        without=_without(score),
+        without=_outcome_without_plan(score),
     )
 
 
-def _without(score: Score) -> str:
+def _outcome_without_plan(score: Score) -> str:
     """Return a sentence on the outcome without the plan: other pods that could have taken the capacity first."""
     if score.used == 0:
         return "The same: no pod used a reservation."

@@ -70,7 +70,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         expected=expected,
         guards=guards,
         notes=tuple(_notes(plan, missing, late)),
-        without=_without(plan, missing, expected),
+        without=_outcome_without_plan(plan, missing, expected),
         windows=plan.windows,
         standby=plan.standby,
         standby_core_hours=plan.standby_core_hours,
@@ -129,7 +129,7 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     return notes
 
 
-def _without(plan: Plan, missing: int, expected: Expected | None) -> str:
+def _outcome_without_plan(plan: Plan, missing: int, expected: Expected | None) -> str:
     """Return a text on the outcome when nothing is reserved."""
     text = "Without it, pods of this workload compete for free capacity when the peak begins"
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."

@@ -40,17 +40,17 @@ Operation = dict[str, Any]
 
 def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     """The terms; UsageError names the first one that cannot be, with its unit."""
-    _within("pods", terms.pods, 1, MOST_PODS, "")
+    _require_range("pods", terms.pods, 1, MOST_PODS, "")
     checked_standby(terms.standby)
-    _within("quantile", terms.quantile, *QUANTILES, "")
-    _within("lead", terms.lead_seconds, 0, LONGEST_LEAD_SECONDS, " s")
+    _require_range("quantile", terms.quantile, *QUANTILES, "")
+    _require_range("lead", terms.lead_seconds, 0, LONGEST_LEAD_SECONDS, " s")
     if terms.ttl_seconds is not None:
-        _within("ttl", terms.ttl_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
+        _require_range("ttl", terms.ttl_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     if terms.recurring and terms.window:
         raise UsageError("a plan has a window or a schedule, not both", fix="Leave one of them out.")
     if terms.recurring:
         schedule.check(terms.recurring)
-        _within("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
+        _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
         if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
             raise UsageError(f"schedule {terms.recurring.schedule!r} has no start to come", fix="Look at its fields.")
     elif terms.window:
@@ -62,11 +62,12 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
 
 def checked_standby(pods: int) -> int:
     """Pods of standby; UsageError for what no plan may have."""
-    _within("standby", pods, 0, MOST_STANDBY_PODS, " pods")
+    _require_range("standby", pods, 0, MOST_STANDBY_PODS, " pods")
     return pods
 
 
-def _within(what: str, value: float, least: float, most: float, unit: str) -> None:
+def _require_range(what: str, value: float, least: float, most: float, unit: str) -> None:
+    """Raise UsageError unless the value of the field that `what` names is finite and within [least, most]."""
     if not math.isfinite(value) or not least <= value <= most:
         raise UsageError(f"{what} {value:g}{unit} is out of its range", fix=f"Give {least:g} to {most:g}{unit}.")
 
@@ -81,7 +82,7 @@ def _window(terms: PlanTerms, now_seconds: float) -> None:
         )
     if window.end_seconds <= now_seconds:
         raise UsageError(f"the window was over at {moment(window.end_seconds)}", fix="Give a time to come.")
-    _within("window of", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
+    _require_range("window of", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
 
 
 def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
@@ -93,7 +94,7 @@ def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
     }
     for what, (value, allowed) in bounds.items():
         if value is not None:
-            _within(what, value, *allowed, "")
+            _require_range(what, value, *allowed, "")
     return policy
 
 

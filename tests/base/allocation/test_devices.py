@@ -267,7 +267,7 @@ def test_no_device_is_given_beyond_all_of_it_and_a_release_gives_back_what_was_h
     annotations = {"joint": GPU_AND_RDMA} if joint else {}
     pods: dict[int, Allocations] = {}
     for number, requests in enumerate(shapes):
-        free_before = {card.key: TakenDevices.of(pods.values()).left(card) for card in cards}
+        free_before = {card.key: TakenDevices.of(pods.values()).free_amounts(card) for card in cards}
         placement = place(cards, requests, pods.values(), **annotations)
         if placement.refusal:
             continue
@@ -278,7 +278,7 @@ def test_no_device_is_given_beyond_all_of_it_and_a_release_gives_back_what_was_h
             assert all(used.get(name, 0) <= amount for name, amount in card.amounts.items())
         if number in releases:
             del pods[number]
-            assert {card.key: TakenDevices.of(pods.values()).left(card) for card in cards} == free_before
+            assert {card.key: TakenDevices.of(pods.values()).free_amounts(card) for card in cards} == free_before
 
 
 @given(shares=st.lists(st.integers(1, 99), max_size=5), percent=st.integers(1, 99))

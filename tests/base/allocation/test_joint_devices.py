@@ -336,7 +336,7 @@ def scenes(draw: st.DrawFn) -> tuple[list[NodeDevice], int, int, list[Allocation
 
 def free(node: list[NodeDevice], pods: list[Allocations], kind: DeviceKind, percent: int) -> list[NodeDevice]:
     held = TakenDevices.of(pods)
-    return [one for one in node if one.kind is kind and min(held.left(one).values()) >= percent]
+    return [one for one in node if one.kind is kind and min(held.free_amounts(one).values()) >= percent]
 
 
 def switches_of(node: list[NodeDevice], placement: DevicePlacement, kind: DeviceKind) -> list[str]:

@@ -92,10 +92,10 @@ def _mergeable_children(schema: FieldSchema, value: Any) -> list[tuple[Element, 
 
 def without(schema: FieldSchema, value: Any, paths: Iterable[Path]) -> Any:
     """The value without the given fields; a container that becomes empty becomes null."""
-    return _without(schema, value, _trie(paths))
+    return _without_trie(schema, value, _trie(paths))
 
 
-def _without(schema: FieldSchema, value: Any, trie: Trie) -> Any:
+def _without_trie(schema: FieldSchema, value: Any, trie: Trie) -> Any:
     children = _mergeable_children(schema, value)
     if not children:
         return value
@@ -106,7 +106,7 @@ def _without(schema: FieldSchema, value: Any, trie: Trie) -> Any:
             remaining.append((element, child))
         elif () not in below:
             inner = schema.child(element[1]) if element[0] == "f" else schema.items or ANY
-            remaining.append((element, _without(inner, child, below)))
+            remaining.append((element, _without_trie(inner, child, below)))
     if not remaining:
         return None
     return (
