@@ -117,7 +117,7 @@ def _translate(container: Json, resource: Resource, name: str) -> list[str]:
 
 
 def _fill_request(container: Json, sides: Mapping[str, Json], name: str) -> None:
-    """A missing request is the limit."""
+    """Set a missing request of a resource to its limit, as the API server would."""
     if name in sides["limits"] and name not in sides["requests"]:
         requests = container["resources"].get("requests")
         container["resources"]["requests"] = {**(requests or {}), name: sides["limits"][name]}

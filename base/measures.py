@@ -21,12 +21,18 @@ def remaining_seconds(elapsed_seconds: float, done_ratio: float) -> float | None
 
 
 def requested_unused_ratio(used: float, requested: float) -> float:
-    """Return what is requested beyond what is used, as a ratio of the whole that both are of; NaN where one is NaN."""
+    """Return what is requested and not used, `requested - used` and never below 0; NaN where one of them is NaN.
+
+    All three are ratios of the same whole, such as the CPU of all nodes.
+    """
     return math.nan if math.isnan(used + requested) else max(0.0, requested - used)
 
 
 def neither_ratio(used: float, requested: float) -> float:
-    """Return what is neither used nor requested, as a ratio of the whole that both are of; NaN where one is NaN."""
+    """Return what is neither used nor requested, at least 0; NaN where one of them is NaN.
+
+    All three are ratios of the same whole, such as the CPU of all nodes.
+    """
     return math.nan if math.isnan(used + requested) else max(0.0, 1.0 - max(used, requested))
 
 

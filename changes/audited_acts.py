@@ -132,7 +132,7 @@ class LedgerSubject:
         return answer
 
     def _write(self, event: str, message: str, body: object = None) -> None:
-        """A row about the object, with the person's groups, on the disk when it returns. body: what is sent."""
+        """Append a row about the object, with the person's groups, to the ledger on disk. body: what is sent."""
         row = {"words": message, "groups": list(self.groups), **({"sent": body} if body is not None else {})}
         self.ledger.append(self.clock.now_seconds(), self.by, [(event, self.name, row)])
 

@@ -138,13 +138,13 @@ class TotalOfParts(Generic[RefT]):
         self._sums, self._reported, self._alive = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
 
     def add(self, part: PartialTotals) -> None:
-        """Members that are in no other part."""
+        """Add the sums of a part's members to their groups; no member may be in another part that is added."""
         self._sums[part.groups] += part.sums
         self._reported[part.groups] |= part.reported
         self._alive[part.groups] |= part.alive
 
     def with_part(self, other: TotalOfParts[RefT]) -> TotalOfParts[RefT]:
-        """The members of both; these stay as they are."""
+        """Return a new total of the members of both, which must have the same groups and the same grid."""
         both = TotalOfParts(self._refs, self._grid)
         both._sums, both._reported = self._sums + other._sums, self._reported | other._reported
         both._alive = self._alive | other._alive
@@ -156,7 +156,10 @@ class TotalOfParts(Generic[RefT]):
         return not self._reported.any()
 
     def usage(self, resource: MeasuredResource | None, statistic: Statistic) -> Usage[RefT]:
-        """The totals, rows in the order of the references."""
+        """Return the totals of all parts that were added, rows in the order of the references, in the samples' unit.
+
+        Slots follow the rule of a total (this module's docstring): NaN is a gap, 0 means that all members are gone.
+        """
         values = np.full(self._sums.shape, np.nan, dtype=np.float32)
         for row, parts in enumerate(zip(self._sums, self._reported, self._alive, strict=True)):
             values[row] = GroupTotal(*parts).values()

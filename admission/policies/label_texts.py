@@ -84,7 +84,7 @@ class KeyTexts:
                 self.texts[key] = KeyText(None, expression, before.present, checked=True, reads=before.reads | {key})
 
     def merge(self, patch: Mapping[str, Any]) -> None:
-        """A strategic merge of texts: null removes."""
+        """Apply a strategic merge patch: a text replaces, null removes; with any other value the key is not written."""
         for key, value in patch.items():
             if value is None:
                 self.texts[key] = REMOVED

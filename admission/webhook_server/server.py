@@ -63,7 +63,7 @@ class WebhookServer:
         self._listener.stop()
 
     def wait(self) -> None:
-        """Until the server ends."""
+        """Block until the server ends."""
         self._listener.wait()
 
 

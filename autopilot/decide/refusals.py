@@ -71,12 +71,12 @@ class WriteRefusals:
         return refusal is not None and refusal.rests(now_seconds)
 
     def refused(self, uid: str, now_seconds: float) -> None:
-        """Once more in a row, now."""
+        """Count one more refusal of a write to the object with this uid, in a row."""
         earlier = self._by_uid.get(uid)
         self._by_uid[uid] = WriteRefusal(now_seconds, earlier.times + 1 if earlier else 1)
 
     def written(self, uid: str) -> None:
-        """The object could be written: what was refused before does not count any more."""
+        """Forget the refusals of an object that could be written."""
         self._by_uid.pop(uid, None)
 
 

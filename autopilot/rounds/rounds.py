@@ -71,12 +71,12 @@ class Rounds:
         return self._floors.step(reading, self._history())
 
     def _forget(self, reading: RoundReading) -> None:
-        """Refusals of workloads that are no candidates any more; what could not be read may be one still."""
+        """Forget the refusals of workloads that are no candidates any more, except in namespaces that were not read."""
         acting = {entry.candidate.workload for entry in reading.queue if entry.candidate.may_act}
         self._refusals = {w: r for w, r in self._refusals.items() if w in acting or w.namespace in reading.unread}
 
     def _remember(self, outcome: ActOutcome, policy: str, now_seconds: float) -> None:
-        """A refusal, which a later success ends."""
+        """Remember a refused change by its workload, or forget it once a change has succeeded."""
         if outcome.changes:
             self._refusals.pop(outcome.workload, None)
         elif not outcome.paused:

@@ -43,7 +43,7 @@ class Audit:
         self._noted: dict[str, set[str]] = {}
 
     def expect(self, features: Sequence[str]) -> None:
-        """These features will run: down until the first round of each has ended, also one that never ends."""
+        """Declare the features that will run: each counts as down until its first round has ended."""
         for feature in features:
             self._up.labels(feature)
 
@@ -60,7 +60,7 @@ class Audit:
         self._noted[feature] = {*self._noted.get(feature, set()), *counts}
 
     def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
-        """A line for each write, and for each that was refused; `before`: what stood there. Routine: at debug level."""
+        """Log and count the outcome of each write, routine ones at debug level; `before`: the values until then."""
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:
@@ -72,7 +72,7 @@ class Audit:
                 self._writes.labels(feature, type(outcome.error).__name__).inc()
 
     def stands(self, state: FeatureState) -> None:
-        """A feature's state after a round."""
+        """Set the metric that says whether a feature works, after one of its rounds."""
         self._up.labels(state.feature).set(int(state.standing.works))
 
 

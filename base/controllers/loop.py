@@ -339,7 +339,7 @@ class FeatureRunner:
         return changes
 
     def _give_back(self, changes: Mapping[str, set[Key]]) -> None:
-        """A decision that failed has not seen these changes."""
+        """Queue these changes again for the next decision, since the one that took them has failed."""
         with self._lock:
             for name, keys in changes.items():
                 self._heard.setdefault(name, set()).update(keys)

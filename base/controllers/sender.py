@@ -89,7 +89,7 @@ class Sender:
         self._refused: dict[Place, _Refusal] = {}
 
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
-        """These objects' changes have arrived: what was written to them is in the next view."""
+        """Stop waiting for our writes to these objects: their changes have arrived, so the next view has them."""
         if self._awaited:
             key_set = set(keys)
             self._awaited = {

@@ -161,7 +161,7 @@ class Connection(asyncio.Protocol):
         self._incoming.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """One header."""
+        """Keep a header by its lower-case name; close the connection when there are too many, or one is too long."""
         self._incoming.headers[name.lower()] = value
         if len(name) + len(value) > HEAD_BYTES or len(self._incoming.headers) > HEADERS:
             self._close()
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Part of the body."""
+        """Append bytes to the request's body; answer 413 when it is longer than the limit."""
         if self._stage is _Stage.DEAF:
             return
         self._incoming.chunks.append(body)

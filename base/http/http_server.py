@@ -92,7 +92,7 @@ class Listener:
         self._socket.close()
 
     def wait(self) -> None:
-        """Until the server ends."""
+        """Block until the server ends."""
         while not self._ended.wait(1.0):
             pass
 

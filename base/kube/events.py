@@ -98,7 +98,7 @@ class EventRecorder:
             self._backlog.told(subject, series.pending, self._clock.now_seconds())
 
     def _put_off(self, subject: EventSubject) -> None:
-        """One that the server refuses does not hold up the others; it has its turn in a minute."""
+        """Note that a series was tried just now, so that one that the server refuses does not hold up the others."""
         with self._lock:
             self._backlog.told(subject, 0, self._clock.now_seconds())
 

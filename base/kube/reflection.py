@@ -43,7 +43,7 @@ class Reflection(Generic[ValueT]):
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
-        """A complete list of one moment: only what differs is reported as changed."""
+        """Replace all objects by a complete list of one moment; only those that differ are reported as changed."""
         for key, stored in self.items.items():
             now = items.get(key)
             if now is None or now.version != stored.version:
@@ -58,7 +58,7 @@ class Reflection(Generic[ValueT]):
         self._highest = _number(version)
 
     def put(self, key: Key, item: Item[ValueT], added: bool) -> None:
-        """An ADDED or MODIFIED event."""
+        """Take in the object of an ADDED or MODIFIED event; sets `doubt` where it does not fit what is known."""
         stored = self.items.get(key)
         if stored and (stored.uid, stored.version) == (item.uid, item.version):
             return
@@ -73,7 +73,7 @@ class Reflection(Generic[ValueT]):
         self._report(key, stored.value if stored else None, item.value, again=bool(stored and stored.uid != item.uid))
 
     def remove(self, key: Key, uid: str, version: str) -> None:
-        """A DELETED event; `version` is that of the deletion."""
+        """Remove the object of a DELETED event; `version` is the deletion's. Sets `doubt` where it does not fit."""
         stored = self.items.get(key)
         if hash((uid, version)) in self._old or (stored and stored.uid != uid):
             self.doubt |= stored is not None

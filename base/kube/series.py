@@ -73,7 +73,7 @@ class Backlog:
     def add(
         self, subject: EventSubject, note: str, now_seconds: float, annotations: Mapping[str, str] = NOTHING_MORE
     ) -> None:
-        """It happened; the note of the first occurrence stays that of the series, annotations are the newest's."""
+        """Count an occurrence; the series keeps the note of its first one, and has the annotations of the newest."""
         series = self.series.setdefault(subject, EventOccurrences(note))
         series.annotations = annotations
         self.series.move_to_end(subject)

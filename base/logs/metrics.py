@@ -34,12 +34,12 @@ class Metrics:
         )
 
     def expect(self, task: str, interval_seconds: float) -> None:
-        """A task will run in this process: its series begin now, because no alert sees a task that has none."""
+        """Begin the series of a task that will run every `interval_seconds`: no alert sees a task without any."""
         self.last_success.labels(task)
         self.task_interval.labels(task).set(interval_seconds)
 
     def succeeded(self, task: str, clock: Clock) -> None:
-        """A task ended well just now."""
+        """Set the time of the task's last success to now."""
         self.last_success.labels(task).set(clock.now_seconds())
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:

@@ -58,7 +58,7 @@ class ServerClock:
         self._ahead_of_monotonic: float | None = None
 
     def hear(self, date: str) -> None:
-        """The header Date of an answer that has just come; a text that is no time is ignored."""
+        """Set the clock by the Date header of an answer that has just come; a text that is no time is ignored."""
         try:
             self._ahead_of_monotonic = parsedate_to_datetime(date).timestamp() - time.monotonic()
         except (TypeError, ValueError, OverflowError):

@@ -78,7 +78,7 @@ class _Lease:
         self._renewal = threading.Thread(target=self._renew, name="lease", daemon=True)
 
     def acquire(self, deadline: float) -> None:
-        """Until it is ours; StoreBusy at the deadline (monotonic seconds)."""
+        """Block until the lease is ours; StoreBusy at the deadline (seconds of the monotonic clock)."""
         unchanged_mark, unchanged_since = "", 0.0
         while True:
             stored = self._folder.read_marked(self._name)

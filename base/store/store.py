@@ -388,7 +388,7 @@ class Store:
         self.write_encoded_block(folder, name, blocks.encode(block, stamp))
 
     def write_encoded_block(self, folder: str, name: str, content: bytes) -> None:
-        """The same with its file, of `blocks.encode`: a worker has made it."""
+        """Write a block as `write_block` does, from the bytes that a worker has made of it by `blocks.encode`."""
         path = self._block(folder, name)
         if self._draft is not None:
             self._draft.afterwards.append(lambda: self._folder.write(path, content))

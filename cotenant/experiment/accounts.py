@@ -32,7 +32,7 @@ class Accounts:
         """Work of evicted jobs, which begins anew."""
 
     def ended(self, jobs: npt.NDArray[np.intp], step: int) -> None:
-        """These jobs are done within the step."""
+        """Record the step in which these jobs have ended."""
         self._ended_at[jobs] = step
 
     def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:

@@ -102,7 +102,7 @@ class SharingLoop:
         self.suppressed = np.zeros(self.nodes)
 
     def run(self, accounts: Accounts, progress: Progress) -> None:
-        """All steps; progress advances once a simulated hour."""
+        """Run all steps and keep accounts of them; progress advances once a simulated hour."""
         steps = self.world.steps
         for first in range(steps.start, steps.stop, BLOCK_STEPS):
             slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
@@ -145,7 +145,7 @@ class SharingLoop:
         return np.stack(rows).astype(np.float64)
 
     def _place(self, offered: Floats, slot: int, step: int) -> None:
-        """Pods that wait, the oldest first; what is placed counts as used by the extender's estimate at once."""
+        """Place waiting pods, the oldest first; the extender's estimate counts a placed pod as used at once."""
         capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
         used = self._need_at(max(slot - 1, 0)) + self.batch_used
         bound = self._bound()
@@ -161,7 +161,7 @@ class SharingLoop:
             used[:, nodes] += self.placing.estimates[:, self.jobs.kind[jobs]]
 
     def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
-        """One step of use: everybody gets CPU in the order of their class, and who finds no memory leaves."""
+        """Simulate one step of use: pods get CPU in the order of their class, and are evicted where memory is short."""
         needed, bound = self._need_at(slot), self._bound()
         unused = self.capacity[CPU] - needed[0]
         available = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
@@ -200,7 +200,7 @@ class SharingLoop:
         return len(leaving)
 
     def _begin_anew(self, leaves: npt.NDArray[Any], accounts: Accounts) -> None:
-        """Pods that leave their nodes: what they did is lost, and they wait again."""
+        """Take pods off their nodes: their work is lost, and they wait again. leaves: mask of the running pods."""
         running = self.running
         accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
         self.queue.put_back(running.job[leaves])
@@ -222,7 +222,7 @@ class Experiment:
     model: Interference
 
     def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
-        """One way of sharing at one setting of its knob; progress advances once a simulated hour.
+        """Run one way of sharing at one setting of its knob; progress advances once a simulated hour.
 
         settings: of agents and extender; those of an install when None.
         """

@@ -70,7 +70,7 @@ class Pipeline:
         raise self._error or NoData("the first run of the pipeline has not ended yet")
 
     def accept(self, results: RunResults) -> None:
-        """Results of a run that was made elsewhere."""
+        """Take over the results of a run that was made elsewhere."""
         self._results, self._error = results, None
 
     def run_once(self) -> None:

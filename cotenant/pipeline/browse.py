@@ -106,7 +106,10 @@ def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
 def _hourly_requests(
     analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid
 ) -> tuple[FloatMatrix, FloatMatrix]:
-    """Sum of requests over the pods of each workload and hour, and how many pods, (n, hours); NaN without a record."""
+    """Return what the pods of each workload requested in each hour, and how many pods there were, (n, hours) each.
+
+    Requests are sums in the resource's unit. Both are NaN in an hour without a record of a pod.
+    """
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = analysis.owners.of(stored.refs)
     in_group, size = members.rows >= 0, len(analysis.workloads)

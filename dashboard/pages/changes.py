@@ -255,7 +255,7 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks, the drawer's, and those that act."""
+    """Register all callbacks of the page at the app: of the list, of the drawer, and those that change the cluster."""
     list_page.register(app, change_tables.before(view), LIST)
     _register_reads(app, view)
     _register_dialog(app, view)

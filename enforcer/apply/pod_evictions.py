@@ -91,7 +91,7 @@ class PodEvictions:
         return {uid: EvictionRefusal(refusal.until_seconds, refusal.why) for uid, refusal in resting.items()}
 
     def step(self, decided: TickDecision, observation: Observation) -> None:
-        """One tick: report the outcome of earlier evictions, request those that are admitted now."""
+        """Do one tick's work: report the outcome of earlier evictions, request those that are admitted now."""
         self.refusals(observation)
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         urgent = {eviction.uid for eviction in decided.urgent}
@@ -128,7 +128,10 @@ class PodEvictions:
         self.report(eviction, outcome, message, observation.wall_seconds, pod)
 
     def _take(self, answer: EvictionAnswer, pod: PodSpec | None, observation: Observation) -> None:
-        """The API server's answer. One that evicted nobody gives its token back."""
+        """Report the API server's answer; return the rate limit's token when it evicted nobody.
+
+        A refused eviction is left to the runtime when it is urgent and that is permitted; else the pod rests.
+        """
         self._unanswered.pop(answer.eviction.uid, None)
         self._report(answer.eviction, answer.outcome, answer.message, pod, observation)
         if answer.answered and answer.outcome in ("refused", "gone"):
@@ -142,6 +145,7 @@ class PodEvictions:
             self._resting.pop(answer.eviction.uid, None)
 
     def _note_refusal(self, answer: EvictionAnswer, observation: Observation) -> None:
+        """Let the pod rest: no eviction of it is requested for a while, longer after each refusal in a row."""
         uid = answer.eviction.uid
         self._resting[uid] = after_refusal(
             self._resting.get(uid),

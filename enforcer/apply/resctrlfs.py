@@ -48,11 +48,11 @@ class Files(Protocol):
         ...
 
     def make(self, path: Path) -> None:
-        """A folder."""
+        """Create a folder; OSError."""
         ...
 
     def remove(self, path: Path) -> None:
-        """A folder."""
+        """Remove an empty folder; OSError."""
         ...
 
 
@@ -73,11 +73,11 @@ class KernelFiles:
             file.write(text)
 
     def make(self, path: Path) -> None:
-        """A folder."""
+        """Create a folder; OSError."""
         path.mkdir()
 
     def remove(self, path: Path) -> None:
-        """A folder."""
+        """Remove an empty folder; OSError."""
         path.rmdir()
 
 
@@ -189,7 +189,7 @@ class ResctrlKeeper:
         return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
     def _save(self, ours: frozenset[str]) -> None:
-        """Whole or not at all, on the disk before it returns."""
+        """Record our groups, as a whole or not at all; they are on disk on return."""
         replace_atomically(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
 

@@ -86,7 +86,7 @@ class SysctlKeeper:
             yield f"{key}: {refused.strerror}"
 
     def _save(self, records: dict[str, OriginalSetting]) -> None:
-        """Whole or not at all, on the disk before it returns."""
+        """Record the original settings, as a whole or not at all; they are on disk on return."""
         replace_atomically(self._note, msgspec.json.encode(records))
         self._kept = records
 

@@ -159,7 +159,11 @@ class TrafficKeeper:
 
 
 def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:
-    """Commands of tc that make, or change, the classes."""
+    """Yield the tc commands that create the root class and a class for each of `traffic`, or change them in place.
+
+    A class has its guaranteed rate (`least`) and its ceiling (`most`), in bits per second. Its quantum, in bytes, is
+    the rate / 80, which are the bytes of a tenth of a second as by htb's own default, within 1,514 and 60,000.
+    """
     total_bits = str(traffic.total)
     yield _class(
         device, HANDLE, ROOT_CLASS, ["rate", f"{total_bits}bit", "ceil", f"{total_bits}bit", "quantum", "60000"]

@@ -287,7 +287,7 @@ def _fit_resizes(targets: _Targets, observation: Observation, notes: Notes, dial
 
 
 def _fit_quotas(targets: _Targets, groups: Groups) -> None:
-    """No quota above that of any cgroup above it: it would have no effect, and v1 refuses it."""
+    """Lower each quota to the lowest of its ancestors: more would have no effect, and cgroup v1 refuses it."""
     for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
         mine = _final(targets, groups[path], Knob.CPU_QUOTA)
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
@@ -305,7 +305,7 @@ def _fit_bursts(targets: _Targets, groups: Groups) -> None:
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
-    """No CPU that the cgroup above does not have. Those without a list yet are made by the runtime first."""
+    """Take out of each cpuset the CPUs that an ancestor lacks. A cgroup without a list is left to the runtime."""
     for path in _below_changes(targets, groups, knob):
         if not groups[path].knobs.get(knob):
             targets.pop((path, knob), None)

@@ -22,7 +22,10 @@ class ResctrlGroup(msgspec.Struct, frozen=True):
 
 
 class TrafficClass(msgspec.Struct, frozen=True):
-    """A class of outgoing traffic; bits per second. number: of the class below the root, 1..65535."""
+    """A class of outgoing traffic. number: of the class below the root, 1..65535.
+
+    least, most: the rate that it is guaranteed, and the ceiling up to which it may borrow, in bits per second.
+    """
 
     name: str
     number: int

@@ -117,7 +117,7 @@ class Claims:
         self._claims = claims
 
     def _write(self, claim: PreparedClaim) -> None:
-        """The CDI file, if it is not there as it should be."""
+        """Write the CDI file of a claim, unless it is there with this content."""
         text, file = msgspec.json.encode(cdi_spec(claim)), self._file(claim.uid)
         with contextlib.suppress(OSError):
             if file.read_bytes() == text:

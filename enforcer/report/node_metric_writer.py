@@ -77,7 +77,7 @@ class Reporter:
         self._log = structlog.get_logger(__name__)
 
     def start(self) -> None:
-        """The first report goes out after one interval, when there is something to tell."""
+        """Start the thread; the first report is sent after one interval, when there is something to report."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -58,7 +58,7 @@ class Recorder:
     def record(
         self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory, ages: Ages
     ) -> None:
-        """One tick; `before` is what the loop remembered when it decided. OSError when it cannot be written."""
+        """Append a tick to the recording; `before` is what the loop remembered when it decided. OSError."""
         if self._file is None or self._size > self._cap_bytes:
             self._begin(observation.node.name, before, ages)
             changed: dict[str, Any] | None = node_policy.encode(policy) if policy else {}

@@ -38,11 +38,11 @@ class SandboxStore:
     containers: dict[str, KnownContainer] = field(default_factory=dict)
 
     def add_sandbox(self, facts: RuntimePod) -> None:
-        """A sandbox that has been made."""
+        """Add a sandbox that the runtime has made."""
         self.sandboxes[facts.id] = facts
 
     def add_container(self, container: KnownContainer) -> None:
-        """A container that has been made."""
+        """Add a container that the runtime has made."""
         self.containers[container.id] = container
 
     def hold(
@@ -63,13 +63,13 @@ class SandboxStore:
         return (facts, container) if facts is not None and container is not None else None
 
     def drop_sandbox(self, sandbox_id: str) -> None:
-        """A sandbox that has been removed, and whatever was in it."""
+        """Forget a sandbox that the runtime has removed, with all its containers."""
         self.sandboxes.pop(sandbox_id, None)
         for container_id in [c.id for c in self.containers.values() if c.sandbox_id == sandbox_id]:
             del self.containers[container_id]
 
     def drop_container(self, container_id: str) -> None:
-        """A container that has been removed."""
+        """Forget a container that the runtime has removed."""
         self.containers.pop(container_id, None)
 
     def recover(self, sandboxes: Iterable[Any], containers: Iterable[Any]) -> None:

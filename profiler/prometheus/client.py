@@ -60,7 +60,7 @@ class QueryCosts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, seconds: float, size: int) -> None:
-        """One question, answered or not."""
+        """Count a query, answered or not: the seconds that it took and the bytes of its answer."""
         with self._lock:
             self.queries += 1
             self.waited_seconds += seconds

@@ -155,7 +155,7 @@ class Rates:
 
     @classmethod
     def of(cls, intervals: Collection[int]) -> Rates:
-        """Return the rates for series of these scrape intervals, of which there is at least one."""
+        """Return the rates for series of these scrape intervals (seconds, in any order); ValueError for none."""
         first, *others = sorted(intervals)
         return cls(first, tuple(others))
 

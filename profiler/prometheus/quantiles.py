@@ -183,7 +183,7 @@ class _Pool:
             self._shard = shard
 
     def add(self, ref: PodContainerRef, values: Floats) -> None:
-        """Points of one pod, in cores; kept as they are for an exact percentile."""
+        """Keep the points of a pod, in cores, as they are, for an exact percentile."""
         container = self._known.container_of(ref, self._owners)
         if container is not None and len(values):
             self._points.setdefault(container, []).append(values)

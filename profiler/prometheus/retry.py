@@ -107,7 +107,7 @@ class RetryPolicy:
             return due
 
     def answered(self, attempts: Attempts) -> None:
-        """A question got its answer."""
+        """Note that a query was answered: the failures in a row are over."""
         with self._lock:
             if attempts.failures or self.silence:
                 self._exhausted = False

@@ -169,7 +169,7 @@ class PodColumns:
         return len(self._slots)
 
     def upsert(self, pods: Iterable[Pod]) -> None:
-        """Pods as they are now. One that has ended or has no node holds nothing; its metric may stay, dangling.
+        """Add or change pods. One that has ended or has no node is removed; its metric may stay, dangling.
 
         A placeholder uses and requests nothing: it only counts in `announced`.
         """
@@ -249,7 +249,7 @@ class PodColumns:
         return self._terms(used, resource)
 
     def know(self, census: PodCensus | None) -> None:
-        """The pods that a new forecast knows, in the place of those that the last one knew; None: no forecast."""
+        """Replace the pods that the last forecast knew by those that a new one knows; None: there is no forecast."""
         used = np.flatnonzero(self._active)
         names, self._places = self._places.names, KnownPlaces(census)
         places = [names[number] for number in self._place[used].tolist()]

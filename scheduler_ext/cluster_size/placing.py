@@ -303,7 +303,7 @@ class PlacingState:
         return self._present[key]
 
     def take_away(self, node: int) -> None:
-        """A leaving node goes: its pods count nowhere any more, and a domain that it made alone is none."""
+        """Remove a node with its pods from all counts, and with it each topology domain that no other node is in."""
         cluster = self.cluster
         self.there[node] = False
         self._present.clear()

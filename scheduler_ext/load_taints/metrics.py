@@ -46,5 +46,5 @@ class LoadTaintMetrics:
         self._broken.set(loads.broken)
 
     def changed(self, effect: LoadEffect) -> None:
-        """After the server wrote a taint or took it away."""
+        """Count a change of a taint that the API server has accepted."""
         self._changes.labels(effect.name.lower()).inc()

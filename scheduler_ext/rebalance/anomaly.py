@@ -130,13 +130,13 @@ class DetectorRound:
         return frozenset(abnormal)
 
     def reset(self, nodes: Iterable[str], *, prod: bool) -> None:
-        """Nodes that are low, or that the round has relieved."""
+        """Reset the detectors of nodes that are below their low threshold, or that the round has relieved."""
         for name in nodes:
             if (name, prod) in self.detectors:
                 self.detectors[name, prod] = self.detectors[name, prod].reset()
 
     def acted(self, nodes: Iterable[str], rule: AnomalyRule, *, prod: bool) -> None:
-        """Nodes on which a pass has acted."""
+        """Count a normal round for nodes from which a pass has moved pods."""
         for name in nodes:
             if (name, prod) in self.detectors:
                 self.detectors[name, prod] = self.detectors[name, prod].normal(rule, self.now_seconds)

@@ -109,7 +109,7 @@ class DayAhead:
         return seconds
 
     def move(self, pod: RebalancePod, source: int, target: int) -> None:
-        """The pod takes its part of the load along."""
+        """Move the pod's part of the forecast load from one node to another, both rows of `loads`."""
         path = self.path(pod)
         self.loads[:, source] = np.maximum(self.loads[:, source] - path, 0)
         self.loads[:, target] += path

@@ -99,20 +99,20 @@ def _hours_with_terms(
 
 
 class HoursOfPods:
-    """Joins the sums of all pods of a resource, part after part."""
+    """Sums over all pods by node and hour, joined from parts. One resource, in its unit (millicores or bytes)."""
 
     def __init__(self, nodes: int, window: TimeGrid) -> None:
-        """No pod is in it yet."""
+        """Start with sums of 0. nodes: how many the inventory has; window: the span whose hours are summed."""
         self._sums = {name: np.zeros((nodes, hours_of(window).size)) for name in TERMS}
 
     def add(self, part: PodHours) -> None:
-        """Pods that are in no other part."""
+        """Add the sums of a part to those of its nodes; no pod of it may be in another part that is added."""
         for name, term in part.terms.items():
             self._sums[name][part.nodes] += term
 
     @property
     def terms(self) -> Mapping[str, Floats]:
-        """The sums by name, (nodes, H)."""
+        """The sums by the name of a term (TERMS), (nodes, H)."""
         return self._sums
 
 

@@ -92,7 +92,7 @@ class SumsOfPods:
         self._hours = HoursOfPods(len(refs), grid)
 
     def add(self, part: PartialPodSums) -> None:
-        """Pods that are in no other part."""
+        """Add the sums of a part; no pod of it may be in another part that is added."""
         self._prod.add(part.prod)
         self._above.add(part.above_batch)
         self._rest.add(part.rest)

@@ -142,7 +142,7 @@ class _Worker:
             return self._pool.submit(work, task)
 
     def renew(self) -> None:
-        """After its process has ended."""
+        """Start a new process in the place of one that has ended."""
         self._pool.shutdown(wait=False)
         self._pool = self._begun()
 
@@ -280,7 +280,7 @@ class Dask:
         """Do nothing: the workers belong to the scheduler."""
 
     def _require_worker(self, client: Any) -> None:
-        """A task that no worker takes would wait for ever."""
+        """Raise CotenantError unless the scheduler has a worker: a task that no worker takes would wait for ever."""
         try:
             client.wait_for_workers(1, timeout=self.seconds)
         except TimeoutError:

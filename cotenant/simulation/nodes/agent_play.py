@@ -44,7 +44,7 @@ class AgentPlay:
     _verdicts: Verdicts = field(default_factory=Verdicts)
 
     def run(self, demands: Iterable[SecondDemand]) -> None:
-        """A tick for each second of demand."""
+        """Run the agent's decision once for each second of demand."""
         machine = SimulatedNode(self.node, self.cores, list(self.cast))
         settings = EnforcerSettings()
         running, memory = strategies(settings), Memory()

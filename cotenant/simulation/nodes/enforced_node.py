@@ -162,7 +162,7 @@ class SimulatedNode:
             self.knobs[write.path][write.knob] = write.value
 
     def dismiss(self, name: str, at_seconds: float) -> None:
-        """A pod that is evicted is gone a little later."""
+        """Let an evicted pod end; it is gone a little later."""
         self.leaving.setdefault(name, at_seconds)
 
     def _used_millicores(self, demand: SecondDemand) -> dict[str, float]:

@@ -137,7 +137,7 @@ class Planner:
         self._nodes += [None] * (want - len(self._nodes))
 
     def place(self, nodes: PeakNodes) -> None:
-        """Placeholders that wait for room take what there is."""
+        """Place the waiting placeholders on nodes with free capacity, as far as it goes."""
         cores = self._service.pod_cores
         self._nodes = [nodes.place(cores) if node is None else node for node in self._nodes]
 
@@ -163,7 +163,7 @@ class PeakPods:
     pending_steps: list[int] = field(default_factory=list)
 
     def scale(self, count: int, now: int, nodes: PeakNodes) -> None:
-        """To so many: new ones wait; those that wait go first, then the newest. What left waiting has waited so far."""
+        """Change the number of pods to `count`: new ones wait; waiting ones are removed first, then the newest."""
         self.waiting += [now] * (count - len(self.running) - len(self.waiting))
         while len(self.running) + len(self.waiting) > count:
             if self.waiting:
@@ -172,7 +172,7 @@ class PeakPods:
                 nodes.leave(self.running.pop(), self.cores)
 
     def place(self, now: int, nodes: PeakNodes, planner: Planner | None) -> None:
-        """The oldest first: on a reservation where one stands, else on any node with room."""
+        """Place waiting pods, the oldest first, on reserved capacity where there is some, else on any node."""
         while self.waiting:
             node = planner.hand_over() if planner else None
             node = nodes.place(self.cores) if node is None else node
@@ -196,7 +196,7 @@ class PeakCluster:
     done: float = 0.0
 
     def scale(self, count: int, now: int) -> None:
-        """The autoscaler's turn."""
+        """Scale the service to `count` pods, and count those that no plan holds capacity for."""
         if self.planner and not self.planner.holds:
             self.unplanned += max(0, count - len(self.pods.running) - len(self.pods.waiting))
         self.pods.scale(count, now, self.nodes)

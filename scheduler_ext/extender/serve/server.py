@@ -76,7 +76,7 @@ class ExtenderServer:
         self._listener.stop()
 
     def wait(self) -> None:
-        """Until the server ends."""
+        """Block until the server ends."""
         self._listener.wait()
 
     async def _reload(self) -> None:

@@ -129,7 +129,7 @@ class _GangRound:
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
-        """All that must start together has started: further members follow one by one."""
+        """Let all ready members start one by one, since those that must start together have started."""
         self.attempts.pop(group.key, None)
         for pod in (pod for members in group.gangs for pod in members.ready):
             self.intents.append(gang_gate_removal(pod, f"gang {group.key} has started"))
@@ -160,7 +160,7 @@ class _GangRound:
         return bool(waiting)
 
     def advance(self, group: GangGroup) -> None:
-        """A group whose capacity is being reserved: all is there, or it goes on, or all is given back."""
+        """Advance a group whose capacity is being reserved: open it when all is reserved, else go on or release all."""
         failures, not_before = self.attempts.get(group.key, (0, 0.0))
         if self.now < not_before:
             return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
@@ -272,7 +272,7 @@ class _Capacity:
         self.busy = self.crowded = False
 
     def take(self, members: Sequence[MemberGroup]) -> None:
-        """Members that are being placed; where that is not certain, no other gang begins."""
+        """Subtract members that are being placed from the free capacity; unless they surely fit, no gang begins."""
         after = self.free.placed(members)
         self.busy, self.crowded = True, self.crowded or after is None
         self.free = after or self.free

@@ -49,7 +49,7 @@ class MigrationMetrics:
             self._ended.labels(SUCCEEDED if status.phase is JobPhase.SUCCEEDED else status.reason).inc()
 
     def evicted(self, accepted: bool) -> None:
-        """After an answer to an eviction."""
+        """Count the API server's answer to an eviction."""
         self._evictions.labels("accepted" if accepted else "refused").inc()
 
 
@@ -80,13 +80,13 @@ class DeschedulerMetrics:
         )
 
     def show_marks(self, plan: RebalancePlan) -> None:
-        """After a look at what is emptied; marks that would be set do not count yet."""
+        """Set the gauges of nodes that are emptied and of their pods; marks that would be set do not count yet."""
         marks = [mark for mark in plan.marks if mark.change is not MarkChange.SET]
         self._marked.set(len(marks))
         self._leaving.set(sum(mark.pods for mark in marks))
 
     def mark_changed(self, *, away: bool) -> None:
-        """After the server set a mark or took it away."""
+        """Count a change of a node's mark that the API server has accepted; away: the mark was removed."""
         self._marks.labels("taken" if away else "set").inc()
 
     def show(self, plan: RebalancePlan) -> None:

@@ -381,7 +381,7 @@ def _put(work: _EmptyingRound, placement: _Placement, times: int) -> None:
 
 
 def _plan(work: _EmptyingRound, row: int, placements: Sequence[_Placement]) -> None:
-    """The moves that the limits of a round permit; the other pods leave in a later one."""
+    """Plan the moves of a node's pods that the limits of a round permit; the others are refused until a later round."""
     table, name = work.table, work.table.names[row]
     work.arrived |= {int(work.receivers.rows[placement.place]) for placement in placements}
     for placement in placements:

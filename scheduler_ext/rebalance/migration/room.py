@@ -37,7 +37,12 @@ def job_reservation_name(job: MigrationJob) -> str:
 
 
 def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_seconds: float) -> Create:
-    """Reserve capacity for the pod's successor on another node. left_seconds: what is left of the job's time."""
+    """Return the creation of a Reservation for the pod's successor, the pod that its controller makes in its place.
+
+    The pod must have a controller. Any node but the pod's own will do, or only the job's target. left_seconds: the
+    time until the job's deadline; the Reservation lives a little longer. A template of the job that is not an object of
+    the right shape raises AttributeError, KeyError, TypeError or ValueError.
+    """
     identity = pod.facts.identity
     controller = next(owner for owner in identity.controllers if owner.controlling)
     own: dict[str, Any] = {

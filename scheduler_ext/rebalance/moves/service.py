@@ -236,7 +236,7 @@ class ClusterMoveService:
         return frozenset(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
 
     def _forget_rounds(self) -> None:
-        """The next look reads the nodes with their marks."""
+        """Forget what was read, so that the next question reads the cluster again, with the nodes' marks."""
         for reading in (self._reading, self._round, self._emptying, self._jobs):
             reading.forget()
 
