@@ -15,9 +15,12 @@ nobody used before, and a compaction replaces the day's file only as it was befo
 
 from __future__ import annotations
 
+import io
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from functools import partial
+from itertools import pairwise
 from typing import Final, TypeVar
 
 import structlog
@@ -26,6 +29,7 @@ from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.base.store import days, parquet
 from cotenant.base.store.checked import CheckedFolder
 from cotenant.base.store.days import Between, Day, Key, PartOfDay, SharedKeys, Slots
+from cotenant.base.store.files import Opened
 from cotenant.base.usage.usage import Signal
 
 MOST_PARTS: Final = 32
@@ -86,11 +90,20 @@ class DayFiles:
                 self._compact(signal, start, parts)
 
     def _compact(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> None:
+        """Write the day's file anew from all of its files, and remove the parts; again without a file that is corrupt.
+
+        One that is found to be corrupt is set aside before anything is written.
+        """
         name = f"{self.folder(signal)}/{days.day_name(start_seconds)}"
         guard = self._folder.guard(name)
-        day = self.read(signal, start_seconds, parts)
-        if day is not None:
-            self._folder.replace(name, days.encode(signal, start_seconds, day), guard)
+        merged = _MergedDay(self._files, self.folder(signal), signal, start_seconds, parts)
+        try:
+            if next(iter(merged), None) is not None:
+                self._folder.replace(name, days.encode_pieces(signal, start_seconds, merged), guard)
+        except StoreCorrupt as error:
+            _log.warning("store_day_lost", signal=signal.value, day=days.day_name(start_seconds), error=error.message)
+            self._compact(signal, start_seconds, parts)
+            return
         for part in parts:
             self._folder.remove(f"{self.folder(signal)}/{part}")
 
@@ -197,6 +210,54 @@ class DayFiles:
                 if isinstance(handle.failure, FileNotFoundError):
                     return None
                 raise
+
+
+class _MergedDay:
+    """A day's series out of all of its files, a row group of each at a time; each iteration reads anew."""
+
+    def __init__(
+        self, files: CheckedFolder, folder: str, signal: Signal, start_seconds: int, parts: tuple[str, ...]
+    ) -> None:
+        self._files, self._signal, self._start_seconds = files, signal, start_seconds
+        self._paths = [f"{folder}/{name}" for name in reversed(_newest_first(start_seconds, parts))]
+
+    def __iter__(self) -> Iterator[Day]:
+        """Yield the series in the order of keys; StoreCorrupt for a file that has just been set aside."""
+        with ExitStack() as stack:
+            files = []
+            for path in self._paths:
+                if (handle := self._open(path)) is not None:
+                    stack.enter_context(handle)
+                    files.append((path, handle, self._read(path, handle, partial(_with_firsts, handle))))
+            firsts = max((firsts for _, _, (_, firsts) in files), key=len, default=())
+            bounds = [None, *firsts[1:], None]
+            for between in pairwise(bounds):
+                shared = SharedKeys()
+                pieces = [
+                    self._read(path, handle, partial(self._decode, file, between, shared))
+                    for path, handle, (file, _) in files
+                ]
+                if any(piece.keys for piece in pieces):
+                    yield days.merge_days(pieces)
+
+    def _decode(self, file: parquet.File, between: Between, shared: SharedKeys) -> Day:
+        return days.decode_between(file, self._signal, self._start_seconds, between, shared)
+
+    def _open(self, path: str) -> Opened | None:
+        """Open a file; in a bucket, where each read is a request, it is read whole."""
+        if not self._files.folder.shared:
+            return self._files.folder.open(path)
+        content = self._files.folder.read(path)
+        return None if content is None else Opened(io.BytesIO(content))
+
+    def _read(self, path: str, handle: Opened, decode: Callable[[], ValueT]) -> ValueT:
+        return self._files.decode_checked(path, decode, lambda: handle.failure)
+
+
+def _with_firsts(handle: Opened) -> tuple[parquet.File, tuple[Key, ...]]:
+    """A day's file, opened, and the first key of each of its row groups."""
+    file = parquet.open_parquet(handle)
+    return file, days.first_keys(file)
 
 
 def _newest_first(start_seconds: int, parts: tuple[str, ...]) -> tuple[str, ...]:

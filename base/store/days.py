@@ -121,11 +121,11 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
 
 
 def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> bytes:
-    """Return the file of a day that is given in pieces, in the order of keys.
+    """Return the file of a day that is given in pieces, in the order of keys; of at least one series.
 
-    pieces: asked for twice, as the stamp of a file is written first: it holds the checksums.
+    pieces: iterated twice, as the stamp of a file is written first: it holds the checksums.
     """
-    spec, sums = signal.spec, _Sums()
+    sums = _Sums()
     for group in _in_groups(pieces):
         sums.add(group)
     stamp = _stamp(signal, start_seconds) | {
@@ -135,9 +135,8 @@ def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> 
     }
     stamp[_SLOTS] = _text_of_slots(sums.slots, stamp)
     sink = io.BytesIO()
-    empty = Day((), np.empty((0, DAY_SECONDS // spec.step_seconds), dtype=np.float32))
-    groups = _in_groups(pieces) if sums.groups else iter((empty,))
-    parquet.write(((_to_arrow(signal, group), GROUP_SERIES) for group in groups), stamp, parts_of(spec), sink)
+    tables = ((_to_arrow(signal, group), GROUP_SERIES) for group in _in_groups(pieces))
+    parquet.write(tables, stamp, parts_of(signal.spec), sink)
     return sink.getvalue()
 
 
@@ -258,6 +257,11 @@ def decode_between(
     return Day(shared.joined(parts), blocks[0] if len(blocks) == 1 else np.concatenate(blocks))
 
 
+def first_keys(file: parquet.File) -> tuple[Key, ...]:
+    """First key of each row group; empty for an older file, which is read whole."""
+    return tuple(tuple(first) for first, *_ in json.loads(parquet.stamp_of(file).get("groups", "[]")))
+
+
 def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
     """First and last slot with a value; of a file that does not say so, or is damaged there, its values are read."""
     stamp = parquet.stamp_of(file)
@@ -358,10 +362,14 @@ def merge_days(days: Sequence[Day]) -> Day:
     same = all(day.keys == days[0].keys for day in days)
     keys = days[0].keys if same else tuple(sorted(set().union(*(day.keys for day in days))))
     values = np.full((len(keys), days[0].values.shape[1]), np.nan, dtype=np.float32)
-    row = {key: i for i, key in enumerate(keys)}
+    row = {} if same else {key: i for i, key in enumerate(keys)}
     for day in days:
-        target = rows(row, day.keys)
-        values[target] = np.where(np.isnan(day.values), values[target], day.values)
+        known = ~np.isnan(day.values)
+        if same:
+            np.copyto(values, day.values, where=known)
+        else:
+            target = rows(row, day.keys)
+            values[target] = np.where(known, day.values, values[target])
     return Day(keys, values)
 
 

@@ -7,6 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tracemalloc
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -106,6 +109,48 @@ def test_a_compaction_killed_between_any_two_steps_loses_and_doubles_nothing(tmp
         store.compact()
         assert store.read(CPU, grid).values.tolist() == [[2, 3, 3, 1]]
         assert files(tmp_path) == [day]
+
+
+def peak_bytes(act: Callable[[], None]) -> int:
+    tracemalloc.start()
+    act()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_the_memory_of_an_append_and_of_a_compaction_is_not_that_of_the_whole_day(tmp_path: Path) -> None:
+    compactions = []
+    for series, slots in ((4_000, 4), (12_000, 4)):
+        store, rng = Store((tmp_path / str(series)).as_uri(), "prod"), np.random.default_rng(1)
+        values = rng.random((series, slots)).astype(np.float32)
+        # Every slot lacks a tenth of the series, so that no two parts have the same.
+        values[rng.random(values.shape) < 0.1] = np.nan
+        for k in range(slots):
+            usage = usage_of(
+                CPU, MIDNIGHT + 300 * k, values[:, k : k + 1].tolist(), [f"s{i:05d}" for i in range(series)]
+            )
+            appended = peak_bytes(partial(store.append, CPU, usage))
+        assert appended < series * DAY.size * 4
+        compactions.append(peak_bytes(store.compact))
+        read = store.read(CPU, TimeGrid(MIDNIGHT, 300, slots)).values
+        assert np.array_equal(read, values[~np.isnan(values).all(axis=1)], equal_nan=True)
+    # Of three times as many series, some more for the file itself.
+    assert compactions[1] < 1.5 * compactions[0], compactions
+
+
+def test_a_compaction_that_finds_a_corrupt_part_keeps_the_others_and_sets_it_aside(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    for values in ([[1, np.nan, np.nan]], [[np.nan, 2, np.nan]], [[np.nan, np.nan, 3]]):
+        store.append(CPU, usage_of(CPU, MIDNIGHT, values, ["a"]))
+    day, bad, _ = files(tmp_path)
+    content = bytearray(bad.read_bytes())
+    content[len(content) // 3] ^= 1
+    bad.write_bytes(content)
+    store.compact()
+    assert files(tmp_path) == [day]
+    assert bad.with_name(f"{bad.name}.corrupt-1").read_bytes() == bytes(content)
+    assert store.read(CPU, TimeGrid(MIDNIGHT, 300, 3)).values.tolist() == [[1, pytest.approx(np.nan, nan_ok=True), 3]]
 
 
 _WRITER = """
