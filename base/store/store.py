@@ -18,9 +18,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cotenant.base.cluster import Inventory
+from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.errors import NoData, StoreError, UsageError
 from cotenant.base.identity import FOLDER_NAME_FIX, fits_folder
+from cotenant.base.inventory.shared_parts import SharedParts
 from cotenant.base.store import blocks, days, documents, layout, parquet, tables
 from cotenant.base.store.blocks import Block
 from cotenant.base.store.buckets import BucketPatience
@@ -266,7 +267,8 @@ class Store:
 
     def read_inventory(self) -> Inventory | None:
         """The stored inventory; StoreCorrupt when it cannot be read."""
-        return self._files.read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory))
+        shared = {Pod: SharedParts().of}
+        return self._files.read(f"{self.cluster}/inventory.json", lambda b: documents.decode(b, Inventory, shared))
 
     def append_quality(self, record: QualityRecord) -> None:
         """Add a record; the last 100 are kept."""
