@@ -6,7 +6,7 @@ Also how an inventory outlives its pods: a snapshot joined with the stored one a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -136,11 +136,13 @@ def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since:
     if stored is None:
         return snapshot
     snapshot = _carry_over_owners(snapshot, stored)
-    pods = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
+    before = {(p.namespace, p.name): p for p in stored.pods if _is_recent(p, keep_since)}
     pods = {
-        key: replace(p, end_seconds=snapshot.time_seconds) if p.running and p.listed else p for key, p in pods.items()
+        key: _carry_over_pod(p, before.pop(key, None), snapshot.time_seconds)
+        for p in snapshot.pods
+        for key in ((p.namespace, p.name),)
     }
-    pods |= {(p.namespace, p.name): _carry_over_pod(p, pods.get((p.namespace, p.name))) for p in snapshot.pods}
+    pods |= {key: _end_if_running(p, snapshot.time_seconds) for key, p in before.items()}
     needed = {p.workload for p in pods.values()}
     workloads = {w.ref: replace(w, replicas=0) for w in stored.workloads if w.ref in needed}
     for workload in snapshot.workloads:
@@ -247,12 +249,18 @@ def _is_recent(pod: Pod, keep_since: int) -> bool:
     return pod.end_seconds is None or pod.end_seconds >= keep_since
 
 
-def _carry_over_pod(pod: Pod, old: Pod | None) -> Pod:
-    """A pod of the snapshot; what it no longer says, the stored one may still know."""
+def _end_if_running(pod: Pod, seconds: int) -> Pod:
+    """A pod that the snapshot of that time does not show."""
+    return replace(pod, end_seconds=seconds) if pod.running and pod.listed else pod
+
+
+def _carry_over_pod(pod: Pod, old: Pod | None, seconds: int) -> Pod:
+    """A pod of the snapshot of that time; what it no longer says, the stored one may still know."""
     if old is None:
         return pod
     if pod.running:  # where nothing tells when pods were created, what usage showed at first holds
-        return replace(pod, start_seconds=pod.start_seconds or old.start_seconds)
+        return pod if pod.start_seconds else replace(pod, start_seconds=old.start_seconds)
+    old = _end_if_running(old, seconds)
     known_end = old.end_seconds if old.end_seconds is not None else pod.end_seconds
     return replace(pod, start_seconds=pod.start_seconds or old.start_seconds, end_seconds=known_end,
                    requests=pod.requests or old.requests, node=pod.node or old.node)  # fmt: skip
@@ -261,10 +269,11 @@ def _carry_over_pod(pod: Pod, old: Pod | None) -> Pod:
 def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events."""
     lives = _lives_of_pods(sightings)
-    requested = _last_pod_requests(sightings)
+    using = tuple(_still_using(inventory, sightings, lives))
+    requested = _last_pod_requests(sightings, {(p.namespace, p.name) for p in using if _asks_for_unknown(p)})
     pods = tuple(
         _complete_from_usage(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
-        for pod in _still_using(inventory, sightings, lives)
+        for pod in using
     )
     templates = _templates(inventory, pods, sightings)
     silent_about = _unknown_amount_workloads(inventory, pods, sightings)
@@ -292,8 +301,9 @@ def _unnamed_pods(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[in
     named = {(p.namespace, p.name) for p in inventory.pods}
     noted = {(u.namespace, u.name): (u.first_seconds, u.last_seconds) for u in inventory.unnamed}
     for key, (first, last) in lives.items():
-        before = noted.get(key, (first, last))
-        noted[key] = (min(first, before[0]), max(last, before[1]))
+        if key not in named:
+            before = noted.get(key, (first, last))
+            noted[key] = (min(first, before[0]), max(last, before[1]))
     strangers = sorted(key for key in noted if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
     return tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
 
@@ -384,10 +394,17 @@ def _unknown_amount_workloads(
     return found
 
 
-def _last_pod_requests(sightings: Sightings) -> dict[tuple[str, str], dict[Resource, int]]:
-    """(namespace, pod) -> what its containers asked for last, in all."""
+def _asks_for_unknown(pod: Pod) -> bool:
+    """Return whether nothing tells now what a pod asks for; what it asked for last may be known."""
+    return not (pod.running and pod.listed) and not pod.requests
+
+
+def _last_pod_requests(sightings: Sightings, pods: Set[tuple[str, str]]) -> dict[tuple[str, str], dict[Resource, int]]:
+    """(namespace, pod) -> what the containers of these pods asked for last, in all."""
     sums: dict[tuple[str, str], dict[Resource, int]] = {}
     for ref, amounts in sightings.amounts.items():
+        if (ref.namespace, ref.pod) not in pods:
+            continue
         own = sums.setdefault((ref.namespace, ref.pod), {})
         for (side, resource), amount in amounts.items():
             if side == 0:
@@ -407,13 +424,13 @@ def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int
 
 def _complete_from_usage(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
     """A pod that is not named now with the ends of its usage and what it asked for; others as the cluster says."""
-    if not (pod.running and pod.listed) and not pod.requests and requested:
+    if _asks_for_unknown(pod) and requested:
         pod = replace(pod, requests=dict(requested))
     if life is None:
         return pod
     start = pod.start_seconds or life[0]
-    if pod.running or pod.end_seconds is None:
-        return replace(pod, start_seconds=start)
+    if pod.end_seconds is None:
+        return pod if pod.start_seconds else replace(pod, start_seconds=start)
     step = Signal.CPU_USAGE_MEAN.spec.step_seconds
     return replace(pod, start_seconds=start, end_seconds=min(pod.end_seconds, life[1] + step))
 

@@ -13,6 +13,7 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.errors import NoData, QuantityError
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.seen_pods import Workloads, pod_of, seen_pod
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
@@ -62,7 +63,7 @@ def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
     for pod in listed:
         if pod.status.phase not in ENDED_PHASES:
             try:
-                pods.append(projection.pod_of(pod, {}))
+                pods.append(pod_of(seen_pod(pod), Workloads({})))
             except QuantityError as error:
                 notes.append(f"{error.message}; the pod is left out")
     return tuple(pods), tuple(notes)

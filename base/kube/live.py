@@ -17,11 +17,11 @@ from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
+from cotenant.base.kube.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject, VerticalAutoscalerObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
-from cotenant.base.kubernetes.protocol import ENDED_PHASES
 
 ItemT = TypeVar("ItemT")
 
@@ -89,22 +89,23 @@ class ObjectLister(Protocol):
 
 def observe(client: ObjectLister) -> LiveCluster:
     """List what runs, who owns it and what bounds it; ClusterForbidden only when pods may not be listed."""
+    return observe_pods(client, list(map(seen_pod, client.list(PODS, PodObject))))
+
+
+def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
+    """List what belongs to these pods, which are all that there are; no error: what may not be listed is a note."""
     notes: list[str] = []
-    pods = client.list(PODS, PodObject)
     controllers = _controllers(client, notes)
-    owners = projection.owners_of(controllers, pods)
-    alive = [pod for pod in pods if pod.spec.node_name and pod.status.phase not in ENDED_PHASES]
+    workloads = Workloads(owners_of(controllers, pods))
+    alive = [pod for pod in pods if pod.occupies_node]
     scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
-    live_pods = tuple(_project_readable(lambda pod: projection.pod_of(pod, owners), alive, notes))
-    names = {(pod.namespace, pod.name) for pod in live_pods}
-    read = [pod for pod in alive if (pod.metadata.namespace, pod.metadata.name) in names]
     return LiveCluster(
+        pods=tuple(_project_readable(lambda pod: pod_of(pod, workloads), alive, notes)),
         nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
-        pods=live_pods,
-        unread=frozenset((pod.metadata.namespace, pod.metadata.name) for pod in alive) - names,
-        containers=dict(_project_readable(lambda pod: _keyed_containers(pod, owners, controllers), read, notes)),
+        unread=frozenset(pod.key for pod in alive if pod.shape.refusal),
+        containers=_containers([pod for pod in alive if not pod.shape.refusal], workloads, controllers),
         autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
-        marks=_marks(alive, owners, controllers),
+        marks=_marks(alive, workloads, controllers),
         limit_ranges=_limit_ranges(client, notes),
         quotas=_quotas(client, notes),
         vpa_histories=_vpa_histories(client, notes),
@@ -123,28 +124,30 @@ def _controllers(client: ObjectLister, notes: list[str]) -> dict[WorkloadRef, Co
     }
 
 
-def _keyed_containers(
-    pod: PodObject, owners: projection.Owners, controllers: Mapping[WorkloadRef, ControllerObject]
-) -> tuple[tuple[str, str], tuple[Container, ...]]:
-    """A pod's containers, judged by its direct controller's template, else by the workload's."""
-    chain = (projection.controller_of(pod.metadata), projection.workload_of(pod, owners))
-    name_sets = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
-    template = next((names for names in name_sets if names is not None), None)
-    return (pod.metadata.namespace, pod.metadata.name), projection.containers_of(pod, template)
+def _containers(
+    pods: Sequence[SeenPod], workloads: Workloads, controllers: Mapping[WorkloadRef, ControllerObject]
+) -> dict[tuple[str, str], tuple[Container, ...]]:
+    """Each pod's containers, judged by its direct controller's template, else by the workload's; once for a shape."""
+    of_shape: dict[int, tuple[Container, ...]] = {}
+    for pod in pods:
+        shape = pod.shape
+        if id(shape) not in of_shape:
+            chain = (shape.controller, workloads.of(pod))
+            name_sets = (controllers[ref].template_names() for ref in chain if ref and ref in controllers)
+            template = next((names for names in name_sets if names is not None), None)
+            of_shape[id(shape)] = with_injected(shape.containers, template)
+    return {pod.key: of_shape[id(pod.shape)] for pod in pods}
 
 
 def _marks(
-    pods: Sequence[PodObject],
-    owners: projection.Owners,
-    controllers: Mapping[WorkloadRef, ControllerObject],
+    pods: Sequence[SeenPod], workloads: Workloads, controllers: Mapping[WorkloadRef, ControllerObject]
 ) -> dict[WorkloadRef, Marks]:
     """Return the marks of each workload; those of its own object override those from the template on its pods."""
     marks: dict[WorkloadRef, Marks] = {}
-    for pod in sorted(pods, key=lambda p: (p.status.start_time is not None, p.status.start_time, p.metadata.name)):
-        meta = pod.metadata
-        marks[projection.workload_of(pod, owners)] = Marks(meta.labels or {}, projection.own_annotations(meta))
+    for pod in sorted(pods, key=lambda p: (p.accepted_seconds is not None, p.accepted_seconds, p.name)):
+        marks[workloads.of(pod)] = Marks(pod.shape.labels, pod.shape.annotations)
     for ref, thing in controllers.items():
-        if owners.get(ref) is None:
+        if workloads.owners.get(ref) is None:
             pods_words = marks.get(ref, Marks()).annotations
             annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
             marks[ref] = Marks(thing.metadata.labels or {}, annotations)

@@ -13,15 +13,13 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Pod, PodPhase, Quota
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
 from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitItem, LimitRangeObject, QuotaObject
-from cotenant.base.kubernetes.mid_request import mid_request_of
+from cotenant.base.kube.objects import AutoscalerObject, LimitItem, LimitRangeObject, QuotaObject
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
@@ -32,25 +30,12 @@ from cotenant.base.kubernetes.models.vertical_autoscaler import (
     VerticalAutoscalerObject,
 )
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
-from cotenant.base.kubernetes.owners import (
-    DEPLOYMENT_CONFIG_LABEL,
-    LINKED,
-    MOST_LINKS,
-    TEMPLATE_HASH_LABEL,
-    owner_by_name,
-)
-from cotenant.base.kubernetes.pod_qos import PodQos
-from cotenant.base.kubernetes.pod_resources import counted_requests
-from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
-from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import buckets_of
 
 Amounts = dict[Resource, int]
-Owners = Mapping[WorkloadRef, WorkloadRef | None]
-"""Objects that were read and may be owned, and by whom; None = by nobody."""
 NODE_PREFIX: Final = "node.koordinator.sh/"
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
 _VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
@@ -78,29 +63,6 @@ def node_of(node: NodeWire) -> Node:
     )
 
 
-def pod_of(pod: PodObject, owners: Owners) -> Pod:
-    """A Pod that has not ended, with its workload, QoS, priority and effective request; `owners` leads its owner on."""
-    meta, spec = pod.metadata, pod.spec
-    workload, known = topmost(pod, owners)
-    start, labels = pod.status.start_time or meta.creation_timestamp, meta.labels or {}
-    return Pod(
-        namespace=meta.namespace,
-        name=meta.name,
-        workload=workload,
-        node=spec.node_name,
-        start_seconds=int(start.timestamp()) if start else 0,
-        qos=qos_of(labels),
-        priority=priority_of(labels, spec.priority),
-        requests=effective_request(pod),
-        mid_requests=mid_request_of(_counted_pod_requests(pod)),
-        zones=zones_of(meta.annotations or {}),
-        best_effort=pod.status.qos_class == PodQos.BEST_EFFORT,
-        phase=next((phase for phase in PodPhase if phase == pod.status.phase), PodPhase.UNKNOWN),
-        owner_known=known,
-        role=role_of(workload, meta.name, labels, controller_of(meta)),
-    )
-
-
 def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     """NUMA zones that the scheduler wrote on a pod; none when the annotation is missing or cannot be read."""
     text = annotations.get(RESOURCE_STATUS_ANNOTATION)
@@ -111,74 +73,21 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
     return tuple(zone.node for zone in status.numa_node_resources) if status else ()
 
 
-def workload_of(pod: PodObject, owners: Owners) -> WorkloadRef:
-    """The topmost known controller, the pod itself when it has none."""
-    return topmost(pod, owners)[0]
-
-
-def topmost(pod: PodObject, owners: Owners) -> tuple[WorkloadRef, bool]:
-    """The topmost known controller, the pod itself when it has none; and whether it is known that none is above it.
-
-    A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name, a
-    ReplicationController by the label of its DeploymentConfig.
-    """
-    meta, labels = pod.metadata, pod.metadata.labels or {}
-    ref = controller_of(meta)
-    if ref is None:
-        return WorkloadRef(meta.namespace, "Pod", meta.name), True
-    for _ in range(MOST_LINKS):
-        if ref.kind not in LINKED:
-            return ref, True
-        if ref not in owners:
-            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
-            return upper or ref, upper is not None
-        upper = owners[ref]
-        if upper is None:
-            return ref, True
-        ref = upper
-    return ref, True
-
-
-def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[PodObject] = ()) -> Owners:
-    """Each object of a kind that leads on, and its controller; None = it has none."""
-    own: dict[WorkloadRef, WorkloadRef | None] = {
-        ref: controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
-    }
-    metas = (pod.metadata for pod in pods)
-    return own | {WorkloadRef(meta.namespace, "Pod", meta.name): controller_of(meta) for meta in metas}
-
-
 def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
     """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
     owner = meta.controller
     return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
 
 
-def effective_request(pod: PodObject) -> Amounts:
-    """Return what the scheduler counts for the pod, millicores and bytes (`cotenant.base.kubernetes.pod_resources`)."""
-    counted = _counted_pod_requests(pod)
-    return {r: counted[r.value] for r in Resource if r.value in counted}
-
-
-def _counted_pod_requests(pod: PodObject) -> dict[str, int]:
-    return counted_requests(pod_resources(pod.spec, pod.status, f"pod {pod.metadata.namespace}/{pod.metadata.name}"))
-
-
-def containers_of(pod: PodObject, template: frozenset[str] | None = None) -> tuple[Container, ...]:
-    """All of the pod's containers; `template`: the names that its owner's template has, None when that is unknown."""
+def containers_of(pod: PodObject) -> tuple[Container, ...]:
+    """All of the pod's containers, with the roles of its spec."""
     what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
     main = [(c, ContainerRole.MAIN) for c in pod.spec.containers or []]
     init = [
         (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
         for c in pod.spec.init_containers or []
     ]
-    return tuple(_container(c, _role(c.name, role, template), what) for c, role in [*main, *init])
-
-
-def _role(name: str, role: ContainerRole, template: frozenset[str] | None) -> ContainerRole:
-    """Injected when it stays and the template lacks it; an init container ends, whoever put it there."""
-    foreign = template is not None and name not in template and role is not ContainerRole.INIT
-    return ContainerRole.INJECTED if foreign else role
+    return tuple(_container(c, role, what) for c, role in [*main, *init])
 
 
 def _container(spec: ResizableContainer, role: ContainerRole, what: str) -> Container:

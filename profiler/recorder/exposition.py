@@ -8,6 +8,7 @@ once (`container_ref`).
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -146,4 +147,6 @@ def container_ref(labels: bytes) -> PodContainerRef | None:
     except UnicodeDecodeError:
         return None
     namespace, pod, container = (_ESCAPED.sub(r"\1", named.get(key, "")) for key in ("namespace", "pod", "container"))
-    return PodContainerRef(namespace, pod, container) if namespace and pod and container else None
+    if not (namespace and pod and container):
+        return None
+    return PodContainerRef(sys.intern(namespace), pod, sys.intern(container))

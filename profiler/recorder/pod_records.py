@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Final
+from weakref import WeakValueDictionary
 
-from cotenant.base.cluster import ContainerRole
-from cotenant.base.errors import QuantityError
+import msgspec
+
+from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.kube import projection
+from cotenant.base.kube.seen_pods import PodShape, SeenPod, shape_of, with_shape
 from cotenant.base.kubernetes.models.node import AddressedNode
 from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
-from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.recorder.kubelets import KubeletAddress
@@ -24,38 +29,84 @@ ADDRESS_ORDER: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP")
 KUBELET_PORT: Final = 10250
 
 
-class RecordedPod(StatedPod):
-    """A Pod with how its containers ended."""
+@dataclass(frozen=True, slots=True)
+class RestartedContainer:
+    """A container that restarted or ended: how often it restarted, and its ends that its status shows."""
 
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.metadata.namespace, self.metadata.name
+    name: str
+    restarts: int
+    ends: tuple[ContainerEnd, ...]
 
-    @property
-    def occupies_node(self) -> bool:
-        """True if it was placed and has not ended."""
-        return bool(self.spec.node_name) and self.status.phase not in ENDED_PHASES
+
+@dataclass(frozen=True, slots=True)
+class RecordedPod(SeenPod):
+    """A pod with those of its containers that restarted or ended."""
+
+    restarted: tuple[RestartedContainer, ...]
 
     @property
     def runs_with_quota(self) -> bool:
         """True if it runs and a container of it has a limit of CPU, and so a quota that may throttle it."""
-        if self.status.phase != "Running":
-            return False
-        each = (*(self.spec.containers or ()), *(self.spec.init_containers or ()))
-        return any(c.resources is not None and Resource.CPU in (c.resources.limits or ()) for c in each)
+        return self.shape.phase == "Running" and any(Resource.CPU in c.limits for c in self.shape.containers)
 
     def ends(self) -> Iterator[ContainerEnds]:
         """Yield each container with its number of restarts and its known ends for lack of memory."""
-        meta = self.metadata
-        created = meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0
-        for status in (*(self.status.container_statuses or ()), *(self.status.init_container_statuses or ())):
-            shown = ((status.last_state.terminated, True), (status.state.terminated, False))
-            ends = tuple(
-                end for state, restarted in shown if state and (end := _container_end(state, restarted)) is not None
-            )
-            ref = PodContainerRef(meta.namespace, meta.name, status.name)
-            yield ContainerEnds(ref, meta.uid, created, status.restart_count, ends)
+        restarted = {container.name: container for container in self.restarted}
+        for name in self.shape.reported:
+            ref, known = PodContainerRef(self.namespace, self.name, name), restarted.get(name)
+            restarts, ends = (known.restarts, known.ends) if known else (0, ())
+            yield ContainerEnds(ref, self.uid, self.created_seconds, restarts, ends)
+
+
+class PodRecords:
+    """Makes records of pods, whose shapes are kept once each, as long as a pod has them."""
+
+    def __init__(self) -> None:
+        """Know no shape yet."""
+        self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
+
+    def of(self, pod: StatedPod) -> RecordedPod:
+        """Return the record of an object."""
+        key = _shape_key(pod)
+        shape = self._shapes.get(key)
+        if shape is None:
+            shape = shape_of(pod)
+            if not shape.refusal:  # that one names the pod
+                self._shapes[key] = shape
+        seen = with_shape(pod, shape)
+        return RecordedPod(
+            seen.namespace,
+            seen.name,
+            seen.uid,
+            seen.node,
+            seen.created_seconds,
+            seen.accepted_seconds,
+            shape,
+            tuple(_restarted_containers(pod)),
+        )
+
+
+def _shape_key(pod: StatedPod) -> bytes:
+    """Return what two pods have in common if and only if their shape is made of the same."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    states = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    annotations = projection.own_annotations(meta), (meta.annotations or {}).get(RESOURCE_STATUS_ANNOTATION)
+    parts = (
+        *(meta.namespace, meta.labels, annotations, meta.owner_references),
+        msgspec.structs.replace(spec, node_name=""),
+        *(status.phase, status.qos_class, status.conditions, status.resources, status.allocated_resources),
+        [(state.name, state.resources, state.allocated_resources) for state in states],
+    )
+    return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
+
+
+def _restarted_containers(pod: StatedPod) -> Iterator[RestartedContainer]:
+    for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
+        shown = ((status.last_state.terminated, True), (status.state.terminated, False))
+        each = (_container_end(state, restarted) for state, restarted in shown if state)
+        ends = tuple(end for end in each if end is not None)
+        if ends or status.restart_count:
+            yield RestartedContainer(status.name, status.restart_count, ends)
 
 
 def _container_end(state: Terminated, restarted: bool) -> ContainerEnd | None:
@@ -88,20 +139,21 @@ DECLARED: Final = (
 Declared = tuple[int | None, int | None, int | None, int | None]
 
 
-def declared_amounts(pod: RecordedPod) -> dict[PodContainerRef, Declared]:
-    """Requests and limits of each container that stays, None where it has none; empty where one cannot be read."""
-    try:
-        containers = projection.containers_of(pod)
-    except QuantityError:
-        return {}
-    namespace, name = pod.key
-    return {
-        PodContainerRef(namespace, name, container.name): (
-            container.requests.get(Resource.CPU),
-            container.limits.get(Resource.CPU),
-            container.requests.get(Resource.MEMORY),
-            container.limits.get(Resource.MEMORY),
-        )
-        for container in containers
-        if container.role is not ContainerRole.INIT
-    }
+def declared_amounts(pods: Iterable[RecordedPod]) -> dict[PodContainerRef, Declared]:
+    """Requests and limits of each container that stays, None where it has none; none of pods that cannot be read."""
+    of_shape: dict[int, list[tuple[str, Declared]]] = {}
+    amounts: dict[PodContainerRef, Declared] = {}
+    for pod in pods:
+        if id(pod.shape) not in of_shape:
+            of_shape[id(pod.shape)] = [
+                (c.name, _amounts_of(c)) for c in pod.shape.containers if c.role is not ContainerRole.INIT
+            ]
+        for name, declared in of_shape[id(pod.shape)]:
+            amounts[PodContainerRef(pod.namespace, pod.name, name)] = declared
+    return amounts
+
+
+def _amounts_of(container: Container) -> Declared:
+    sides = {"requests": container.requests, "limits": container.limits}
+    cpu_request, cpu_limit, memory_request, memory_limit = (sides[side].get(r) for _, side, r in DECLARED)
+    return cpu_request, cpu_limit, memory_request, memory_limit

@@ -279,7 +279,7 @@ class Recorder:
 
     def _read_metrics_api(self, nodes: Collection[str]) -> None:
         """Count what the metrics API has of these nodes; without it they are gaps."""
-        node_of = {pod.key: pod.spec.node_name for pod in self.watch.pods()}
+        node_of = {pod.key: pod.node for pod in self.watch.pods()}
         try:
             containers, own = metrics_api.read(self._client, nodes, node_of)
         except CotenantError as error:
@@ -325,14 +325,19 @@ class Recorder:
         nodes[:] = [slot for slot in nodes if not self._is_stored(slot)]
         for version in (*self.watch.take(), *pods):
             restarts.note(version.ends(), now)
-        live = self.watch.observe()
-        amounts = {ref: some for pod in pods if pod.occupies_node for ref, some in declared_amounts(pod).items()}
         restarts.state.complete = True
-        blocks = writing.slot_usage(containers, nodes) + self._hourly.usage(amounts, restarts, now)
+        blocks = writing.slot_usage(containers, nodes)
+        blocks += self._hourly.usage(declared_amounts(pod for pod in pods if pod.occupies_node), restarts, now)
         writing.write_usage(store, blocks, restarts)
         restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
-        inventory = writing.write_inventory(store, live, blocks, idle, self._profiler, int(now))
+        # Nothing of this has a name here: each step's objects are gone before the next one makes its own.
+        inventory = writing.write_inventory(
+            store,
+            writing.present_inventory(store.cluster, self.watch.observe(), idle, int(now)),
+            blocks,
+            self._profiler,
+        )
         self._account(now, inventory)
         self.watch.forget_placed()
         containers.clear()

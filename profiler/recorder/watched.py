@@ -14,9 +14,12 @@ from typing import Any, Final, TypeVar
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.client import Many
-from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe
+from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe_pods
+from cotenant.base.kube.objects import ControllerObject
+from cotenant.base.kube.projection import own_annotations
+from cotenant.base.kubernetes.models.pod import StatedPod
 from cotenant.profiler.recorder.kubelets import KubeletAddress
-from cotenant.profiler.recorder.pod_records import RecordedNode, RecordedPod
+from cotenant.profiler.recorder.pod_records import PodRecords, RecordedNode, RecordedPod
 
 ItemT = TypeVar("ItemT")
 LISTED_SECONDS: Final = 600.0
@@ -31,7 +34,8 @@ class ClusterWatch:
         self._client = client.sibling()
         self._keeps_versions = False
         self._noted: deque[RecordedPod] = deque()
-        self._pods: Mirror[RecordedPod] = Mirror(client, PODS, RecordedPod, self._note, gather_seconds=0.5)
+        self._records = PodRecords()
+        self._pods: Mirror[RecordedPod] = Mirror(client, PODS, StatedPod, self._note, gather_seconds=0.5)
         self._nodes: Mirror[RecordedNode] = Mirror(client, NODES, RecordedNode, gather_seconds=0.5)
         self._lists: dict[str, tuple[float, Many[Any]]] = {}
         self._placed: dict[tuple[str, str], RecordedPod] = {}
@@ -74,7 +78,7 @@ class ClusterWatch:
 
     def nodes_with_quotas(self) -> set[str]:
         """Names of the nodes on which a container may be throttled."""
-        return {pod.spec.node_name for pod in self._pods.snapshot().values() if pod.runs_with_quota}
+        return {pod.node for pod in self._pods.snapshot().values() if pod.runs_with_quota}
 
     def keep_versions(self, kept: bool) -> None:
         """Begin or cease to keep versions; those that were kept are dropped, as `pods` has the newest of each."""
@@ -93,16 +97,18 @@ class ClusterWatch:
     def observe(self) -> LiveCluster:
         """The cluster with all pods of versions that were taken and not forgotten: those that are gone by now too."""
         present = {pod.key: pod for pod in self.pods() if pod.occupies_node}
-        return observe(_Lists(self._client, self._lists, {**self._placed, **present}, self._nodes.snapshot().values))
+        pods = list({**self._placed, **present}.values())
+        return observe_pods(_Lists(self._client, self._lists, self._nodes.snapshot().values), pods)
 
     def forget_placed(self) -> None:
         """Forget the pods that were taken: they are stored."""
         self._placed = {}
 
-    def _note(self, pod: RecordedPod) -> RecordedPod:
+    def _note(self, pod: StatedPod) -> RecordedPod:
+        record = self._records.of(pod)
         if self._keeps_versions:
-            self._noted.append(pod)
-        return pod
+            self._noted.append(record)
+        return record
 
 
 class _Lists:
@@ -112,23 +118,37 @@ class _Lists:
         self,
         client: KubeClient,
         kept: dict[str, tuple[float, Many[Any]]],
-        pods: dict[tuple[str, str], RecordedPod],
         nodes: Callable[[], Any],
     ) -> None:
-        self._client, self._kept, self._pods, self._nodes = client, kept, pods, nodes
+        self._client, self._kept, self._nodes = client, kept, nodes
 
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
         return self._client.get(path, kind)
 
     def list(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
-        if path == PODS:
-            watched: Many[Any] = list(self._pods.values())
-            return watched
         if path == NODES:
             return list(self._nodes())
         now = time.monotonic()
         listed_at, items = self._kept.get(path, (-LISTED_SECONDS, []))
         if now - listed_at >= LISTED_SECONDS:
-            items = self._client.list(path, kind)
+            items = self._list_by_pages(path, kind)
             self._kept[path] = now, items
         return items
+
+    def _list_by_pages(self, path: str, kind: type[ItemT]) -> Many[ItemT]:
+        """All objects; what is not read of them goes page by page."""
+        items: Many[ItemT] = []
+        for page in self._client.pages(path, kind):
+            if page is None:
+                items.clear()
+                continue
+            for thing in page.items or []:
+                _drop_foreign_annotations(thing)
+                items.append(thing)
+        return items
+
+
+def _drop_foreign_annotations(thing: Any) -> None:
+    """Keep of a workload's object the annotations that are read: kubectl's own one repeats the whole object."""
+    if isinstance(thing, ControllerObject):
+        thing.metadata.annotations = own_annotations(thing.metadata)

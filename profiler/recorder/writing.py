@@ -140,20 +140,21 @@ def write_counts(store: Store, log: RestartLog) -> None:
     store.write_document(RESTARTS_DOCUMENT, log.state)
 
 
+def present_inventory(cluster: str, live: LiveCluster, idle: tuple[PodRow, ...], now_seconds: int) -> Inventory:
+    """The inventory of what runs now, as the API server tells it."""
+    return replace(overlay(Inventory(cluster, now_seconds, (), (), ()), live), pod_rows=idle)
+
+
 def write_inventory(
-    store: Store,
-    live: LiveCluster,
-    blocks: Sequence[SignalUsage],
-    idle: tuple[PodRow, ...],
-    settings: ProfilerSettings,
-    now_seconds: int,
+    store: Store, present: Inventory, blocks: Sequence[SignalUsage], settings: ProfilerSettings
 ) -> Inventory:
     """Bring the stored inventory up to date with what runs and what was used."""
-    keep_since = now_seconds - settings.window_days * DAY_SECONDS
-    snapshot = replace(overlay(Inventory(store.cluster, now_seconds, (), (), ()), live), pod_rows=idle)
+    keep_since = present.time_seconds - settings.window_days * DAY_SECONDS
+    merged = merge_inventories(store.read_inventory(), present, keep_since)
+    del present  # 100,000 pods
     sightings = Sightings()
     sightings.add(blocks)
-    inventory = with_history(merge_inventories(store.read_inventory(), snapshot, keep_since), sightings)
+    inventory = with_history(merged, sightings)
     store.write_inventory(inventory)
     return inventory
 

@@ -24,7 +24,8 @@ from cotenant.base.kube import connect
 from cotenant.base.kube.live import LISTED, Marks, observe
 from cotenant.base.kube.objects import AutoscalerObject, LimitRangeObject, QuotaObject
 from cotenant.base.kube.overlay import overlay
-from cotenant.base.kube.projection import autoscaler_of, effective_request, limit_ranges_of, quotas_of, version_of
+from cotenant.base.kube.projection import autoscaler_of, limit_ranges_of, quotas_of, version_of
+from cotenant.base.kube.seen_pods import shape_of
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
@@ -358,7 +359,7 @@ def test_one_absurd_quantity_costs_one_pod_and_not_the_scan(shop: Any, kubeconfi
 
 
 def effective(**spec: Any) -> dict[Resource, int]:
-    return effective_request(msgspec.convert(pod("p", **spec), PodObject))
+    return dict(shape_of(msgspec.convert(pod("p", **spec), PodObject)).requests)
 
 
 def test_the_effective_request_counts_sidecars_init_containers_and_overhead() -> None:

@@ -30,6 +30,8 @@ from tests.support.fast_clock import FastClock
 
 HOST: Final = "127.0.0.1"
 SIDECAR_EVERY: Final = 4
+TEAMS: Final = 40
+"""Namespaces, each of the nodes whose number has the same rest."""
 TOKEN: Final = "let-me-in"
 """Who has another one is refused."""
 _TIME, _CPU, _REFUSED = b"@TIME", b"@CPU", b"@REFUSED"
@@ -56,7 +58,7 @@ def node_name(number: int) -> str:
 
 def containers_of(node: int, pods: int) -> list[tuple[str, str, str]]:
     """(namespace, pod, container) of a node; every fourth pod has a sidecar."""
-    named = [(f"team-{node % 40}", f"app-{node:05d}-{i:02d}", i) for i in range(pods)]
+    named = [(f"team-{node % TEAMS}", f"app-{node:05d}-{i:02d}", i) for i in range(pods)]
     return [
         (namespace, pod, container)
         for namespace, pod, i in named
@@ -126,7 +128,7 @@ def cadvisor_answer(template: bytes, node: int, manner: Manner, question: str, n
         return None
     if manner is Manner.SILENT:
         return b"# TYPE machine_cpu_cores gauge\nmachine_cpu_cores 8\n"
-    text = template.replace(_NODE.encode(), b"%05d" % node).replace(_TEAM.encode(), b"%d" % (node % 40))
+    text = template.replace(_NODE.encode(), b"%05d" % node).replace(_TEAM.encode(), b"%d" % (node % TEAMS))
     text = text.replace(_TIME, b"%d" % (now * 1000)).replace(_REFUSED, b"%.6f" % (now % 1e6 * REFUSED_CORES))
     if manner is Manner.CHOSEN:
         name = question.partition("?name%5B%5D=")[2].encode()

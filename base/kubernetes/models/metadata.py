@@ -5,6 +5,7 @@ A reader declares the smallest of these that has its fields, since each declared
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -20,7 +21,7 @@ class ObjectName(msgspec.Struct):
     @property
     def key(self) -> tuple[str, str]:
         """Namespace and name."""
-        return self.namespace, self.name
+        return sys.intern(self.namespace), self.name
 
 
 class ObjectIdentity(ObjectName, rename="camel"):

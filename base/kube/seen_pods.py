@@ -1,0 +1,226 @@
+"""Pods as their objects tell of them, before their owners are known. Pure.
+
+What pods of one template have in common is their shape, which a keeper of many pods keeps once. The workload of a pod
+is found when its owners are listed (`Workloads`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from cotenant.base.cluster import Container, ContainerRole, Pod, PodPhase
+from cotenant.base.errors import QuantityError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.inventory.pod_templates import role_of
+from cotenant.base.kube import projection
+from cotenant.base.kube.objects import ControllerObject
+from cotenant.base.kubernetes.mid_request import mid_request_of
+from cotenant.base.kubernetes.models.pod import PodObject
+from cotenant.base.kubernetes.owners import (
+    DEPLOYMENT_CONFIG_LABEL,
+    LINKED,
+    MOST_LINKS,
+    TEMPLATE_HASH_LABEL,
+    owner_by_name,
+)
+from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_resources import counted_requests
+from cotenant.base.kubernetes.pod_wire import pod_resources
+from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
+from cotenant.base.resource import Resource
+
+Owners = Mapping[WorkloadRef, WorkloadRef | None]
+"""Objects that were read and may be owned, and by whom; None = by nobody."""
+_PHASES: Final = {phase.value: phase for phase in PodPhase}
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class PodShape:
+    """All that pods of one template and state have in common.
+
+    controller: the direct one. annotations: those that speak to cotenant. containers: with the roles of the spec, empty
+    where an amount cannot be read. requests, mid_requests: of the pod, as the scheduler counts them. reported: names of
+    the containers of which its kubelet tells. refusal: the reason why its amounts cannot be read; "" where they can.
+    """
+
+    controller: WorkloadRef | None
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    phase: str
+    containers: tuple[Container, ...] = ()
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    zones: tuple[int, ...] = ()
+    best_effort: bool = False
+    reported: tuple[str, ...] = ()
+    refusal: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenPod:
+    """A pod; moments in Unix seconds: created, 0 where it does not say, and accepted by its kubelet."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    created_seconds: float
+    accepted_seconds: float | None
+    shape: PodShape
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def start_seconds(self) -> int:
+        """Unix second at which it started, or else was created."""
+        return int(self.created_seconds if self.accepted_seconds is None else self.accepted_seconds)
+
+    @property
+    def occupies_node(self) -> bool:
+        """True if it was placed and has not ended."""
+        return bool(self.node) and self.shape.phase not in ENDED_PHASES
+
+
+def seen_pod(pod: PodObject) -> SeenPod:
+    """Return the pod of an object."""
+    return with_shape(pod, shape_of(pod))
+
+
+def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
+    """Return the pod of an object whose shape is known."""
+    meta, started = pod.metadata, pod.status.start_time
+    return SeenPod(
+        namespace=sys.intern(meta.namespace),
+        name=meta.name,
+        uid=meta.uid,
+        node=sys.intern(pod.spec.node_name),
+        created_seconds=meta.creation_timestamp.timestamp() if meta.creation_timestamp else 0.0,
+        accepted_seconds=None if started is None else started.timestamp(),
+        shape=shape,
+    )
+
+
+def shape_of(pod: PodObject) -> PodShape:
+    """Return the shape of a pod; of one whose amounts cannot be read all that can be."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    labels = meta.labels or {}
+    states = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
+    shape = PodShape(
+        controller=projection.controller_of(meta),
+        labels=labels,
+        annotations=projection.own_annotations(meta),
+        phase=status.phase,
+        qos=qos_of(labels),
+        priority=priority_of(labels, spec.priority),
+        zones=projection.zones_of(meta.annotations or {}),
+        best_effort=status.qos_class == PodQos.BEST_EFFORT,
+        reported=tuple(sys.intern(state.name) for state in states),
+    )
+    try:
+        shape = replace(shape, containers=projection.containers_of(pod))
+        counted = counted_requests(pod_resources(spec, status, f"pod {meta.namespace}/{meta.name}"))
+    except QuantityError as error:
+        return replace(shape, refusal=error.message)
+    requests = {resource: counted[resource.value] for resource in Resource if resource.value in counted}
+    return replace(shape, requests=requests, mid_requests=mid_request_of(counted))
+
+
+class Workloads:
+    """The workload of each pod by its owners; pods of one shape have the same, which is looked up once."""
+
+    def __init__(self, owners: Owners) -> None:
+        """owners: as `owners_of` has them."""
+        self.owners = owners
+        self._known: dict[int, tuple[PodShape, tuple[WorkloadRef, bool]]] = {}
+
+    def of(self, pod: SeenPod) -> WorkloadRef:
+        """The topmost known controller, the pod itself when it has none."""
+        return self.topmost(pod)[0]
+
+    def topmost(self, pod: SeenPod) -> tuple[WorkloadRef, bool]:
+        """The topmost known controller, the pod itself when it has none; and whether it is known that none is above it.
+
+        A ReplicaSet that could not be listed is led on by the pod-template-hash that its Deployment put into its name,
+        a ReplicationController by the label of its DeploymentConfig.
+        """
+        shape = pod.shape
+        if shape.controller is None:
+            return WorkloadRef(pod.namespace, "Pod", pod.name), True
+        known = self._known.get(id(shape))
+        if known is None:
+            known = self._known[id(shape)] = shape, self._lead_on(shape.controller, shape.labels)
+        return known[1]
+
+    def _lead_on(self, ref: WorkloadRef, labels: Mapping[str, str]) -> tuple[WorkloadRef, bool]:
+        for _ in range(MOST_LINKS):
+            if ref.kind not in LINKED:
+                return ref, True
+            if ref not in self.owners:
+                upper = owner_by_name(ref, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
+                return upper or ref, upper is not None
+            upper = self.owners[ref]
+            if upper is None:
+                return ref, True
+            ref = upper
+        return ref, True
+
+
+def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[SeenPod] = ()) -> Owners:
+    """Each object of a kind that leads on, and its controller; None = it has none. Of pods only those that own any."""
+    own: dict[WorkloadRef, WorkloadRef | None] = {
+        ref: projection.controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
+    }
+    pods = tuple(pods)
+    named = {ref.name for ref in (*own.values(), *(pod.shape.controller for pod in pods)) if ref and ref.kind == "Pod"}
+    owning = (pod for pod in pods if pod.name in named)
+    return own | {WorkloadRef(pod.namespace, "Pod", pod.name): pod.shape.controller for pod in owning}
+
+
+def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
+    """A Pod that has not ended, with its workload, QoS, priority and effective request.
+
+    QuantityError where its amounts cannot be read.
+    """
+    shape = pod.shape
+    if shape.refusal:
+        raise QuantityError(shape.refusal)
+    workload, known = workloads.topmost(pod)
+    return Pod(
+        namespace=pod.namespace,
+        name=pod.name,
+        workload=workload,
+        node=pod.node,
+        start_seconds=pod.start_seconds,
+        qos=shape.qos,
+        priority=shape.priority,
+        requests=shape.requests,
+        mid_requests=shape.mid_requests,
+        zones=shape.zones,
+        best_effort=shape.best_effort,
+        phase=_PHASES.get(shape.phase, PodPhase.UNKNOWN),
+        owner_known=known,
+        role=role_of(workload, pod.name, shape.labels, shape.controller),
+    )
+
+
+def with_injected(containers: tuple[Container, ...], template: frozenset[str] | None) -> tuple[Container, ...]:
+    """The containers, those marked that stay and are not in the template of the pod's owner; None: it is unknown.
+
+    An init container ends, whoever put it there.
+    """
+    if template is None or all(_is_own(container, template) for container in containers):
+        return containers
+    return tuple(c if _is_own(c, template) else replace(c, role=ContainerRole.INJECTED) for c in containers)
+
+
+def _is_own(container: Container, template: frozenset[str]) -> bool:
+    return container.name in template or container.role is ContainerRole.INIT
