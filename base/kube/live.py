@@ -16,8 +16,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
+from cotenant.base.kube.inventory.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
-from cotenant.base.kube.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject, VerticalAutoscalerObject

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import QuantityError
-from cotenant.base.kube import projection
+from cotenant.base.kube.inventory.seen_pods import shape_of
 from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodObject
@@ -112,5 +112,5 @@ containers = st.builds(
 def test_cpu_and_memory_are_what_the_scan_counts_too(main: Any, init: Any, overhead: Any, own: Any) -> None:
     spec = {"containers": main, "initContainers": init, "overhead": overhead, "resources": {"requests": own}}
     text = msgspec.json.encode({"metadata": {"name": "p", "namespace": "shop"}, "spec": spec})
-    by_scan = projection.effective_request(msgspec.json.decode(text, type=PodObject))
+    by_scan = shape_of(msgspec.json.decode(text, type=PodObject)).requests
     assert pod_of(msgspec.json.decode(text, type=ObservedPodWire)).requests == {r.value: a for r, a in by_scan.items()}

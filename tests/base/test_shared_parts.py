@@ -11,7 +11,12 @@ from cotenant.base.store import Store
 
 
 def test_pods_that_are_read_are_those_that_were_written_and_share_what_is_equal(tmp_path: Path) -> None:
-    amounts = ({Resource.CPU: 500}, {Resource.CPU: 500}, {Resource.CPU: 250, Resource.MEMORY: 2**30}, {})
+    amounts: tuple[dict[Resource, int], ...] = (
+        {Resource.CPU: 500},
+        {Resource.CPU: 500},
+        {Resource.CPU: 250, Resource.MEMORY: 2**30},
+        {},
+    )
     pods = tuple(
         Pod("shop", f"web-{i}", WorkloadRef("shop", "Deployment", "web"), "n1", i, requests=requests)
         for i, requests in enumerate(amounts)

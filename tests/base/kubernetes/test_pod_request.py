@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import pod_amount
+from cotenant.base.kube.inventory.seen_pods import shape_of
 from cotenant.base.kube.observed import pod_of
-from cotenant.base.kube.projection import containers_of, effective_request
+from cotenant.base.kube.projection import containers_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, QueuePodWire
 from cotenant.base.kubernetes.models.pod import PodWire as ExtenderWire
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos, qos_class_of
@@ -59,7 +60,7 @@ def wire(spec: dict[str, Any], **status: str) -> dict[str, Any]:
 def test_every_struct_of_a_pod_counts_the_same_request(spec: dict[str, Any]) -> None:
     counted = requests_of(spec)
     plain = {r: counted[r.value] for r in Resource if r.value in counted}
-    assert effective_request(msgspec.convert(wire(spec), PodObject)) == plain
+    assert shape_of(msgspec.convert(wire(spec), PodObject)).requests == plain
     observed = pod_of(msgspec.convert(wire(spec), ObservedPodWire)).requests
     assert observed == counted
     facts = facts_of(msgspec.convert(wire(spec), ExtenderWire), LoadAwareSettings())
@@ -193,7 +194,7 @@ def test_manager_extender_reservations_scan_and_agent_count_the_same_of_a_pod_th
         return {name: amounts.get(name, 0) for name in ("cpu", "memory")}
 
     assert both(pod_of(msgspec.convert(pod, ObservedPodWire)).requests) == counted
-    assert both({r.value: a for r, a in effective_request(msgspec.convert(pod, PodObject)).items()}) == counted
+    assert both({r.value: a for r, a in shape_of(msgspec.convert(pod, PodObject)).requests.items()}) == counted
     assert both(facts_of(msgspec.convert(pod, ExtenderWire), LoadAwareSettings()).requests) == counted
     assert both(PodView.parse(pod).requests) == counted
     assert both(queue_pod(msgspec.convert(pod, QueuePodWire)).pod.requests) == counted

@@ -1,0 +1,1 @@
+"""EDGE: pods of the API server as the inventory needs them."""
