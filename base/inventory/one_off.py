@@ -31,8 +31,8 @@ _KINDS: Final = {
 """Kinds of which each object runs once, and what a note calls them."""
 
 
-def over(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """The inventory's gone pods without a controller, and Jobs and runs that are over."""
+def ended_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
+    """Return the workloads that have ended and will not run again: Jobs, their runs, and pods without a controller."""
     since = inventory.time_seconds - RETRY_SECONDS
     lasting: set[WorkloadRef] = set()
     for pod in inventory.pods:
@@ -46,7 +46,7 @@ def over(inventory: Inventory) -> frozenset[WorkloadRef]:
 
 def without_over(inventory: Inventory) -> Inventory:
     """The inventory whose workloads are those that run, or may run again; pods and events are all there."""
-    left_out = over(inventory)
+    left_out = ended_workloads(inventory)
     if not left_out:
         return inventory
     return replace(inventory, workloads=tuple(w for w in inventory.workloads if w.ref not in left_out))
@@ -54,7 +54,7 @@ def without_over(inventory: Inventory) -> Inventory:
 
 def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
     """Return a note on how many workloads are left out, and which; empty if none is."""
-    left_out = sorted(over(inventory))
+    left_out = sorted(ended_workloads(inventory))
     if not left_out:
         return ()
     counts = Counter(ref.kind for ref in left_out)

@@ -136,7 +136,7 @@ def render(view: View, search: str) -> Component:
 
 def _list(view: View, search: str) -> Component:
     """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
-    changes_view = change_tables.before(view)
+    changes_view = change_tables.with_changes(view)
     if len(changes_view.source.snapshot().tables[CHANGES.name]):
         return list_page.body(LIST, changes_view, search)
     return html.Div(_empty_state(view))
@@ -256,7 +256,7 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
 
 def register(app: Dash, view: View) -> None:
     """Register all callbacks of the page at the app: of the list, of the drawer, and those that change the cluster."""
-    list_page.register(app, change_tables.before(view), LIST)
+    list_page.register(app, change_tables.with_changes(view), LIST)
     _register_reads(app, view)
     _register_dialog(app, view)
     _register_acts(app, view)

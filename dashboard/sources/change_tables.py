@@ -86,8 +86,8 @@ class Changing:
         return relation
 
 
-def before(view: View) -> View:
-    """The same view with changes among its tables."""
+def with_changes(view: View) -> View:
+    """Return the view with changes among the tables of its source."""
     return replace(view, source=Changing(view))
 
 

@@ -66,7 +66,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
         return html.Div()
     matching = snapshot.count(RECOMMENDATIONS.name, query)
     of_these = choosing.chosen_rows(query, chosen)
-    worth = None if of_these is None else choosing.worth(advice, of_these)
+    worth = None if of_these is None else choosing.sum_selection(advice, of_these)
     rows = worth.rows if worth else 0
     refs = [] if chosen.everything else choosing.workloads(advice, of_these)
     totals: list[Any] = [NONE_YET]

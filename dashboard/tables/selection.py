@@ -97,7 +97,7 @@ _TOTALS: Final = (
 )
 
 
-def worth(advice: Relation, query: Query) -> SelectionTotals:
+def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
     """Sums over the known cells of a query's rows; by RISK_RULE a comparison with a missing cell is false."""
     where = queries.condition(advice, query)
     rows, names, high, medium = advice.sums(_TOTALS, where)

@@ -38,7 +38,7 @@ from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalVal
 from cotenant.enforcer.decide.knobs import same
 from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits
 from cotenant.enforcer.decide.settle import Circumstances, settle
-from cotenant.enforcer.decide.write_order import SETS, ancestors, within
+from cotenant.enforcer.decide.write_order import SETS, ancestors, fit_cpu_list
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
 
 TOLD_SECONDS: Final = 60.0
@@ -311,7 +311,7 @@ class Applier:
             return self._hierarchy.usable_cpus() if refused == errno.ENOSPC else ""
         if not write.restores or refused not in (errno.EINVAL, errno.ERANGE):
             return ""
-        usable = str(within(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
+        usable = str(fit_cpu_list(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
         return usable if usable != write.value else ""
 
     def _read_back(self, write: KnobWrite, writing: _Pass) -> None:

@@ -39,7 +39,7 @@ from cotenant.enforcer.decide.knobs import (
     same,
     shares_of,
 )
-from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, order_writes, wider, within
+from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, fit_cpu_list, order_writes, wider
 from cotenant.enforcer.knob_table import Version
 
 MEMORY_MARGIN: Final = 1.05
@@ -313,7 +313,7 @@ def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
         mine = _final(targets, groups[path], knob)
         for above in (a for a in ancestors(path) if a in groups):
             allowed = _final(targets, groups[above], knob)
-            fitted = within(mine, allowed) if mine and allowed else mine
+            fitted = fit_cpu_list(mine, allowed) if mine and allowed else mine
             if mine is not None and fitted is not None and fitted != mine:
                 _adjust(targets, groups[path], knob, fitted, "none that the cgroup above it does not have")
                 mine = fitted

@@ -89,8 +89,11 @@ def union(present: Value | None, target: Value) -> Value:
         return target
 
 
-def within(cpus: Value, allowed: Value) -> Value:
-    """The part of a list that its parent allows; all that the parent allows where nothing is left."""
+def fit_cpu_list(cpus: Value, allowed: Value) -> Value:
+    """Return the CPUs of a cpuset list that its parent has too; all of the parent's where it has none of them.
+
+    A list that cannot be read is returned as it is.
+    """
     try:
         mine, parents = parse_cpus(str(cpus)), parse_cpus(str(allowed))
     except UsageError:

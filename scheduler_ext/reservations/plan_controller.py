@@ -29,8 +29,8 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import (
     OwnerView,
     PlanView,
-    near,
     needs_standby_reading,
+    needs_workload,
     owner_key,
 )
 from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, OwnerTemplate
@@ -85,7 +85,7 @@ class PlanController(Feature):
         """Return what to write for all plans."""
         mirror = self._mirrors["plans"]
         all_plans: tuple[Plan, ...] = tuple(plan for _, plan in sorted(mirror.snapshot().items()))
-        nearby = {plan.key for plan in all_plans if near(plan, now_seconds, NEAR_SECONDS)}
+        nearby = {plan.key for plan in all_plans if needs_workload(plan, now_seconds, NEAR_SECONDS)}
         active = [plan for plan in all_plans if plan.key in nearby or needs_standby_reading(plan)]
         self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)

@@ -122,7 +122,7 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
     return ControllerDecision(tuple(intents), tuple(notes))
 
 
-def near(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
+def needs_workload(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
     """Return whether a plan's workload has to be read: it reserves, is giving back, or is approved and due soon."""
     status = plan.status
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):

@@ -75,7 +75,7 @@ def test_a_selection_comes_to_rows_workloads_changes_money_and_risks(snapshot: S
     # 500 + 100 m and one GiB are freed (20 + 1 + 4), 200 m are raised (9): apart, both positive. web twice low; api
     # lowers memory and doubt is unsure: medium; big is below what was seen and new has no confidence: high.
     frees, raises = RequestTotals(600, GIB, 25.0), RequestTotals(200, 0, 9.0)
-    assert choosing.worth(advice_of(snapshot), Query()) == SelectionTotals(
+    assert choosing.sum_selection(advice_of(snapshot), Query()) == SelectionTotals(
         6, 5, Savings(frees, raises), {"low": 2, "medium": 2, "high": 2}
     )
 

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.base.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.inventory.one_off import RETRY_SECONDS, left_out_notes, over, without_over
+from cotenant.base.inventory.one_off import RETRY_SECONDS, ended_workloads, left_out_notes, without_over
 from cotenant.base.resource import Resource
 from cotenant.pipeline.shards.judgements import Containers
 from cotenant.pipeline.shards.work import workload_totals
@@ -111,7 +111,7 @@ def pod(ended_ago: int | None = None, phase: PodPhase = PodPhase.RUNNING) -> Pod
 )
 def test_only_what_cannot_run_again_is_over(kind: str, pods: tuple[Pod, ...], replicas: int, is_over: bool) -> None:
     known = inventory(kind, *pods, replicas=replicas)
-    assert bool(over(known)) is is_over
+    assert bool(ended_workloads(known)) is is_over
     assert (without_over(known).workloads == ()) is is_over
     assert without_over(known).pods == known.pods
     assert bool(left_out_notes(known)) is is_over
