@@ -218,12 +218,14 @@ def test_a_plan_that_holds_the_autoscaler_is_waited_for() -> None:
 def test_the_floors_of_a_scan_are_read_from_its_store(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "demo")
     assert floor_forecasts(store) == {}
-    worker = replace(WEB, name="worker")
+    worker = msgspec.structs.replace(WEB, name="worker")
     scanned = ReplicaFloor(
         WEB, 2, OWN, MOST, Reason.OK, SLOT, HALF_HOUR, (2, 5), 5, Resource.CPU, {Resource.CPU: 60}, 90
     )
     alone = replace(scanned, workload=worker, most=None)  # it has no autoscaler
-    store.write_table(replicas([scanned, alone, replace(scanned, workload=replace(WEB, name="new"), floor=())]))
+    store.write_table(
+        replicas([scanned, alone, replace(scanned, workload=msgspec.structs.replace(WEB, name="new"), floor=())])
+    )
     assert floor_forecasts(store) == {WEB: peak(2, 5)}
 
 

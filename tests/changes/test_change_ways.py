@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from cotenant.base.errors import NoData, UsageError
@@ -59,7 +59,7 @@ def test_a_review_offers_what_can_be_had_and_a_bundle_changes_nothing(scene: act
     with pytest.raises(NotAllowed):
         service.bundle(VIEWER, ChangeRequest((ref,)), BundleForm.SSA)
     with pytest.raises(NoData):
-        service.bundle(ADMIN, ChangeRequest((replace(ref, name="nobody"),)), BundleForm.SSA)
+        service.bundle(ADMIN, ChangeRequest((msgspec.structs.replace(ref, name="nobody"),)), BundleForm.SSA)
 
 
 def test_a_canary_goes_on_by_the_service_s_own_watcher(scene: acting.Scene) -> None:

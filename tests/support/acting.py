@@ -344,7 +344,7 @@ def _unprefixed(inventory: Inventory) -> Inventory:
     """With namespaces as `objects` takes them."""
 
     def bare(ref: WorkloadRef) -> WorkloadRef:
-        return replace(ref, namespace=ref.namespace.removeprefix(cluster_population.PREFIX))
+        return msgspec.structs.replace(ref, namespace=ref.namespace.removeprefix(cluster_population.PREFIX))
 
     return replace(
         inventory,
