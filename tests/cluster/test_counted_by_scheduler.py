@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from cotenant.base.kube.inventory.seen_pods import shape_of
 from cotenant.base.kube.observed import pod_of
-from cotenant.base.kube.projection import effective_request
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodObject, PodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities
 from cotenant.base.kubernetes.pod_resources import counted_requests
@@ -66,7 +66,7 @@ COUNTS: Final[dict[str, Callable[[Json], Amounts]]] = {
     "extender": lambda pod: facts_of(msgspec.convert(pod, PodWire), LoadAwareSettings()).requests,
     "reservations": lambda pod: PodView.parse(pod).requests,
     "agent": lambda pod: counted_requests(wire.pod_of(msgspec.convert(pod, NodePodWire)).resources),
-    "inventory": lambda pod: {r.value: a for r, a in effective_request(msgspec.convert(pod, PodObject)).items()},
+    "inventory": lambda pod: {r.value: a for r, a in shape_of(msgspec.convert(pod, PodObject)).requests.items()},
 }
 """Everybody who says what a pod of the API server holds; the inventory knows cpu and memory alone."""
 
