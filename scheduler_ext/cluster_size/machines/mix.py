@@ -76,11 +76,8 @@ class Mix:
     reason: str = ""
     pod: str = ""
     placed: int = 0
-
-    @property
-    def kept_month(self) -> float | None:
-        """Money a month of the kept nodes that have a price; None where there is no mix."""
-        return None if self.price_month is None else self.price_month - sum(line.price_month for line in self.lines)
+    kept_month: float | None = None
+    """Money a month of the kept nodes that have a price; None where there is no mix."""
 
     @property
     def nodes(self) -> int:
@@ -430,4 +427,5 @@ def _mix_of(search: _MixSearch, new: Sequence[int]) -> Mix:
         price_month=question.kept_month + search.price_of(new),
         unpriced=question.unpriced,
         placed=len(search.moving),
+        kept_month=question.kept_month,
     )
