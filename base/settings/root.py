@@ -36,9 +36,9 @@ class SettingSections(Section, frozen=True):
         """Return the same settings with this section in place of the one of its type."""
         return msgspec.structs.replace(self, **{_field_of(type(self), type(section)): section})
 
-    def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
-        """Return the settings with a ledger for this one of several clusters; the root knows where ledgers lie."""
-        raise NotImplementedError
+    def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:  # noqa: ARG002 - a root with one does
+        """Return the settings with a ledger for this one of several clusters; LookupError where the root has none."""
+        raise LookupError(f"{type(self).__name__} has no ledger, of {cluster!r} or of any other cluster")
 
 
 @cache

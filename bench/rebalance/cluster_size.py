@@ -23,11 +23,10 @@ from typing import Final
 from bench.record import Row, below, record
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.support.sized_clusters import SeededCluster
-from tests.support.sized_plane import build_cluster, planner, pods_left_waiting, take_out, take_out_in_turn
+from tests.support.sized_plane import build_cluster, pods_left_waiting, read_as_planner, take_out, take_out_in_turn
 
 COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size"
 NODES, FILL = 200, 0.6
@@ -57,11 +56,7 @@ def try_seed(seed: int, folder: Path, nodes: int = NODES) -> Tried:
     made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
     with ControlPlane(folder, Options(heartbeats=False)) as plane:
         build_cluster(plane, made)
-        client = plane.client(planner(plane))
-        try:
-            state = read_cluster(client)
-        finally:
-            client.close()
+        state = read_as_planner(plane)
         size, bound = decide_size(state), fewest_nodes(state)
         names = [node.name for node in size.leaving]
         waiting = take_out_in_turn(plane, made, names)

@@ -24,12 +24,11 @@ from typing import Final
 from bench.record import Row, above, record
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import binaries
 from tests.cluster.control_plane import ControlPlane, Options
 from tests.support import karpenter
 from tests.support.sized_clusters import SIZES, ZONES, SeededCluster
-from tests.support.sized_plane import build_cluster, planner, pods_left_waiting
+from tests.support.sized_plane import build_cluster, pods_left_waiting, read_as_planner
 
 COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size_karpenter"
 FILL: Final = 0.6
@@ -58,11 +57,7 @@ def compare(seed: int, nodes: int, folder: Path) -> Compared:
     made = SeededCluster.of(seed, nodes=nodes, fill=FILL)
     with ControlPlane(folder, Options(heartbeats=False)) as plane:
         build_cluster(plane, made)
-        client = plane.client(planner(plane))
-        try:
-            state = read_cluster(client)
-        finally:
-            client.close()
+        state = read_as_planner(plane)
         size, bound = decide_size(state), fewest_nodes(state)
         karpenter.install(plane)
         karpenter.adopt(plane)

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from cotenant.scheduler_ext.cluster_size.model import ClusterState
+from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes, each
@@ -46,6 +48,15 @@ def planner(plane: ControlPlane, without: Collection[str] = ()) -> Path:
         binding = {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference}
         plane.api().create(f"{path}/clusterrolebindings", binding)
     return plane.user(name)
+
+
+def read_as_planner(plane: ControlPlane) -> ClusterState:
+    """Return the cluster as that somebody reads it."""
+    client = plane.client(planner(plane))
+    try:
+        return read_cluster(client)
+    finally:
+        client.close()
 
 
 def build_cluster(plane: ControlPlane, cluster: SeededCluster) -> None:
