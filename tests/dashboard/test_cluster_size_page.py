@@ -140,12 +140,12 @@ def test_pods_of_other_namespaces_are_not_named(tmp_path: Path) -> None:
 
 def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), CLUSTER)
-    mix = Mix((MixLine("m5.large", "a", 2, 1_460.0),), ("c",), 1_500.0, bound_month=1_250.0)
+    mix = Mix((MixLine("m5.large", "a", 2, 1_460.0),), ("c",), 1_500.0, bound_month=1_250.0, kept_month=40.0)
     batch = BatchAlone(3, 2_000, 1 << 30, Mix((MixLine("m5.large", "a", 1, 730.0),), (), 730.0))
     keep(store, replace(REPORT, levels=tuple(replace(one, mix=mix) for one in REPORT.levels), batch=batch))
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
-    # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node is what the new ones leave of 1,500.
+    # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node costs 40, the new ones 1,460.
     sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the lower bound of"
     batch_words = "on 1 node of its own, it would cost 730 USD"
     for text in (sentence, "m5.large", "nodes that stay", "packing alone", batch_words):

@@ -95,10 +95,10 @@ def system_of(node: PlainNode, resource: Resource) -> int | None:
 
 
 def believable(node: PlainNode, resource: Resource) -> bool:
-    """Whether nothing on the node uses more than 1.2 times what the node has."""
+    """Whether the report says nothing beyond 1.2 times what the node has, neither of use nor of prod's unused part."""
     metric = node.metric
     assert metric is not None
-    said = [metric.node_usage, metric.system_usage]
+    said = [metric.node_usage, metric.system_usage, metric.prod_reclaimable]
     parts = [p.usage for p in metric.pods] + [h.usage for h in metric.host_applications]
     amounts = [usage.get(resource, 0) for usage in (*said, *parts)]
     amounts.append(sum(usage.get(resource, 0) for usage in parts))
