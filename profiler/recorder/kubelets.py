@@ -15,6 +15,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from aiohttp import (
+    ClientConnectorCertificateError,
+    ClientConnectorError,
+    ClientError,
+    ClientOSError,
+    ClientPayloadError,
+    ClientResponse,
+    ClientResponseError,
+    ClientSession,
+    ClientTimeout,
+    DummyCookieJar,
+    ServerDisconnectedError,
+    TCPConnector,
+)
+
 from cotenant.base.errors import (
     CotenantError,
     SettingsError,
@@ -147,23 +162,21 @@ class Kubelets:
         due = [a for a in nodes.values() if not (t := self._troubles.get(a.node)) or t.until <= begun]
         authorization = await asyncio.to_thread(self._access.authorization) or ""
 
-        async def ask(address: KubeletAddress) -> None:
+        async def ask(address: KubeletAddress, session: ClientSession) -> None:
             await asyncio.sleep(spread * self._interval * place_in_round(address.node))
             async with free:
                 if stopped is not None and stopped():
                     return
-                await self._ask(address, authorization, take)
+                await self._ask(address, session, take)
 
-        await asyncio.gather(*map(ask, due))
+        async with open_session(self._context, authorization) as session:
+            await asyncio.gather(*(ask(address, session) for address in due))
 
-    async def _ask(self, address: KubeletAddress, authorization: str, take: Take) -> None:
+    async def _ask(self, address: KubeletAddress, session: ClientSession, take: Take) -> None:
         self.asked += 1
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                text = await fetch(address, self._page, self._context, authorization)
+            text = await fetch(session, address, self._page)
             take(address.node, text, self._now())
-        except TimeoutError:
-            self._note(address.node, SourceUnreachable(f"{_who(address)} gave no answer in {PATIENCE_SECONDS:g} s"))
         except CotenantError as error:
             self._note(address.node, error)
         else:
@@ -205,67 +218,49 @@ def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
     return context
 
 
-async def fetch(
-    address: KubeletAddress, page: MetricsPage, context: ssl.SSLContext | None, authorization: str
-) -> bytes:
+def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
+    """Return a session for the kubelets of a round, inside the loop that asks them; close it with `async with`.
+
+    Each answer has a connection of its own, so that a round begins with none that broke since the last one.
+    """
+    headers = {"Accept": "text/plain"} | ({"Authorization": authorization} if authorization else {})
+    return ClientSession(
+        connector=TCPConnector(ssl=context, limit=0, force_close=True),
+        headers=headers,
+        skip_auto_headers=("Accept-Encoding", "User-Agent"),
+        auto_decompress=False,
+        cookie_jar=DummyCookieJar(),
+        timeout=ClientTimeout(total=PATIENCE_SECONDS),
+    )
+
+
+async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
     """Return the page, or as much of it as holds its metric; SourceError for anything but a complete answer of 200."""
+    target = f"https://{address.place}{page.target}"
+    headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:
-        reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
-    except ssl.SSLCertVerificationError as error:
-        raise SourceUnreachable(
-            f"{_who(address)}: its certificate is refused: {error.verify_message}", fix=CERTIFICATE_FIX
-        ) from error
-    except OSError as error:
-        raise SourceUnreachable(
-            f"{_who(address)} cannot be reached: {error.strerror or error}",
-            fix=f"Is the port {address.port} of nodes open to this pod, and to no NetworkPolicy closed?",
-        ) from error
+        async with session.get(target, headers=headers, allow_redirects=False) as response:
+            body = await _read_all(response, address)
+    except (TimeoutError, ClientError) as error:
+        raise _failure(error, address) from error
+    if response.status != 200:
+        raise _refusal(response.status, body, address)
+    if response.headers.get("Content-Encoding", "").lower() != "gzip":
+        return body
     try:
-        lines = [f"GET {page.target} HTTP/1.1", f"Host: {address.place}", "Accept: text/plain", "Connection: close"]
-        lines += ["Accept-Encoding: gzip"] if page.metric else []
-        lines += [f"Authorization: {authorization}"] if authorization else []
-        writer.write("\r\n".join([*lines, "", ""]).encode())
-        raw = await _read_all(reader, address)
-    except OSError as error:
-        raise SourceUnreachable(f"{_who(address)}: the connection broke: {error.strerror or error}") from error
-    finally:
-        writer.close()
-    return _body(raw, page, address)
-
-
-async def _read_all(reader: asyncio.StreamReader, address: KubeletAddress) -> bytes:
-    """Everything until the server closes."""
-    parts: list[bytes] = []
-    size = 0
-    while part := await reader.read(1 << 18):
-        parts.append(part)
-        size += len(part)
-        if size > MOST_BYTES:
-            raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
-    return b"".join(parts)
-
-
-def _body(raw: bytes, page: MetricsPage, address: KubeletAddress) -> bytes:
-    """The body of a whole answer; SourceError for another status or an answer that was cut."""
-    head, separator, body = raw.partition(b"\r\n\r\n")
-    first, *lines = head.split(b"\r\n")
-    words = first.split(b" ", 2)
-    if not separator or len(words) < 2 or not words[0].startswith(b"HTTP/1.") or not words[1].isdigit():
-        raise SourceProtocol(f"{_who(address)} does not answer as a kubelet: {first[:80]!r}")
-    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
-    whole = _join_chunks(body) if fields.get(b"transfer-encoding", b"").lower() == b"chunked" else body
-    length = fields.get(b"content-length")
-    if whole is None or (length is not None and length.isdigit() and int(length) != len(whole)):
-        raise SourceProtocol(f"{_who(address)}: its answer was cut after {len(body)} bytes")
-    status = int(words[1])
-    if status != 200:
-        raise _refusal(status, whole, address)
-    if fields.get(b"content-encoding", b"").lower() != b"gzip":
-        return whole
-    try:
-        return unpack(whole, page.metric)
+        return unpack(body, page.metric)
     except (zlib.error, ValueError) as error:
         raise SourceProtocol(f"{_who(address)}: its answer cannot be unpacked: {error}") from error
+
+
+async def _read_all(response: ClientResponse, address: KubeletAddress) -> bytes:
+    """The body as it was sent."""
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MOST_BYTES:
+            raise SourceProtocol(f"{_who(address)} answers more than {MOST_BYTES >> 20} MiB")
+    return bytes(body)
 
 
 def unpack(packed: bytes, metric: str) -> bytes:
@@ -291,24 +286,26 @@ def unpack(packed: bytes, metric: str) -> bytes:
     return bytes(text[1:])
 
 
-def _join_chunks(body: bytes) -> bytes | None:
-    """The content of chunks; None where the last one is missing."""
-    parts: list[bytes] = []
-    at = 0
-    while True:
-        end = body.find(b"\r\n", at)
-        if end < 0:
-            return None
-        try:
-            size = int(body[at:end].partition(b";")[0], 16)
-        except ValueError:
-            return None
-        if size == 0:
-            return b"".join(parts)
-        if len(body) < end + 2 + size + 2:
-            return None
-        parts.append(body[end + 2 : end + 2 + size])
-        at = end + 2 + size + 2
+def _failure(error: TimeoutError | ClientError, address: KubeletAddress) -> SourceError:
+    who = _who(address)
+    match error:
+        case TimeoutError():
+            return SourceUnreachable(f"{who} gave no answer in {PATIENCE_SECONDS:g} s")
+        case ClientConnectorCertificateError():
+            refused = getattr(error.certificate_error, "verify_message", error.certificate_error)
+            return SourceUnreachable(f"{who}: its certificate is refused: {refused}", fix=CERTIFICATE_FIX)
+        case ClientConnectorError():
+            return SourceUnreachable(
+                f"{who} cannot be reached: {error.os_error.strerror or error.os_error}",
+                fix=f"Is the port {address.port} of nodes open to this pod, and to no NetworkPolicy closed?",
+            )
+        case ClientPayloadError() | ServerDisconnectedError():
+            return SourceProtocol(f"{who}: its answer was cut: {error}")
+        case ClientOSError():
+            return SourceUnreachable(f"{who}: the connection broke: {error.strerror or error}")
+        case _:
+            said = error.message if isinstance(error, ClientResponseError) else str(error)
+            return SourceProtocol(f"{who} does not answer as a kubelet: {' '.join(said.split())[:200]}")
 
 
 def _refusal(status: int, body: bytes, address: KubeletAddress) -> SourceError:

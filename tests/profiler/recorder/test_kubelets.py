@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ssl
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,13 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.errors import SettingsError, SourceForbidden, SourceUnreachable
+from cotenant.base.errors import CotenantError, SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
 from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import (
+    RESOURCES,
     KubeletAddress,
     KubeletRules,
     Kubelets,
+    fetch,
+    open_session,
     pause_seconds,
     place_in_round,
     tls_context,
@@ -122,3 +127,49 @@ def test_the_pause_grows_up_to_ten_minutes(failures: int, interval: float) -> No
 def test_a_node_has_one_place_in_every_round(name: str) -> None:
     assert 0 <= place_in_round(name) < 1
     assert place_in_round(name) == place_in_round(name)
+
+
+LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + bytes(65 * 1024**2)
+
+
+@pytest.mark.parametrize(
+    ("answer", "error", "said"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", SourceProtocol, "does not answer as a kubelet"),
+        (b"", SourceProtocol, "its answer was cut"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\na 1", SourceProtocol, "its answer was cut"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\na 1\r\n", SourceProtocol, "its answer was cut"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\na 1\r\n", SourceProtocol, "Invalid character"),
+        (b"HTTP/1.1 302 Found\r\nLocation: https://elsewhere/\r\n\r\n", SourceProtocol, "answers 302"),
+        (b"HTTP/1.1 401 Unauthorized\r\n\r\nUnauthorized", SourceForbidden, "answers 401: Unauthorized"),
+        (b"HTTP/1.1 503 Service Unavailable\r\n\r\nlater", SourceProtocol, "answers 503: later"),
+        (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\na 1", SourceProtocol, "cannot be unpacked"),
+        (LARGE, SourceProtocol, "answers more than 64 MiB"),
+    ],
+    ids=["other protocol", "nothing", "cut", "chunk missing", "no chunk", "redirect", "401", "503", "no gzip", "large"],
+)
+def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
+    tmp_path: Path, answer: bytes, error: type[CotenantError], said: str
+) -> None:
+    authority = Authority.create(tmp_path / "pki")
+    certificate, key = authority.issue("kubelet", "system:node:odd", hosts=("127.0.0.1",))
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(certificate, key)
+    context = tls_context(access(authority.certificate), KubeletRules())
+
+    async def answer_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        with contextlib.suppress(ConnectionError):  # who read enough has gone
+            writer.write(answer)
+            await writer.drain()
+            writer.close()
+
+    async def ask() -> bytes:
+        server = await asyncio.start_server(answer_once, "127.0.0.1", 0, ssl=serving)
+        address = KubeletAddress("odd", "127.0.0.1", server.sockets[0].getsockname()[1])
+        async with server, open_session(context, "Bearer t") as session:
+            return await fetch(session, address, RESOURCES)
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(error) as raised:
+        pool.submit(asyncio.run, ask()).result()
+    assert "the kubelet of node odd" in raised.value.message and said in raised.value.message

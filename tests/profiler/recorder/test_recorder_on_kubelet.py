@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
 import time
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,7 +32,15 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.profiler.recorder.kubelets import RESOURCES, KubeletAddress, KubeletRules, MetricsPage, fetch, tls_context
+from cotenant.profiler.recorder.kubelets import (
+    RESOURCES,
+    KubeletAddress,
+    KubeletRules,
+    MetricsPage,
+    fetch,
+    open_session,
+    tls_context,
+)
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from cotenant.settings import Settings
@@ -301,10 +310,15 @@ def test_the_recorder_says_from_where_and_since_when(recorded: Recorded) -> None
     assert "recording since" in status.sentence(recorded.ended)
 
 
-def answer_of(question: Coroutine[Any, Any, bytes]) -> bytes:
-    """The answer to a question; asked in a thread, for a browser's test may have left a running loop in this one."""
+def answer_of(address: KubeletAddress, page: MetricsPage, context: ssl.SSLContext, authorization: str) -> bytes:
+    """The page; asked in a thread, for a browser's test may have left a running loop in this one."""
+
+    async def ask() -> bytes:
+        async with open_session(context, authorization) as session:
+            return await fetch(session, address, page)
+
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(asyncio.run, question).result()
+        return pool.submit(asyncio.run, ask()).result()
 
 
 def test_the_kubelet_refuses_all_but_metrics(control_plane: ControlPlane, node: Kubelet) -> None:
@@ -316,10 +330,10 @@ def test_the_kubelet_refuses_all_but_metrics(control_plane: ControlPlane, node: 
         address = KubeletAddress(node.name, own_address(), port)
         token = access.authorization() or ""
 
-        assert b"node_cpu_usage_seconds_total" in answer_of(fetch(address, RESOURCES, context, token))
+        assert b"node_cpu_usage_seconds_total" in answer_of(address, RESOURCES, context, token)
         # What nodes/proxy allows: running commands, reading pods and logs.
         for path in ("/pods", "/logs/", "/runningpods/", "/run/ns/pod/main?cmd=id"):
             with pytest.raises(SourceForbidden, match="403"):
-                answer_of(fetch(address, MetricsPage(path), context, token))
+                answer_of(address, MetricsPage(path), context, token)
         with pytest.raises(SourceForbidden, match="401"):
-            answer_of(fetch(address, RESOURCES, context, "Bearer nobody"))
+            answer_of(address, RESOURCES, context, "Bearer nobody")
