@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,70 +49,20 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 from tests.node.containerd import Containerd
-from tests.node.kubelet import Kubelet, own_address, pod_body, pods_gone, running
+from tests.node.kubelet import Kubelet, own_address, pods_gone, running
+from tests.node.measured_node import BURN, CgroupReader, measured_kubelet, pod_running, scrape_job
 from tests.support.prometheus import Server
 
 INTERVAL_SECONDS = 15.0
 ROUNDS = 7
-BURN = ["/bin/sh", "-c", "while :; do :; done"]
 QUOTA_MILLICORES = 200
 """Of the loop, which always wants more."""
 
 
-class CgroupReader:
-    """Reads a container's CPU time, and its wait for its quota, from its cgroup ten times a second."""
-
-    def __init__(self, cgroup: str) -> None:
-        self._file = Path("/sys/fs/cgroup/cpuacct", cgroup, "cpuacct.usage")
-        self._quota = Path("/sys/fs/cgroup/cpu", cgroup, "cpu.stat")
-        self._readings: list[tuple[float, float, float]] = []
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._read)
-
-    def _read(self) -> None:
-        while not self._ended.wait(0.1):
-            before = time.time()
-            used = int(self._file.read_text()) / 1e9
-            refused = int(self._quota.read_text().split("throttled_time ")[1].split()[0]) / 1e9
-            self._readings.append(((before + time.time()) / 2, used, refused))
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
-
-    def mean_millicores(self, begin: float, end: float) -> tuple[float, float]:
-        """Means between two Unix times: used, and refused by the quota."""
-        times, *counters = (np.array(column) for column in zip(*self._readings, strict=True))
-        assert times[0] <= begin < end <= times[-1]
-        growths = (np.diff(np.interp([begin, end], times, counter)) for counter in counters)
-        used, refused = (float(growth[0]) / (end - begin) * 1000 for growth in growths)
-        return used, refused
-
-
-class KubeletOfRuntime(Kubelet):
-    """Its cAdvisor knows containers by name: it finds the runtime, whose socket is not at its usual place."""
-
-    def _command(self) -> list[str]:
-        return [*super()._command(), "--containerd", str(self.runtime.socket)]
-
-
 @pytest.fixture(scope="module")
 def node(control_plane: ControlPlane, kubelet_binary: None, _built_containerd: Containerd) -> Iterator[Kubelet]:
-    """A kubelet whose certificate the cluster's authority signed, and that asks it about who comes."""
-    plane = control_plane
-    certificate, key = plane.authority.issue("recorded", "system:node:recorded", hosts=(own_address(), "127.0.0.1"))
-    own: dict[str, Any] = {
-        "address": "0.0.0.0",
-        "tlsCertFile": str(certificate),
-        "tlsPrivateKeyFile": str(key),
-        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
-        "authorization": {"mode": "Webhook"},
-    }
-    with KubeletOfRuntime(plane, _built_containerd, _built_containerd.socket, "recorded", **own) as kubelet:
+    """A kubelet that asks the cluster about who comes."""
+    with measured_kubelet(control_plane, _built_containerd, "recorded") as kubelet:
         yield kubelet
 
 
@@ -144,27 +94,6 @@ class Recorded:
 
 def settings_of(kubeconfig: Path) -> Settings:
     return Settings(kube=KubeSettings(kubeconfig=str(kubeconfig)))
-
-
-def pod(name: str, node: Kubelet, command: list[str], resources: dict[str, Any]) -> dict[str, Any]:
-    body = pod_body(name, node.name, resources)
-    body["spec"]["containers"][0]["command"] = command
-    return body
-
-
-def scrapes(plane: ControlPlane, node: Kubelet) -> dict[str, Any]:
-    """A job of Prometheus that scrapes the kubelet with the token of the recorder's account."""
-    with contextlib.closing(connect(settings_of(account(plane, "cotenant-recorder")).kube)) as client:
-        body = client.get(f"/api/v1/nodes/{node.name}") or {}
-        port = body["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        return {
-            "job_name": "kubelet",
-            "scheme": "https",
-            "metrics_path": "/metrics/resource",
-            "authorization": {"credentials": (client.access.authorization() or "").removeprefix("Bearer ")},
-            "tls_config": {"ca_file": client.access.ca_file},
-            "static_configs": [{"targets": [f"{own_address()}:{port}"]}],
-        }
 
 
 def scraped_samples(server: Server, namespace: str) -> list[tuple[float, float]]:
@@ -213,15 +142,15 @@ def recorded(
         with pods_gone(plane, namespace):
             path = f"/api/v1/namespaces/{namespace}/pods"
             limited = {"limits": {"cpu": f"{QUOTA_MILLICORES}m", "memory": "64Mi"}, "requests": {"cpu": "100m"}}
-            api.create(path, pod("burner", node, BURN, limited))
-            api.create(path, pod("sleeper", node, ["/bin/sleep", "100000"], {}))
+            api.create(path, pod_running("burner", node.name, BURN, limited))
+            api.create(path, pod_running("sleeper", node.name, ["/bin/sleep", "100000"], {}))
             burner, _ = [running(plane, namespace, name) for name in ("burner", "sleeper")]
             await_room_in_slot(plane, namespace)
             recorder = Recorder(client, settings, store, AlwaysLeads(), SystemClock(), KubeletRules(INTERVAL_SECONDS))
             stopping = threading.Event()
             thread = threading.Thread(target=recorder.run, args=(stopping,))
             data = tmp_path_factory.mktemp("scraped") / "data"
-            job = scrapes(plane, node)
+            job = scrape_job(plane, node.name)
             with CgroupReader(node.cgroup(burner, "burstable")) as truth, Server(data, scrapes=[job]) as prometheus:
                 try:
                     wait_for("the first scrape", lambda: scraped_samples(prometheus, namespace), 60)
@@ -233,7 +162,7 @@ def recorded(
                     # It takes 200 MiB at once and may have 32: killed, started anew by the kubelet, killed again.
                     greedy = ["/bin/sh", "-c", "sleep 3; exec dd if=/dev/zero of=/dev/null bs=200M count=1"]
                     with contextlib.closing(plane.api()) as later:  # the server closes connections that were quiet
-                        later.create(path, pod("greedy", node, greedy, {"limits": {"memory": "32Mi"}}))
+                        later.create(path, pod_running("greedy", node.name, greedy, {"limits": {"memory": "32Mi"}}))
                     wait_for("some rounds", lambda: recorder.rounds >= ROUNDS, 60 + ROUNDS * 2 * INTERVAL_SECONDS)
                     with contextlib.closing(plane.api()) as later:
                         shown = later.get(f"{path}/greedy")["status"]["containerStatuses"][0]
