@@ -21,17 +21,18 @@ from cotenant.base.kube.auth import Access
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
-from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.cli.cluster.probes import both_sources
 from cotenant.cli.cluster.probes.outcome import ProbeState
 from cotenant.pipeline.containers import assess
 from cotenant.pipeline.stored_history import load
 from cotenant.profiler.recorder.exposition import THROTTLED, parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.kubelets import KubeletRules
-from cotenant.profiler.recorder.service import Recorder
+from cotenant.profiler.recorder.service import GRACE_SECONDS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.recorder.timetable import coming_results
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
-from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.settings import Settings
 from tests.support import kube_series
 from tests.support.api_server import ApiServer
@@ -310,6 +311,29 @@ def test_recommendations_are_the_same_but_for_the_finer_peak(both: Both) -> None
 
 
 HOUR = 3600
+
+
+def amounts_after(folder: Path, begun: int, seconds: int) -> dict[str, int | None]:
+    """Recommended CPU by container of a recording that began then, with what was stored so many seconds later."""
+    store, interval = Store(folder.as_uri(), "c"), 100  # the longest: what is told has to hold for it too
+    record(store, begun, begun + seconds - interval - round(GRACE_SECONDS), interval=interval)
+    found = assess(load(store, Settings()), Settings()).recommendations
+    values = {str(row.container): row.value(Resource.CPU, Field.REQUEST) for row in found}
+    return {name: value.amount for name, value in values.items() if value and value.action is Action.SET}
+
+
+@pytest.mark.slow
+def test_the_first_recommendation_is_there_at_the_moment_that_is_told_at_the_beginning(tmp_path: Path) -> None:
+    begun = START + 270  # its first slot has half a minute, which is no value
+    (told,) = (found for found in coming_results(begun, begun) if found.what == "first recommendations")
+
+    # A day lies between the first sample and the last once the slot that begins a day after the first one is over.
+    last_slot_ends = START + DAY_SECONDS + 2 * FIVE_MINUTES_SECONDS
+    at_once = amounts_after(tmp_path / "told", begun, int(told.at_seconds) - begun)
+    too_soon = amounts_after(tmp_path / "before", begun, last_slot_ends - 1 - begun)
+
+    assert len(at_once) == 3
+    assert too_soon == {}
 
 
 @pytest.mark.parametrize(
