@@ -121,22 +121,20 @@ def encode(signal: Signal, start_seconds: int, day: Day) -> bytes:
 
 
 def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> bytes:
-    """Return the file of a day that is given in pieces, in the order of keys; of at least one series.
+    """Return the file of a day that is given in pieces, in the order of keys; of at least one series."""
+    sums, sink = _Sums(), io.BytesIO()
 
-    pieces: iterated twice, as the stamp of a file is written first: it holds the checksums.
-    """
-    sums = _Sums()
-    for group in _in_groups(pieces):
-        sums.add(group)
-    stamp = _stamp(signal, start_seconds) | {
-        "keys": f"{sums.keys:08x}",
-        "values": f"{sums.values:08x}",
-        "groups": json.dumps(sums.groups),
-    }
-    stamp[_SLOTS] = _text_of_slots(sums.slots, stamp)
-    sink = io.BytesIO()
-    tables = ((_to_arrow(signal, group), GROUP_SERIES) for group in _in_groups(pieces))
-    parquet.write(tables, stamp, parts_of(signal.spec), sink)
+    def tables() -> Iterator[tuple[pa.Table, int]]:
+        for group in _in_groups(pieces):
+            sums.add(group)
+            yield _to_arrow(signal, group), GROUP_SERIES
+
+    def stamp() -> dict[str, str]:
+        own = {"keys": f"{sums.keys:08x}", "values": f"{sums.values:08x}", "groups": json.dumps(sums.groups)}
+        whole = _stamp(signal, start_seconds) | own
+        return whole | {_SLOTS: _text_of_slots(sums.slots, whole)}
+
+    parquet.write(tables(), stamp, parts_of(signal.spec), sink)
     return sink.getvalue()
 
 

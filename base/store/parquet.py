@@ -7,7 +7,8 @@ scan's memory is budgeted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import base64
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -18,6 +19,8 @@ from cotenant.base.light_imports import without_pandas
 from cotenant.base.store.version import SCHEMA_VERSION, check
 
 _VERSION_KEY: Final = b"cotenant.schema"
+_SCHEMA_KEY: Final = b"ARROW:schema"
+"""Where Arrow keeps a file's schema, to which it adds the stamp when it reads: the types that Parquet has not."""
 
 File: TypeAlias = Any  # pq.ParquetFile, which has no types
 """A Parquet file of which parts are read (`open_parquet`, `stamp_of`, `group`)."""
@@ -43,32 +46,42 @@ def encode(
     `group_rows` are the rows that a reader of a few must decode together.
     """
     sink = pa.BufferOutputStream()
-    write([(table, group_rows)], stamp, dictionary, sink)
+    write([(table, group_rows)], lambda: stamp, dictionary, sink)
     content: bytes = sink.getvalue().to_pybytes()
     return content
 
 
 def write(
-    parts: Iterable[tuple[pa.Table, int | None]], stamp: Mapping[str, str], dictionary: Iterable[str], sink: Any
+    parts: Iterable[tuple[pa.Table, int | None]],
+    stamp: Callable[[], Mapping[str, str]],
+    dictionary: Iterable[str],
+    sink: Any,
 ) -> None:
-    """The same into a file, from at least one table with the rows of its groups; all have the same columns."""
-    metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
-    metadata.update({f"cotenant.{k}": v for k, v in stamp.items()})
+    """The same into a file, from at least one table with the rows of its groups; all have the same columns.
+
+    stamp: asked once the last table was written, so that it can tell of all of them.
+    """
     columns, writer = list(dictionary), None
     try:
         for table, group_rows in parts:
             if writer is None:
                 writer = pq.ParquetWriter(
                     sink,
-                    table.schema.with_metadata(metadata),
+                    table.schema,
                     compression="zstd",
                     compression_level=3,
                     use_dictionary=columns,
                     use_byte_stream_split=_float_paths(table.schema),
                     write_statistics=False,
                     write_page_checksum=True,
+                    store_schema=False,
                 )
-            writer.write_table(table.replace_schema_metadata(metadata), row_group_size=group_rows)
+            writer.write_table(table, row_group_size=group_rows)
+        if writer is not None:
+            metadata: dict[Any, Any] = {_VERSION_KEY: str(SCHEMA_VERSION)}
+            metadata.update({f"cotenant.{k}": v for k, v in stamp().items()})
+            schema = table.schema.with_metadata(metadata).serialize().to_pybytes()
+            writer.add_key_value_metadata(metadata | {_SCHEMA_KEY: base64.b64encode(schema)})
     finally:
         if writer is not None:
             writer.close()

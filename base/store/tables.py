@@ -27,7 +27,8 @@ def encode(table: Table) -> bytes:
 
 def write(schema: Schema, parts: Iterable[Part], sink: Any) -> None:
     """The file of all rows of at least one table, one table after another."""
-    parquet.write((_groups_of(part, schema) for part in parts), {"table": schema.name}, _texts_of(schema), sink)
+    groups = (_groups_of(part, schema) for part in parts)
+    parquet.write(groups, lambda: {"table": schema.name}, _texts_of(schema), sink)
 
 
 def rows_of(part: Part, schema: Schema) -> Table:
