@@ -22,7 +22,7 @@ from tests.cli.charts import rendered
 from tests.cluster.control_plane import CONTROLLER_MANAGER, SCHEDULER, ControlPlane, Options
 from tests.node.containerd import Containerd
 from tests.node.image import write_image
-from tests.node.kubelet import Kubelet, own_address
+from tests.node.kubelet import ASKING, Kubelet, own_address
 from tests.support.access import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -81,11 +81,7 @@ def bare_cluster(folder: Path, *, signed: bool) -> Iterator[ControlPlane]:
         archive = folder / "image.tar"
         write_image(archive, IMAGE, {"cotenant": _RUN, "python": _PYTHON})
         runtime.import_images(archive)
-        own: Json = {
-            "address": "0.0.0.0",
-            "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
-            "authorization": {"mode": "Webhook"},
-        }
+        own = dict(ASKING)
         if signed:
             hosts = (own_address(), "127.0.0.1")
             certificate, key = plane.authority.issue("bare", "system:node:bare", hosts=hosts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,12 @@ from tests.node.image import IMAGE
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "pids", "systemd", "blkio", "devices", "freezer")
 CONTAINER_LOGS = Path("/var/log/containers")
 """The kubelet links every container's log there, whatever its configuration says."""
+ASKING: Mapping[str, Any] = {
+    "address": "0.0.0.0",
+    "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
+    "authorization": {"mode": "Webhook"},
+}
+"""Configuration of a kubelet that others reach, and that asks the API server who they are and what they may."""
 _SYSCTLS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",

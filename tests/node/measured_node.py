@@ -17,7 +17,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.node.containerd import CGROUPS, Containerd
-from tests.node.kubelet import Kubelet, own_address, pod_body
+from tests.node.kubelet import ASKING, Kubelet, own_address, pod_body
 
 BURN = ["/bin/sh", "-c", "while :; do :; done"]
 
@@ -32,13 +32,7 @@ class KubeletOfRuntime(Kubelet):
 def measured_kubelet(plane: ControlPlane, runtime: Containerd, name: str) -> Kubelet:
     """A kubelet whose certificate the cluster's authority signed, and that asks it about who comes."""
     certificate, key = plane.authority.issue(name, f"system:node:{name}", hosts=(own_address(), "127.0.0.1"))
-    own: dict[str, Any] = {
-        "address": "0.0.0.0",
-        "tlsCertFile": str(certificate),
-        "tlsPrivateKeyFile": str(key),
-        "authentication": {"anonymous": {"enabled": False}, "webhook": {"enabled": True}},
-        "authorization": {"mode": "Webhook"},
-    }
+    own = {**ASKING, "tlsCertFile": str(certificate), "tlsPrivateKeyFile": str(key)}
     return KubeletOfRuntime(plane, runtime, runtime.socket, name, **own)
 
 
