@@ -162,7 +162,10 @@ class Members(Generic[KeyT]):
         keys: Sequence[KeyT | None],
         key_of: Callable[[PodContainerRef], KeyT | None],
     ) -> Members[KeyT]:
-        """keys: container of each series, None = of none that is asked about; key_of: that of a listed one."""
+        """Return the series and lives of each container: which of its pods have samples, and where these have gaps.
+
+        keys: container of each series, None = of none that is asked about; key_of: that of a listed one.
+        """
         own: dict[KeyT, list[int]] = defaultdict(list)
         unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
         told: set[KeyT] = set()

@@ -140,7 +140,7 @@ class ByOracle:
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> Lender:
-    """knob: as in SharingOutcome."""
+    """Return what lends capacity to batch in one way of sharing; knob: as in SharingOutcome."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
         own = install_of(FORECAST).strategy

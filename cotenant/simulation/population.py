@@ -178,7 +178,7 @@ def controller_status(kind: str, desired: int, updated: int, ready: int, generat
 
 
 def _meta(name: str, namespace: str, kind: str, born: str, **more: Any) -> Json:
-    """uid: the same for the same object, so that two demos of a seed are alike."""
+    """Return metadata of an object of the demo; its uid follows from its name, so that demos of a seed are alike."""
     inside = {"namespace": namespace} if namespace else {}
     fields = {key: value for key, value in more.items() if value}
     return {"name": name, **inside, "uid": uid_of(kind, namespace, name), "creationTimestamp": born, **fields}

@@ -34,7 +34,10 @@ def amounts(heat: Sequence[float], resource: Resource) -> Chart:
 
 
 def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> Figure:
-    """values: (7, 24), Monday first, in the unit shown, which the colour scale names; hover: plotly's template."""
+    """Return a heat map of the hours of a week.
+
+    values: (7, 24), Monday first, in the unit shown, which the colour scale names; hover: plotly's template.
+    """
     trace = {
         "type": "heatmap",
         "x": list(range(24)),

@@ -69,7 +69,10 @@ def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> tuple[tuple[Want
 
 
 def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Want]:
-    """quotas_off: the kubelet sets no CPU quota, so that none is what a hook found."""
+    """Yield the values that batch resources give to the cgroups of a pod and of its containers.
+
+    quotas_off: the kubelet sets no CPU quota, so that none is what a hook found.
+    """
     strict = pod.spec.kube_qos is not KubeQos.BEST_EFFORT
     if pod.group is not None:
         yield from _wants(pod.group, of.pod, "its containers'", values_of_pod(pod.spec, quotas_off), {}, strict)
@@ -83,8 +86,9 @@ def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Wa
 def _wants(
     group: GroupReading, resources: ContainerResources, whose: str, kubelets: Values, made_from: Values, strict: bool
 ) -> Iterator[Want]:
-    """kubelets: its values, which may become ours while it resizes; made_from: the same where a hook may have set ours.
+    """Yield the values that batch resources give to one cgroup.
 
+    kubelets: its values, which may become ours while it resizes; made_from: the same where a hook may have set ours.
     strict: the kubelet may have set limits too, and a batch limit is none to them. Only CPUs of its own take a quota.
     """
     if resources.empty:

@@ -64,7 +64,7 @@ def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
-    """lead, footer: plain text."""
+    """Return the HTML page of a back-test; lead and footer are plain text."""
     return document(
         "Back-test", lead, computed_seconds, body, f"Made by <code>cotenant backtest -o html</code>. {text(footer)}"
     )

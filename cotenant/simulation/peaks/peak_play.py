@@ -224,8 +224,9 @@ def play_peaks(
     settings: PlanSettings,
     proposals: Sequence[Proposal] = (),
 ) -> PeakOutcome:
-    """wanted_pods: peak pods in each slot, the first FILLING_SLOTS not judged; start_seconds: of the first judged one.
+    """Play a service with peaks beside batch jobs, with or without reservations, and return how its pods fared.
 
+    wanted_pods: peak pods in each slot, the first FILLING_SLOTS not judged; start_seconds: of the first judged one.
     proposals: one a judged hour, none without reservations. A pod that finds room in its first control period has still
     waited for the scheduler, `settings.scheduler_seconds`; one that goes before it has a node, until then.
     """

@@ -48,8 +48,9 @@ class Lead:
 
 
 def lead(wish_seconds: float, starts_seconds: Sequence[float], settings: PlanSettings) -> Lead:
-    """wish_seconds: the plan's own lead; starts_seconds: creation to ready of the workload's pods, as measured.
+    """Return how long before its window a plan's capacity has to be asked for.
 
+    wish_seconds: the plan's own lead; starts_seconds: creation to ready of the workload's pods, as measured.
     Batch pods give CPU back at once (it is compressible) and memory by eviction: `room_free_seconds` is that lead.
     """
     valid_starts_seconds = [s for s in starts_seconds if math.isfinite(s) and s >= 0]
