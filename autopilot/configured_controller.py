@@ -29,7 +29,7 @@ from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.stored_recommendations import recommendations_of, requested_millicores
 
 START_UP_SECONDS: Final = 5.0
-"""Between two looks at starting pods, where a policy helps starts. A start takes tens of seconds; five are soon
+"""Between two rounds over starting pods, where a policy helps starts. A start takes tens of seconds; five are soon
 enough to help it."""
 
 

@@ -169,7 +169,7 @@ class StoreBusy(StoreError):
 
 
 class StoreConflict(StoreBusy):
-    """Another writer changed what was read, between our look and our conditional write; nothing was overwritten."""
+    """Another writer changed what was read, between our reading and our conditional write; nothing was overwritten."""
 
 
 class NodeUnreadable(CotenantError):

@@ -55,13 +55,13 @@ class LedgerCache:
         self._passed: tuple[Passed, ...] = ()
 
     def upto(self, ledger: Ledger) -> dict[str, ChangeStatus]:
-        """Every change by id, in the order in which they were accepted, with what happened since the last look."""
+        """Every change by id, in the order in which they were accepted, with what happened since the last reading."""
         with self._lock:
             self._read_on(ledger)
             return dict(self._found)
 
     def ladders(self, ledger: Ledger) -> dict[str, LadderStatus]:
-        """Every ladder by id, in the order in which they were accepted, with what happened since the last look."""
+        """Every ladder by id, in the order in which they were accepted, with what happened since the last reading."""
         with self._lock:
             self._read_on(ledger)
             return dict(self._ladders)

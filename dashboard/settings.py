@@ -37,8 +37,8 @@ class DashboardSettings(Section, frozen=True):
         ),
     ] = 3600
     reload_seconds: float = 3.0
-    """Shortest time between two looks for newer results in the store. Bounds the reads of the store, however many pages
-    are open.
+    """Shortest time between two checks for newer results in the store. Bounds the reads of the store, however many
+    pages are open.
     """
     poll_seconds: int = 15
     """How often an open page asks whether there are newer results. An open page asks a small question; results come by

@@ -15,7 +15,7 @@ LONGEST_REST_SECONDS: Final = 86_400.0
 REST_FACTOR: Final = 4.0
 FIRST_WRITE_REST_SECONDS: Final = 10.0
 LONGEST_WRITE_REST_SECONDS: Final = 600.0
-"""An object that the server does not let us write costs a request in ten minutes, not in each look."""
+"""An object that the server does not let us write costs a request in ten minutes, not in each round."""
 
 
 @dataclass(frozen=True, slots=True)

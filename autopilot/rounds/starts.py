@@ -26,7 +26,7 @@ from cotenant.profiler.settings import PortraitSettings
 
 Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50
-"""Starts that one look helps at most: nobody else has the ledger meanwhile."""
+"""Starts that one round helps at most: nobody else has the ledger meanwhile."""
 
 
 class Starts:

@@ -84,7 +84,7 @@ class HealthServer:
 
     def stop(self) -> None:
         """Stop answering and free the port."""
-        with contextlib.suppress(OSError):  # not every system wakes a listener so; then its own look around does
+        with contextlib.suppress(OSError):  # not every system wakes a listener so; then its next round does
             self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
         self._server.server_close()

@@ -65,7 +65,7 @@ RECHECK_SECONDS: Final = 21_600.0
 """Time after which it is looked again whether the cluster still has a verified change. Savings shown are a quarter of a
 day old at most."""
 MOST_RECHECKS: Final = 50
-"""Changes that one look of the watcher compares at most. With a look a minute 18,000 in a quarter of a day."""
+"""Changes that one round of the watcher compares at most. With a round a minute 18,000 in a quarter of a day."""
 
 _BAD: Final = (
     ChangeState.FAILED,
@@ -155,7 +155,7 @@ def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
 def due_rechecks(
     standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
 ) -> list[ChangeStatus]:
-    """Changes with their last verdict whose values are to be compared with the cluster's again, the oldest look first.
+    """Changes with their last verdict whose values are to be compared with the cluster's again, the longest ago first.
 
     The last verdict is that at the second age, harm, or none any more since a rollback was refused.
     last_seconds: when each was compared, by its id; one that never was since this process began comes first.

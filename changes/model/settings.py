@@ -161,7 +161,7 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     watch_seconds: float = 60.0
-    """Time between two looks of the watcher. Period of the watcher; soaks last many times as long."""
+    """Time between two rounds of the watcher. Period of the watcher; soaks last many times as long."""
     latency_query: Annotated[
         str,
         setting(

@@ -26,7 +26,7 @@ from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
 from cotenant.changes.soak.verification import find_loss
 
 ROUNDS: Final = 8
-"""Steps that one look may lead to: settled, judged, resumed, taken back."""
+"""Steps that one round may lead to: settled, judged, resumed, taken back."""
 log = structlog.get_logger(__name__)
 
 
@@ -47,7 +47,7 @@ class Climber(Protocol):
     """Takes the next steps of accepted ladders."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard of all writes of a look."""
+        """Return the guard of all writes of a round."""
 
     def __call__(self, actions: Actions) -> list[ChangeStatus]:
         """Take every step that may be taken; the changes that this made."""
@@ -136,7 +136,7 @@ class Watcher:
         return gone
 
     def run(self, every_seconds: float, end: threading.Event) -> None:
-        """Look until `end` is set; what goes wrong is logged and tried again at the next look."""
+        """Run rounds until `end` is set; what goes wrong is logged and tried again in the next one."""
         while not end.is_set():
             try:
                 self.step()
@@ -202,7 +202,7 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
 
 
 def _key(step: DueStep) -> tuple[str, Due]:
-    """Each step is done once a look: what fails is not tried again at once."""
+    """Each step is done once per round: what fails is not tried again at once."""
     return step.standing.change.id, step.due
 
 

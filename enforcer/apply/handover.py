@@ -38,7 +38,7 @@ from cotenant.enforcer.apply.journal import LOCK
 from cotenant.enforcer.settings.agent import EnforcerSettings
 
 POLL_SECONDS: Final = 0.2
-"""Between two looks whether the node is free."""
+"""Between two checks whether the node is free."""
 _NONE: Final = -1
 
 

@@ -72,7 +72,7 @@ class SlicePublisher:
     ) -> None:
         """file: a description of devices in place of the node's Device object, or ""; claimed: devices of claims."""
         self.problem = "not published yet"
-        """Why the last look did not end well, or ""."""
+        """Why the last round did not end well, or ""."""
         self._client = client.sibling()
         self._writer = Writer(self._client, NODE_AGENT)
         self._warned: set[str] = set()

@@ -212,7 +212,7 @@ class Gathering:
     """The sources that were queried, how many agents run, and the result: the document beside the tables."""
 
     gathered_seconds: float
-    """Unix time of the last look, successful or not."""
+    """Unix time of the last reading, successful or not."""
     revision: str = ""
     """Changes when the tables do."""
     sources: tuple[str, ...] = ()

@@ -90,7 +90,7 @@ def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Reten
 
 
 def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[AgentAction]:
-    """Acts of Events as what came since the last look: an Event that did not go on is nothing new."""
+    """Acts of Events as what came since the last round: an Event that did not go on is nothing new."""
     totals: dict[str, int] = {}
     if stored is not None:
         for series, total in zip(stored.columns["series"], stored.columns["total"], strict=True):

@@ -45,7 +45,7 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """One look. problem: why the state is not READ; unnamed: what went wrong with GPUs that told no name."""
+    """One reading. problem: why the state is not READ; unnamed: what went wrong with GPUs that told no name."""
 
     state: NvmlState
     gpus: tuple[NvmlGpu, ...] = ()
@@ -75,7 +75,7 @@ class NvmlError(Exception):
 
 
 class Nvml:
-    """The library, initialised at the first look and kept so: it may take seconds where drivers do not persist.
+    """The library, initialised at the first reading and kept so: it may take seconds where drivers do not persist.
 
     Used by one thread. After a failure the next look begins anew.
     """

@@ -31,7 +31,7 @@ class EnforcerSettings(Section, frozen=True):
     tick_seconds: Annotated[
         float,
         setting(
-            "Between two looks at the node.",
+            "Between two readings of the node.",
             when="the agent should cost less, or react sooner",
             unit="seconds",
             ge=0.1,

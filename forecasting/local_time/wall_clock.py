@@ -38,7 +38,7 @@ class WallClock:
         """
         time_zone = ZoneInfo(zone)
         slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
-        # One look a day finds whether the offset changes at all; only then every slot is looked up, which is slow.
+        # One check a day finds whether the offset changes at all; only then every slot is looked up, which is slow.
         daily = {_offset(second, time_zone) for second in (*slots[:: grid.slots_per_day].tolist(), int(slots[-1]))}
         if len(daily) == 1:
             return cls(np.zeros(grid.size, dtype=np.intp), np.zeros(horizon, dtype=np.intp))

@@ -2,8 +2,8 @@
 
     Events of the agents --Mirror--> changed ones --> actions --> a child process --> store
 
-Each Event that changed is handed on once; what could not be kept is handed on again. A look without news is kept too,
-now and then, so that the page can say how old it is.
+Each Event that changed is handed on once; what could not be kept is handed on again. A round without news is stored
+too, now and then, so that the page can say how old it is.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cotenant.profiler.enforcement.collector_child import CollectorJob
 from cotenant.profiler.settings import ProfilerSettings
 
 ENFORCEMENT_INTERVAL_SECONDS: Final = 60.0
-"""Between two looks at what node agents told in Events, for the dashboard. An API server keeps Events for an hour:
+"""Between two rounds over what node agents told in Events, for the dashboard. An API server keeps Events for an hour:
 once a minute loses none."""
 
 CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")
 QUIET_SECONDS: Final = 600.0
-"""Without news, the time of the last look is stored this often."""
+"""Without news, the time of the last round is stored this often."""
 CHILD_SECONDS: Final = 600.0
-"""A child that has not kept its look after so long, with a store that does not answer, is ended."""
+"""A child that has not stored its round after so long, with a store that does not answer, is ended."""
 POLL_SECONDS: Final = 0.5
 log = structlog.get_logger(__name__)
 
@@ -51,7 +51,7 @@ class EnforcementCollector:
     ) -> None:
         """Create the collector; nothing is requested until `start`."""
         self.kept = 0
-        """Looks that were kept."""
+        """Rounds that were stored."""
         self._client = client.sibling()
         self._mirror: Mirror[EventWire] = Mirror(client, EVENTS, EventWire, fieldSelector=OURS)
         self._settings, self._cluster, self._leadership, self._clock = settings, cluster, leadership, clock
@@ -61,7 +61,7 @@ class EnforcementCollector:
         self._thread = threading.Thread(target=self._run, name="enforcement", daemon=True)
 
     def start(self) -> None:
-        """Begin to listen, and to look every interval."""
+        """Begin to watch Events, and to store what is new once per interval."""
         self._mirror.start()
         self._thread.start()
 
@@ -74,7 +74,7 @@ class EnforcementCollector:
         self._client.close()
 
     def collect(self) -> bool:
-        """One look; whether something was kept."""
+        """Run one round; return whether something was stored."""
         now = self._clock.now_seconds()
         self._waiting |= self._mirror.changes()
         acts, gathering = self._heard(now)

@@ -201,7 +201,10 @@ class PrometheusSource:
             return answers(1) if isinstance(error, TooLongSpan) else self._query_series(text, moments[-1:])
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
-        """The cluster now; owners of the window's pods from the series index."""
+        """Return the cluster as the newest samples show it, with the owner of each pod that ran in the window.
+
+        Present state comes from instant queries, owners from the names of series over the window.
+        """
         surveyed = self.survey(window)
         whole = everywhere(surveyed.population.containers)
         owners = self._owner_series.read(inventory.OWNERS, window, whole, surveyed.names)

@@ -158,7 +158,7 @@ class Lease:
                 self._write(chosen, self._seen, begin_seconds)
             self.error = None
         except ClusterConflict:
-            self.error = None  # somebody was faster; the next look says who
+            self.error = None  # somebody was faster; the next reading says who
         except CotenantError as error:
             self.error = error
         return self.is_leading

@@ -26,6 +26,7 @@ def fields_of(schema: FieldSchema, value: Any) -> FieldSet:
 
 
 def _fields(schema: FieldSchema, value: Any, at: Path) -> Iterator[Path]:
+    """Yield the path of each field that a value sets, as managedFields lists them; at: the path of the value."""
     if schema.merges_map(value):
         for name, child in value.items():
             here = (*at, ("f", name))
