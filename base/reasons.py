@@ -42,6 +42,7 @@ class Reason(StrEnum):
     OBSERVED_MAXIMUM = "observed-maximum"
     WITHIN_DEAD_BAND = "within-dead-band"
     TREND = "trend"
+    SIBLING = "sibling"
     LEAK = "leak"
     QOS_CLASS = "qos-class"
     WHOLE_CORES = "whole-cores"
@@ -207,6 +208,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.OBSERVED_MAXIMUM: "Held at the highest value ever observed, with its margin.",
     Reason.WITHIN_DEAD_BAND: "The change is too small to be worth a restart.",
     Reason.TREND: "Usage grows from week to week; the value is projected to the next days.",
+    Reason.SIBLING: "Raised to what a sibling asks for: a workload of the same namespace, kind, container and name, but for its version, that was measured for longer; a person decides whether it holds here.",
     Reason.LEAK: "Memory grows day by day since the last restart; the present value is kept until the leak is found.",
     Reason.QOS_CLASS: "Request and limit stay equal, so that the pod keeps its QoS class.",
     Reason.WHOLE_CORES: "Rounded up to whole cores: pods of the classes LSR and LSE are bound to CPUs of their own.",

@@ -23,6 +23,7 @@ from cotenant.base.usage.samples import time_measured
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.recommender.model.recommendation import Field
+from cotenant.recommender.model.sibling import Siblings
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -42,7 +43,7 @@ class Evidence:
     oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
     inventory: nodes, quotas, LimitRanges and running pods of DaemonSets of the whole cluster, whatever containers are
     asked about, and at least their own workloads, pods and events. least_margins: (n,) of `cpu_day_risk`, from the
-    analysis before, NaN = none.
+    analysis before, NaN = none. siblings: what the analysis before knew of containers that may be siblings of these.
     """
 
     containers: tuple[ContainerRef, ...]
@@ -61,6 +62,7 @@ class Evidence:
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
     """(n,) of each resource with a portrait: `base.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
+    siblings: Siblings = attribute(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.containers)

@@ -11,7 +11,8 @@ a single weakness. The findings:
   memory; 0.5 where one half has no sample;
 - resolution: 1 down to one scrape a minute, then 0.5 + 0.5 x 60 s / interval; the step where no peak is known;
 - back-test: 0 with an OOM kill that the present limit would not have had; else halved by each 1 % of the time throttled
-  (the setting) and by each eviction a week and pod that the present values would not have had.
+  (the setting) and by each eviction a week and pod that the present values would not have had;
+- sibling: 0 where a value rests on another workload's history.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from cotenant.base.text import digits_beside, percent
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
+from cotenant.recommender.model.sibling import INPUT
 from cotenant.recommender.settings import BacktestSettings
 
 TRUSTED_DAYS: Final = 7.0
@@ -121,7 +123,7 @@ def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest
     about = proposed_resources(recommendation)
     if not about:
         return None
-    findings = sorted(_findings(grounds, index, about, backtest), key=lambda f: f.score)
+    findings = sorted(_findings(grounds, index, recommendation, about, backtest), key=lambda f: f.score)
     scores = [finding.score for finding in findings]
     return Trust((scores[0] + sum(scores) / len(scores)) / 2, tuple(f.sentence for f in findings))
 
@@ -133,7 +135,9 @@ def proposed_resources(recommendation: Recommendation) -> list[Resource]:
     ]
 
 
-def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest: Backtest | None) -> list[TrustFactor]:
+def _findings(
+    grounds: Grounds, index: int, recommendation: Recommendation, about: Sequence[Resource], backtest: Backtest | None
+) -> list[TrustFactor]:
     """The factors of a recommendation's confidence, each in 0..1 with its sentence; `about`: the resources it moves.
 
     History and weekly cycles count up to the trusted number. Pods: n / (n + 0.5), so that the first pod gives two
@@ -154,6 +158,8 @@ def _findings(grounds: Grounds, index: int, about: Sequence[Resource], backtest:
         findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
     if backtest is not None:
         findings.append(_backtest_trust(backtest))
+    siblings = {str(name) for v in recommendation.values if (name := v.inputs.get(INPUT))}
+    findings += [TrustFactor(0.0, f"Rests on the history of a sibling, {name}.") for name in sorted(siblings)]
     return findings
 
 

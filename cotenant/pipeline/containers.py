@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -36,6 +35,7 @@ from cotenant.recommender.findings import in_order, of_cluster, of_containers
 from cotenant.recommender.incomplete import founded_findings, without_decreases
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.money import price_findings
 from cotenant.recommender.partial_inventory import withhold_partial, without_partial
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
@@ -72,16 +72,32 @@ class ContainerResults:
         return tuple(sorted(self.recommendations, key=lambda recommendation: recommendation.container.workload.place))
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """The results of an earlier analysis that this one rests on: see `day_margins` and `known_siblings`."""
+
+    least_margins: Mapping[ContainerRef, float] = field(default_factory=dict)
+    siblings: Siblings = field(default_factory=dict)
+
+    def beside(self, evidence: Evidence) -> Evidence:
+        """The evidence with what was left for its containers."""
+        margins = np.array([self.least_margins.get(ref, np.nan) for ref in evidence.containers], dtype=np.float64)
+        return replace(evidence, least_margins=margins, siblings=self.siblings)
+
+
+NOTHING_BEFORE: Final = Before()
+
+
 def assess(
     history: History,
     settings: Settings,
     server: ServerQuantiles | None = None,
     series_at_once: int = SERIES_AT_ONCE,
-    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
+    before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Recommendations in the order of places, findings the most severe first. least_margins: see `day_margins`."""
+    """Recommendations in the order of places, findings the most severe first."""
     deleted = gone_workloads(history.inventory)
-    container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, least_margins)
+    container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, before)
     return container_results.of_cluster(history, settings)
 
 
@@ -91,7 +107,7 @@ def evaluate_workloads(
     deleted: Collection[WorkloadRef],
     server: ServerQuantiles | None = None,
     series_at_once: int = SERIES_AT_ONCE,
-    least_margins: Mapping[ContainerRef, float] = MappingProxyType({}),
+    before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
     """Return the results of each of the inventory's workloads evaluated by itself, in its order.
 
@@ -104,8 +120,7 @@ def evaluate_workloads(
 
     def evaluate_part(workloads: Sequence[Workload]) -> ContainerResults:
         part = parts.evidence(workloads)
-        margins = np.array([least_margins.get(ref, np.nan) for ref in part.containers], dtype=np.float64)
-        evidence = replace(part, least_margins=margins)
+        evidence = before.beside(part)
         measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
         whole = withhold_partial(measured, workloads)
         proposed = withhold_deleted(whole, deleted)

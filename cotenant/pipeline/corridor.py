@@ -32,7 +32,7 @@ from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.pipeline import browse, day_margins, gpus, learned, overview, pods, tables, weeks
+from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
@@ -47,6 +47,7 @@ from cotenant.pipeline.stored_history import load_node_history
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.pool import total
 from cotenant.recommender import stored_recommendations
+from cotenant.recommender.model.sibling import family
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
@@ -125,12 +126,14 @@ class _Run:
     ) -> list[ShardTask]:
         """Return one task per shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
+        known = known_siblings.read(self.store, self.settings, history.inventory)
         tasks = []
         for shard in shards:
-            containers = (ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers)
+            containers = [ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers]
             own = {ref: margins[ref] for ref in containers if ref in margins}
+            families = {name: known[name] for name in map(family, containers) if name in known}
             at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
-            tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence))
+            tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence, families))
         return tasks
 
     def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:
@@ -310,6 +313,7 @@ def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) 
     for name, of in analysis.judgements.items():
         judgements.write(store, name, of)
     day_margins.write(store, settings, analysis.recommendations, analysis.computed_seconds)
+    known_siblings.write(store, settings, analysis.recommendations, analysis.history.inventory)
     stored_recommendations.write(store, analysis.recommendations)
     node_explanations.write(store, analysis, settings.recommender.reclaimable)
     summed = overview.overview(analysis, demo=demo, strategy=settings.recommender.strategy)

@@ -21,9 +21,9 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.tables.queries import matching
-from cotenant.pipeline import corridor, day_margins, stored_history
+from cotenant.pipeline import corridor, day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables
-from cotenant.pipeline.containers import assess
+from cotenant.pipeline.containers import Before, assess
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.python_api.settings import settings_of, with_strategy
 from cotenant.python_api.stored_results import explanations, portraits
@@ -130,7 +130,8 @@ class ClusterStore:
         own = with_strategy(self._settings, strategy)
         margins = day_margins.read(self._store, own, SystemClock().now_seconds())
         history = stored_history.load(self._store, own)
-        recommended = assess(history, own, least_margins=margins).recommendations
+        before = Before(margins, known_siblings.read(self._store, own, history.inventory))
+        recommended = assess(history, own, before=before).recommendations
         table = result_tables.recommendations(recommended, own.actions.guardrails, history.inventory.workloads)
         return as_frame(matching(table, where))
 

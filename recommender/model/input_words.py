@@ -26,6 +26,8 @@ _WORDS: Final[Mapping[str, str]] = {
     "median_pod_p95": "p95 of the median pod",
     "leak_bytes_per_day": "memory growth a day",
     "pod_request_without_it": "the pod's request without it",
+    "sibling": "rests on the history of",
+    "sibling_days": "days of history of the sibling",
     "hpa": "autoscaler",
     "hpa_target_now_percent": "autoscaler's target now, in percent",
     "hpa_target_percent": "autoscaler's target then, in percent",

@@ -181,6 +181,7 @@ TRUE_WHERE: Final[dict[Reason, Callable[[Told], bool]]] = {
     Reason.FLOOR: _floor,
     Reason.OBSERVED_MAXIMUM: _with_margin,
     Reason.TREND: lambda told: told.amount > 0 and told.figure("growth_per_week") > 0,
+    Reason.SIBLING: lambda told: told.moved("sibling shop/Deployment/web-v1/app", "up"),
     Reason.LEAK: lambda told: told.amount == told.value.now and told.figure("leak_bytes_per_day") > 0,
     Reason.QOS_CLASS: _equal,
     Reason.WITHIN_DEAD_BAND: _small_change,

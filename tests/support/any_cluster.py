@@ -14,11 +14,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Quota, Workload
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.runtimes.heap import ManagedHeap
+from cotenant.recommender.model.sibling import Sibling
 from cotenant.recommender.settings import CotenantSettings
 from tests.support.scenario import DAY, Scenario, Track, steady
 
@@ -221,6 +222,20 @@ def _in_a_quota(draw: st.DrawFn) -> PointedCluster:
     return replace(plain, scenario=replace(plain.scenario, quotas=(quota,)))
 
 
+def _with_a_sibling(draw: st.DrawFn) -> PointedCluster:
+    """Days of 400 m and 300 MiB beside a container that asked for up to three times as much in two weeks."""
+    days = draw(st.sampled_from([0.5, 2.0, 7.5]))
+    plain = _plain(
+        steady(400, days), steady(300, days), {CPU: draw(st.integers(50, 900)), MEMORY: 256 * MIB}, {MEMORY: 300 * MIB}
+    )
+    other = ContainerRef(WorkloadRef("shop", "Deployment", "web-v1"), "app")
+    known = [
+        Sibling(other, CPU, draw(st.integers(300, 1300)), 14.0, 0, 1, 0),
+        Sibling(other, MEMORY, draw(st.integers(200, 900)) * MIB, 14.0, 0, 1, 0),
+    ]
+    return replace(plain, scenario=replace(plain.scenario, siblings=known))
+
+
 def _any(draw: st.DrawFn) -> PointedCluster:
     return PointedCluster(draw(clusters()), CotenantSettings())
 
@@ -241,6 +256,7 @@ KINDS: Final[dict[str, tuple[Callable[[st.DrawFn], PointedCluster], frozenset[Re
     "with a heap": (_with_a_heap, frozenset({Reason.HEAP})),
     "scaled": (_scaled, frozenset({Reason.HPA_SOLVED, Reason.HPA_UNSOLVED, Reason.HPA_ON_RESOURCE})),
     "killed": (_killed, frozenset({Reason.OOM_BUMP})),
+    "with a sibling": (_with_a_sibling, frozenset({Reason.SIBLING})),
     "any": (_any, frozenset()),
 }
 """Kind -> how one is drawn, and the reasons that among some dozens of them come up."""

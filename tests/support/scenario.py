@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,9 @@ from cotenant.profiler.settings import PortraitSettings
 from cotenant.recommender.base import load_strategy
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
+from cotenant.recommender.model.sibling import Sibling
 from cotenant.recommender.settings import RecommenderSettings
+from cotenant.recommender.siblings import related_families
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 STEP = 300
@@ -76,6 +78,8 @@ class Scenario:
     quotas: Sequence[Quota] = ()
     pods: Sequence[Pod] = field(default_factory=list)
     """Further pods, without usage."""
+    siblings: Sequence[Sibling] = ()
+    """What an analysis before knew of others."""
 
     def usage(self) -> dict[Signal, Usage[PodContainerRef]]:
         """All series over all days."""
@@ -128,7 +132,8 @@ class Scenario:
         for resource, series in ((CPU, wanted), (MEMORY, usage[Signal.MEMORY_WORKING_SET_MAX])):
             members = by_container(series.refs, known)
             portraits[resource] = build(members.refs, members.rows, series, PortraitSettings(), members.start_seconds)
-        return assemble(known, TimeGrid(MONDAY, STEP, slots), usage, portraits)
+        made = assemble(known, TimeGrid(MONDAY, STEP, slots), usage, portraits)
+        return replace(made, siblings=related_families(self.siblings, made.containers))
 
     def held_out(self, resource: Resource, workload: WorkloadRef | None = None) -> np.ndarray:
         """Demand (usage + throttled) or working set after the history, (pods, slots); pods without any are left out."""

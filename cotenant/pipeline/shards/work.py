@@ -40,7 +40,7 @@ from cotenant.pipeline.analysis import (
     WorkloadAnalysis,
     WorkloadColumns,
 )
-from cotenant.pipeline.containers import ContainerResults, concatenate_results, evaluate_workloads
+from cotenant.pipeline.containers import Before, ContainerResults, concatenate_results, evaluate_workloads
 from cotenant.pipeline.nodes.node_peaks import running_peaks
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, PartialPodSums, partial_sums
 from cotenant.pipeline.shards import judgements, recommendation_rows
@@ -52,6 +52,7 @@ from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Members, Owners, PartialTotals, by_workload, partial_totals, total
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
+from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
@@ -72,6 +73,8 @@ class ShardTask:
     least_margins: Mapping[ContainerRef, float] = field(repr=False)
     server: ServerQuantiles | None = field(repr=False)
     silence: SourceSilence | None = field(repr=False, default=None)
+    siblings: Siblings = field(repr=False, default_factory=dict)
+    """Of its containers, as far as the analysis before knew them."""
 
     def __str__(self) -> str:
         """Return a description of the shard for a person."""
@@ -220,7 +223,8 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
     inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
-    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, least_margins=task.least_margins)
+    before_now = Before(task.least_margins, task.siblings)
+    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=before_now)
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
     results = concatenate_results((kept.results, anew))
     stored = recommendation_rows.read(store, judgements.FOLDER, group, before.stamp) if before else None

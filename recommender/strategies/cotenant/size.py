@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, MILLICORES_PER_CORE, Resource
 from cotenant.recommender.base import proportional_limit, rounded_up
+from cotenant.recommender.model.sibling import Sibling
 from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.recommender.strategies.cotenant.annotations import PREFIX
@@ -62,8 +63,8 @@ def is_guaranteed(workload: Workload) -> bool:
     )
 
 
-def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
-    """The demand rounded up, then floor, annotation, ladder, leak and dead band."""
+def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | None = None) -> Draft:
+    """The demand rounded up, at least what a sibling asks for, then floor, annotation, ladder, leak and dead band."""
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
@@ -71,6 +72,8 @@ def request(place: ContainerContext, demand: ResourceDemand) -> Draft:
     needed = demand.highest if resource is MEMORY else demand.high
     beyond = now is not None and float(needed[i]) > now  # the dead band keeps what holds the demand, not what lacks
     draft = replace(draft, must_raise=draft.reason is Reason.OOM_BUMP or beyond)
+    if sibling is not None:
+        draft = draft.at_least(sibling.rule, sibling.amount, Reason.SIBLING)
     draft = draft.at_least("floor of the pod, shared by its containers", place.floor(resource), Reason.FLOOR)
     draft = dead_band(place, kept_while_leaking(apply_size_steps(place, resource, draft), demand, i), resource)
     if place.guaranteed and not place.policy.lower_limits:
@@ -133,6 +136,14 @@ def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft |
     highest, margin = _with_limit_margin(place, demand)
     draft = Draft(now, max(highest, now), Reason.OBSERVED_MAXIMUM, f"highest demand x {margin:g}", must_raise=True)
     return draft.at_most(f"annotation {PREFIX}max-cpu", place.policy.bounds[CPU][1], Reason.ANNOTATION)
+
+
+def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = None) -> Draft | None:
+    """A limit that only makes way for its request; raised: where demand was seen above it. None without a limit."""
+    if now is None:
+        return None
+    draft = raised or Draft(now, now, Reason.LIMIT_KEPT, "the present limit, at least the request")
+    return draft.at_least("never below the request", request_draft.amount, request_draft.reason)
 
 
 def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple[int, float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as attribute
 from itertools import groupby
 from typing import Final
 
@@ -15,11 +16,13 @@ from cotenant.base.resource import Resource
 from cotenant.base.runtimes.heap import ManagedHeap
 from cotenant.base.severity import Severity
 from cotenant.base.table import NODE_GROUP_INPUT
+from cotenant.recommender import siblings
 from cotenant.recommender.base import display_inputs, recommendation, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.sibling import INPUT, Sibling
 from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
-from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, notes, size
+from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, jobs, notes, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
 from cotenant.recommender.strategies.cotenant.draft import Draft, Drafts, Slot
 from cotenant.recommender.strategies.cotenant.grade import GradedChange, Grades, at_risk
@@ -34,12 +37,15 @@ are full."""
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 TOO_EARLY: Final = frozenset({Reason.NOT_ENOUGH_HISTORY, Reason.LOW_COVERAGE})
+RAISES_NOTHING: Final = "; that raises nothing here, and only its own history can lower it"
+Given = Mapping[tuple[int, Resource], Sibling]
+"""Siblings whose history a container's request may rest on, by its index and the resource."""
 SLOTS: Final = tuple((resource, field) for resource in Resource for field in Field)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """All columns of one run; `reasons[resource][i]` is OK or why nothing is proposed."""
+    """All columns of one run; `reasons[resource][i]` is OK or why nothing is proposed by history of its own."""
 
     evidence: Evidence
     own: CotenantSettings
@@ -48,16 +54,18 @@ class Run:
     reasons: Mapping[Resource, Sequence[Reason]]
     bounds: bounds.Bounds
     grades: Grades
+    priors: Mapping[Resource, Mapping[int, siblings.Prior]]
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDrafts:
-    """One workload's drafts, what its autoscaler needs, and why a value is missing after all."""
+    """One workload's drafts, what its autoscaler needs, why a value is missing after all, and what siblings raised."""
 
     drafts: Drafts
     solutions: Mapping[Resource, autoscaler.Solution]
     unsolved: frozenset[Resource]
     heaps: heap.Heaps
+    raised: Given = attribute(default_factory=dict)
 
 
 class Cotenant:
@@ -71,12 +79,13 @@ class Cotenant:
         recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
             indices = list(members)
-            solved = _drafts(run, indices)
+            solved = _solve(run, indices)
             for index in indices:
                 values = _values(run, index, solved)
                 plain = recommendation(self.name, evidence, index, values, settings)
                 sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
                 sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
+                sentences += _of_siblings(run, index, solved)
                 own_heap = solved.heaps.get(index)
                 sentences += tuple(heap.notes(own_heap, _container_context(run, index).container.heap))
                 profile = run.policies[index].profile
@@ -102,18 +111,84 @@ def _run(evidence: Evidence, own: CotenantSettings) -> Run:
         {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
         bounds.bounds_of(evidence.inventory),
         Grades(own.severity),
+        {r: _priors(evidence, d) for r, d in demand.items()},
     )
 
 
-def _drafts(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
+def _priors(evidence: Evidence, demand: ResourceDemand) -> dict[int, siblings.Prior]:
+    """The priors of all containers but of those that run now and then, and whose pods an autoscaler adds."""
+    if not evidence.siblings:
+        return {}
+    scaled = np.array([autoscaler.follows(w, demand.resource) for w in evidence.workloads], dtype=np.bool_)
+    closed = scaled | jobs.episodic(evidence)
+    return siblings.priors(evidence, demand.resource, demand.wanted, demand.span_days, closed)
+
+
+def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
+    """All values of one workload; what siblings ask for is left out where any value would be smaller with it.
+
+    A raise of one container may leave less for another (the node's size, a quota), or move more than the request (a
+    heap, an autoscaler's target): then the workload waits for history of its own.
+    """
+    plain = _drafts(run, indices, {})
+    priors = ((i, r, run.priors[r][i].sibling) for r in Resource for i in indices if i in run.priors[r])
+    given = {(i, r): sibling for i, r, sibling in priors if sibling is not None and _is_open(run, i, r, sibling)}
+    if not given:
+        return plain
+    more = _drafts(run, indices, given)
+    if not _is_no_less(more, plain):
+        return plain
+    moved = {slot: draft for slot, draft in more.drafts.items() if _amount_of(plain, slot) != draft.amount}
+    raised = {key: sibling for key, sibling in given.items() if Slot(*key, REQUEST) in moved}
+    return replace(more, drafts=plain.drafts | moved, raised=raised)
+
+
+def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool:
+    """Return whether a sibling may raise a request: one that is proposed anyway, or that it raises clearly."""
+    reason = run.reasons[resource][index]
+    if reason is not Reason.NOT_ENOUGH_HISTORY:
+        return reason is Reason.OK
+    now = float(np.nan_to_num(run.evidence.effective_request(resource)[index]))
+    measured = run.demand[resource].coverage[index] >= run.own.minimum_coverage
+    return bool(measured and sibling.amount > now * (1 + run.own.dead_band_fraction))
+
+
+def _is_no_less(more: WorkloadDrafts, plain: WorkloadDrafts) -> bool:
+    """Return whether each value is at least what it is without siblings, or else now, and nothing else moves."""
+    if (more.heaps, more.solutions, more.unsolved) != (plain.heaps, plain.solutions, plain.unsolved):
+        return False
+    if not plain.drafts.keys() <= more.drafts.keys():
+        return False
+    return all(
+        draft.amount >= (plain.drafts[slot].amount if slot in plain.drafts else draft.counted or 0)
+        for slot, draft in more.drafts.items()
+    )
+
+
+def _amount_of(solved: WorkloadDrafts, slot: Slot) -> int | None:
+    draft = solved.drafts.get(slot)
+    return draft.amount if draft else None
+
+
+def _of_siblings(run: Run, index: int, solved: WorkloadDrafts) -> tuple[str, ...]:
+    """Sentences on the priors of a container, those that came to nothing included."""
+    return tuple(
+        of[index].sentence + (RAISES_NOTHING if of[index].sibling and (index, resource) not in solved.raised else "")
+        for resource, of in run.priors.items()
+        if index in of
+    )
+
+
+def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
     """All values of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
     places = {i: _container_context(run, i) for i in indices}
     drafts: Drafts = {}
     for index, place in places.items():
         for resource, demand in run.demand.items():
-            if run.reasons[resource][index] is Reason.OK:
-                drafts[Slot(index, resource, REQUEST)] = size.request(place, demand)
+            sibling = given.get((index, resource))
+            if sibling is not None or run.reasons[resource][index] is Reason.OK:
+                drafts[Slot(index, resource, REQUEST)] = size.request(place, demand, sibling)
     drafts, solutions, unsolved = _solve_autoscaled_requests(drafts, workload, places)
     for index, place in places.items():
         drafts |= _limits(run, place, drafts, index)
@@ -154,8 +229,15 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
     """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
     limit_drafts: Drafts = {}
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
-    limits = {MEMORY: size.memory_limit(place, memory, run.demand[MEMORY]) if memory else None}
-    if cpu and not _is_cpu_limit_removed(place):
+    limits: dict[Resource, Draft | None] = {}
+    if memory and run.reasons[MEMORY][index] in TOO_EARLY:
+        limits[MEMORY] = size.limit_above(place.container.limits.get(MEMORY), memory)
+    elif memory:
+        limits[MEMORY] = size.memory_limit(place, memory, run.demand[MEMORY])
+    if cpu and run.reasons[CPU][index] in TOO_EARLY:
+        raised = size.raised_cpu_limit(place, run.demand[CPU])
+        limits[CPU] = size.limit_above(place.container.limits.get(CPU), cpu, raised)
+    elif cpu and not _is_cpu_limit_removed(place):
         limits[CPU] = size.cpu_limit(place, cpu, run.demand[CPU])
     elif run.reasons[CPU][index] in TOO_EARLY:
         limits[CPU] = size.raised_cpu_limit(place, run.demand[CPU])
@@ -248,6 +330,8 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
     solution = solved.solutions.get(resource)
     inputs |= solution.inputs if solution else {}
+    if sibling := solved.raised.get((index, resource)):
+        inputs |= {INPUT: str(sibling.container), "sibling_days": sibling.days}
     return inputs | _of_the_pod(run, index, resource, solved)
 
 

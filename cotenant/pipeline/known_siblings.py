@@ -1,0 +1,81 @@
+"""What longer measured containers are known to need, from one analysis to the next: priors of young ones rest on it.
+
+A shard sees its own workloads alone, and a sibling may be in another one or, under the name before, in the cluster no
+more. So each analysis stores what its recommendations rest on, and the next one reads it. Under other settings of the
+recommender, or of another strategy, nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.resource import Resource
+from cotenant.base.settings.base import digest
+from cotenant.base.store import Store
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.recommender import siblings
+from cotenant.recommender.deleted_workloads import gone_workloads
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.sibling import Family, Sibling
+from cotenant.recommender.strategies.cotenant import Cotenant
+from cotenant.settings import Settings
+
+_FOLDER: Final = "siblings"
+_BLOCK: Final = "containers"
+_TEXTS: Final = ("namespace", "kind", "name", "container", "resource")
+_NUMBERS: Final[Mapping[str, Any]] = {
+    "amount": np.int64,
+    "days": np.float64,
+    "request": np.int64,
+    "replicas": np.int64,
+    "end_seconds": np.int64,
+}
+_GONE_DAYS: Final = 14
+"""Days for which the history of a workload that is gone still counts. The window of a scan by default."""
+
+
+def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
+    """Return what the analysis before knew of siblings of its containers, under the same settings; else nothing."""
+    containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
+    return siblings.related_families(_read(store, settings), containers)
+
+
+def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
+    """Store what is known for the next analysis; nothing by another strategy, which gives no priors."""
+    if not _gives_priors(settings):
+        return
+    gone = gone_workloads(inventory)
+    present = (workload.ref for workload in inventory.workloads if workload.ref not in gone)
+    since_seconds = inventory.time_seconds - _GONE_DAYS * DAY_SECONDS
+    made, before = siblings.siblings_of(recommendations), _read(store, settings)
+    columns: dict[str, list[Any]] = {name: [] for name in (*_TEXTS, *_NUMBERS)}
+    for sibling in siblings.for_next_analysis(made, before, present, since_seconds):  # one at a time: there are many
+        for name, cell in zip(columns, _cells(sibling), strict=True):
+            columns[name].append(cell)
+    block = {name: np.array(column, dtype=_NUMBERS.get(name, object)) for name, column in columns.items()}
+    store.write_block(_FOLDER, _BLOCK, block, {"settings": digest(settings.recommender)})
+
+
+def _read(store: Store, settings: Settings) -> Iterator[Sibling]:
+    stored = store.read_block(_FOLDER, _BLOCK) if _gives_priors(settings) else None
+    if stored is None or stored[1]["settings"] != digest(settings.recommender):
+        return
+    columns = [stored[0][name].tolist() for name in (*_TEXTS, *_NUMBERS)]
+    for namespace, kind, name, container, resource, *numbers in zip(*columns, strict=True):
+        yield Sibling(ContainerRef(WorkloadRef(namespace, kind, name), container), Resource(resource), *numbers)
+
+
+def _gives_priors(settings: Settings) -> bool:
+    return settings.recommender.strategy == Cotenant.name
+
+
+def _cells(sibling: Sibling) -> tuple[object, ...]:
+    """Return what is stored of a sibling, in the order of the block's columns."""
+    workload = sibling.container.workload
+    names = (workload.namespace, workload.kind, workload.name, sibling.container.container, sibling.resource.value)
+    return *names, *(getattr(sibling, name) for name in _NUMBERS)

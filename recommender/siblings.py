@@ -1,0 +1,170 @@
+"""Siblings: longer measured workloads from whose history a young one may be asked to request more. Pure.
+
+A sibling has the same namespace, kind and container and the same name but for versions and tracks of a roll-out
+(`checkout-v2` or `checkout-green` beside `checkout`). In other namespaces a name may mean another program, and what one
+team's workload needs is not for the other's explanations. What is known of a sibling is what the analysis before
+proposed for it. A prior is what the siblings' own demand asks for, the largest; there is none where the evidence does
+not agree: where
+
+- requests or running replicas differ more than twofold (of those that differ nobody can say that they do the same),
+- the siblings that are left ask for amounts more than twofold apart,
+- the young one's own samples ask for more than the sibling's whole history, which they contradict, or for less than
+  half of it, so that it may be of another size.
+
+A prior raises a request, and never lowers one: that takes history of one's own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from math import isfinite
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.resource import MIB, Resource
+from cotenant.recommender.base import rounded_up
+from cotenant.recommender.evidence import Evidence, Floats
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.sibling import INPUT, Family, Sibling, family
+
+SETTLED_DAYS: Final = 7.0
+"""Days of history from which a container needs no prior, and may be one. One week: each weekday was seen once."""
+LEAST_DAYS: Final = 0.25
+"""Days of its own without which no prior is given. A quarter of a day: less cannot contradict anything."""
+AGREEMENT: Final = 2.0
+"""How many times as large one may be as the other where both are of the same size: requests, replicas, amounts."""
+
+
+class Prior(NamedTuple):
+    """The sibling whose history a container may rest on, None without one, and why, as a sentence."""
+
+    sibling: Sibling | None
+    sentence: str
+
+
+class Young(NamedTuple):
+    """One resource of a container with a short history of its own; amounts in the unit, request NaN = not set."""
+
+    resource: Resource
+    amount: int
+    request: float
+    replicas: int
+
+
+def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
+    """Yield what each container with a week of history is known to need, from its own proposals.
+
+    Not of a resource of which nothing is proposed, that leaks, or that an autoscaler follows: there the amount says
+    little about a pod of another workload.
+    """
+    for recommendation in recommendations:
+        for resource in Resource:
+            value = recommendation.value(resource, Field.REQUEST)
+            if value is not None and _is_settled(value):
+                yield Sibling(
+                    recommendation.container,
+                    resource,
+                    value.clamps[0].before if value.clamps else value.amount or 0,
+                    float(value.inputs["days"]),
+                    value.now or recommendation.present_limits.get(resource, 0),
+                    recommendation.replicas,
+                    recommendation.end_seconds,
+                )
+
+
+def related_families(siblings: Iterable[Sibling], containers: Iterable[ContainerRef]) -> dict[Family, list[Sibling]]:
+    """Return the siblings of these containers by family, without families that are one workload alone."""
+    owners: dict[Family, WorkloadRef | None] = {}
+    for container in containers:
+        name, workload = family(container), container.workload
+        owners[name] = workload if owners.get(name, workload) == workload else None
+    families: dict[Family, list[Sibling]] = defaultdict(list)
+    for sibling in siblings:
+        name = family(sibling.container)
+        if name in owners and owners[name] != sibling.container.workload:
+            families[name].append(sibling)
+    return dict(families)
+
+
+def priors(
+    evidence: Evidence, resource: Resource, wanted: Floats, days: Floats, closed: npt.NDArray[np.bool_]
+) -> dict[int, Prior]:
+    """The prior of each young container that has siblings, by its position.
+
+    wanted: (n,) what its own demand asks for, in the unit; days: (n,) of its own history; closed: (n,) containers
+    that take none.
+    """
+    requests = evidence.effective_request(resource)
+    young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted > 0)
+    found: dict[int, Prior] = {}
+    for index in np.flatnonzero(young).tolist():
+        ref = evidence.containers[index]
+        known = (s for s in evidence.siblings.get(family(ref), ()) if s.resource is resource)
+        others = [sibling for sibling in known if sibling.container.workload != ref.workload]
+        if others:
+            amount = rounded_up(float(wanted[index]), 1 if resource is Resource.CPU else MIB)
+            own = Young(resource, amount, float(requests[index]), evidence.replicas(index))
+            found[index] = prior(own, others)
+    return found
+
+
+def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
+    """Return the largest sibling's prior where the evidence agrees, else why there is none; siblings in any order."""
+    resource = young.resource
+    alike = sorted((s for s in siblings if _is_alike(young, s)), key=lambda s: (-s.amount, str(s.container)))
+    if not alike:
+        nearest = min(siblings, key=lambda s: str(s.container))
+        return Prior(None, f"{resource}: sibling {nearest}, is no prior: requests or replicas are too different")
+    largest, smallest = alike[0], alike[-1]
+    asks = f"{resource}: sibling {largest}, asks for {_amount(resource, largest.amount)}"
+    if _is_apart(largest.amount, smallest.amount):
+        other = f"sibling {smallest}, for {_amount(resource, smallest.amount)}"
+        return Prior(None, f"{asks}, {other}: they disagree, so neither is a prior")
+    own = _amount(resource, young.amount)
+    if young.amount > largest.amount:
+        return Prior(None, f"{asks}: no prior, as its own short history already asks for {own}")
+    if _is_apart(largest.amount, young.amount):
+        return Prior(None, f"{asks}: no prior, as its own short history asks for less than half of it, {own}")
+    return Prior(largest, f"{asks}, its own short history for {own}")
+
+
+def for_next_analysis(
+    made: Iterable[Sibling], before: Iterable[Sibling], present: Iterable[WorkloadRef], since_seconds: int
+) -> Iterator[Sibling]:
+    """Yield the siblings for the next analysis: those made now, and those before of workloads that are gone since.
+
+    A workload that was renamed has left its history under its old name. present: workloads that are there, of which
+    only what is made now counts; since_seconds: older history is forgotten.
+    """
+    there = frozenset(present)
+    yield from made
+    yield from (s for s in before if s.container.workload not in there and s.end_seconds >= since_seconds)
+
+
+def _is_settled(value: Value) -> bool:
+    is_own = value.action is Action.SET and value.amount is not None and INPUT not in value.inputs
+    return (
+        is_own
+        and float(value.inputs.get("days", 0.0)) >= SETTLED_DAYS
+        and not {"hpa", "leak_bytes_per_day"} & value.inputs.keys()
+    )
+
+
+def _is_alike(young: Young, sibling: Sibling) -> bool:
+    """Return whether what is asked for and how many pods run say nothing against the same size."""
+    request = young.request if isfinite(young.request) else 0.0
+    return not _is_apart(request, sibling.request) and not _is_apart(young.replicas, sibling.replicas)
+
+
+def _is_apart(first: float, second: float) -> bool:
+    """Return whether both are known and one is more than `AGREEMENT` times the other."""
+    return min(first, second) > 0 and max(first, second) > AGREEMENT * min(first, second)
+
+
+def _amount(resource: Resource, amount: int) -> str:
+    return format_millicores(amount) if resource is Resource.CPU else human_bytes(amount)
