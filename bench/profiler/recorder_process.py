@@ -11,13 +11,16 @@ are at the second full hour, when those of the day are merged.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -49,6 +52,9 @@ REPLICAS = 10
 """Pods of a Deployment."""
 CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 SINCE = "2026-11-01T00:00:00Z"
+WATCHED = ("/api/v1/pods", "/api/v1/nodes")
+LISTED_WHOLE = "/api/v1/limitranges"
+"""A kind of one page, so that its requests are the listings of all of them."""
 EMPTY = (
     *("/apis/apps/v1/statefulsets", "/apis/apps/v1/daemonsets", "/apis/batch/v1/jobs", "/apis/batch/v1/cronjobs"),
     *("/api/v1/replicationcontrollers", "/api/v1/limitranges", "/api/v1/resourcequotas"),
@@ -140,6 +146,9 @@ def serve(nodes: int, pods: int) -> None:
     api.objects |= objects(nodes, pods)
     print(api.url, flush=True)
     sys.stdin.read()
+    asked = Counter(urlsplit(path).path for path, _, _ in api.requests)
+    print(json.dumps({path: (count, api.sent_bytes[path]) for path, count in asked.items()}), flush=True)
+    os._exit(0)  # its watches are held by threads
 
 
 def peak_mib() -> float:
@@ -200,6 +209,22 @@ def hand_over(recorder: Recorder, slot: int, nodes: int, pods: int) -> int:
     return START + (slot + 1) * FIVE_MINUTES_SECONDS
 
 
+def api_rows(asked: dict[str, tuple[int, int]]) -> list[Row]:
+    """Questions to the API server and what it sent: watched kinds once, the others once per listing.
+
+    asked: requests and bytes by path.
+    """
+    watched = [asked[path] for path in WATCHED]
+    rounds = asked[LISTED_WHOLE][0]
+    listed = [asked[path] for path in asked if path not in WATCHED and path.startswith("/ap")]
+    return [
+        Row("API server, at the start: requests", sum(count for count, _ in watched), "requests"),
+        Row("API server, at the start: sent", round(sum(size for _, size in watched) / 2**20), "MiB"),
+        Row("API server, each ten minutes: requests", round(sum(count for count, _ in listed) / rounds), "requests"),
+        Row("API server, each ten minutes: sent", round(sum(size for _, size in listed) / rounds / 2**20), "MiB"),
+    ]
+
+
 def main(nodes: int, pods: int) -> None:
     own = [sys.executable, "-m", "bench.profiler.recorder_process", str(nodes), str(pods)]
     with (
@@ -209,7 +234,7 @@ def main(nodes: int, pods: int) -> None:
         assert server.stdout is not None
         url = server.stdout.readline().strip()
         child = subprocess.run([*own, "record", url, folder], capture_output=True, text=True, check=False)
-        server.kill()
+        asked: dict[str, tuple[int, int]] = json.loads(server.communicate()[0] or "{}")
     if child.returncode:
         raise SystemExit(child.stderr[-3000:])
     found = json.loads(child.stdout.splitlines()[-1])
@@ -226,6 +251,7 @@ def main(nodes: int, pods: int) -> None:
         Row("a slot and the inventory stored, every five minutes: CPU time", round(found["store_cpu"], 1), "s"),
         Row(f"{SLOTS_MERGED} slots merged, once an hour: CPU time", round(found["merge_cpu"], 1), "s"),
     ]
+    rows += api_rows(asked)
     command = ".venv/bin/python -m bench.profiler.recorder_process"
     record("recorder_process", command, rows, is_kept=(nodes, pods) == FULL)
 
@@ -237,9 +263,6 @@ if __name__ == "__main__":
             serve(_nodes, _pods)
         else:
             print(json.dumps(recorded(sys.argv[4], _nodes, _pods, sys.argv[5])), flush=True)
-            # The watches end with the process: their server says nothing for hours.
-            import os
-
-            os._exit(0)
+            os._exit(0)  # the watches end with the process: their server says nothing for hours
     else:
         main(*(tuple(map(int, sys.argv[1:3])) or FULL))

@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header(name.replace("_", "-"), value)
         self.end_headers()
         self.wfile.write(body)
+        self.server.sent_bytes[urlsplit(self.path).path] += len(body)
 
     def log_message(self, *args: object) -> None:
         """Say nothing."""
@@ -146,6 +148,8 @@ class ApiServer(http.server.ThreadingHTTPServer):
         self.quiet_watches, self.stopped = quiet_watches, threading.Event()
         self.objects: dict[str, list[Any] | dict[str, Any]] = {}
         self.requests: list[tuple[str, str, str]] = []
+        self.sent_bytes: Counter[str] = Counter()
+        """Of bodies, by path."""
         self.connections: set[tuple[str, int]] = set()
         self.methods: set[str] = set()
         self.tokens: set[str] = set()
