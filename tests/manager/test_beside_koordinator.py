@@ -20,7 +20,7 @@ from cotenant.base.controllers.watched import watched_node
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.protocol import BATCH_CPU_POLICY_ANNOTATION
 from cotenant.manager.run import Manager
-from tests.cluster.api import Json
+from tests.cluster.api import ApiError, Json
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import BATCH_CPU, BATCH_MEMORY, Scene
 
@@ -38,13 +38,25 @@ Nodes = Callable[..., list[str]]
 
 
 def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
-    """As Koordinator's manager: the whole status, with other amounts of batch; None takes them away."""
+    """As Koordinator's manager: the whole status, with other amounts of batch; None takes them away.
+
+    Who changed the node meanwhile, as controllers of taints do with a new one, is read again.
+    """
     path = f"/api/v1/nodes/{node}/status"
-    body = scene.api.get(path)
-    for part in ("capacity", "allocatable"):
-        kept = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
-        body["status"][part] = {**kept, **(amounts or {})}
-    scene.api.replace(path, body, fieldManager=THEIRS)
+
+    def published() -> bool:
+        body = scene.api.get(path)
+        for part in ("capacity", "allocatable"):
+            kept = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
+            body["status"][part] = {**kept, **(amounts or {})}
+        try:
+            scene.api.replace(path, body, fieldManager=THEIRS)
+        except ApiError as error:
+            assert error.status == 409, error
+            return False
+        return True
+
+    wait_for("the status of the node is theirs", published)
 
 
 def named_policy(scene: Scene, node: str) -> str | None:
