@@ -84,7 +84,7 @@ def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memor
             ("503-html", "answered 503", "Read the server's log"),
             ("429", "answered 429", "in_flight at 1"),
             ("422-too-large", "answered 422", "fix:"),
-            ("hang", "did not answer in time", "fix:"),
+            ("hang", "did not answer 5 times in a row", "fix:"),
         ),
     ],
 )
