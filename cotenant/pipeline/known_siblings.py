@@ -63,7 +63,9 @@ def write(store: Store, settings: Settings, recommendations: Iterable[Recommenda
 
 def _read(store: Store, settings: Settings) -> Iterator[Sibling]:
     stored = store.read_block(_FOLDER, _BLOCK) if _gives_priors(settings) else None
-    if stored is None or stored[1]["settings"] != digest(settings.recommender):
+    if stored is None or stored[1].get("settings") != digest(settings.recommender):
+        return
+    if not {*_TEXTS, *_NUMBERS} <= stored[0].keys():  # of a version with other columns
         return
     columns = [stored[0][name].tolist() for name in (*_TEXTS, *_NUMBERS)]
     for namespace, kind, name, container, resource, *numbers in zip(*columns, strict=True):

@@ -35,7 +35,6 @@ from tests.cli.charts import (
     values_of,
 )
 from tests.cluster import needing
-from tools import write_chart_schema
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
@@ -365,8 +364,7 @@ def test_the_policy_check_sees_each_flaw() -> None:
 
 
 # --- values -----------------------------------------------------------------------------------------------------------
-def test_the_schema_is_current_and_refuses_what_no_setting_is() -> None:
-    assert (chart() / "values.schema.json").read_text() == write_chart_schema.text()
+def test_the_schema_refuses_what_no_setting_is() -> None:
     wrong = {"settings": {"enforcer": {"dryrun": True}, "telemetry": {"log_format": "xml"}}, "dashbord": {}}
     said = refusal(wrong)
     assert all(word in said for word in ("dryrun", "log_format", "dashbord"))

@@ -9,7 +9,7 @@ import pytest
 
 from cotenant.cli.groups import load_command
 from cotenant.cli.registry import COMMANDS
-from tools import write_man
+from tools import write_chart_schema, write_man
 from tools.write_reference import COMMON, PAGES, ROOT, fields, options, plain, split_common
 
 
@@ -20,6 +20,11 @@ def test_the_page_is_what_its_source_says(name: str) -> None:
     page = PAGES[name]()
     assert (ROOT / "docs" / name).read_text(encoding="utf-8") == page.rstrip() + "\n"
     assert page.count("\n## ") > 10
+
+
+def test_the_charts_schema_is_what_the_settings_say() -> None:
+    """`make docs` renews it."""
+    assert write_chart_schema.TARGET.read_text(encoding="utf-8") == write_chart_schema.text()
 
 
 @pytest.mark.slow

@@ -122,3 +122,15 @@ def test_nothing_is_known_under_other_settings_or_by_another_strategy(tmp_path: 
     )
     known_siblings.write(store, peer, [], scenario().inventory())
     assert known_siblings.read(store, SETTINGS, scenario().inventory()).keys() == {name}
+
+
+def test_of_what_another_version_stored_with_other_columns_nothing_is_known(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    fill(store, scenario())
+    analysed(store)
+    stored = store.read_block("siblings", "containers")
+    assert stored is not None
+    store.write_block("siblings", "containers", {n: c for n, c in stored[0].items() if n != "days"}, stored[1])
+    assert known_siblings.read(store, SETTINGS, scenario().inventory()) == {}
+    analysed(store)  # makes it anew
+    assert len(known_siblings.read(store, SETTINGS, scenario().inventory())) == 1
