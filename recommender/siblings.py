@@ -30,7 +30,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.recommender.base import rounded_up
 from cotenant.recommender.evidence import Evidence, Floats
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.recommender.model.sibling import INPUT, Family, Sibling, family
+from cotenant.recommender.model.sibling import SIBLING_INPUT, Family, Sibling, family
 
 SETTLED_DAYS: Final = 7.0
 """Days of history from which a container needs no prior, and may be one. One week: each weekday was seen once."""
@@ -147,7 +147,7 @@ def for_next_analysis(
 
 
 def _is_settled(value: Value) -> bool:
-    is_own = value.action is Action.SET and value.amount is not None and INPUT not in value.inputs
+    is_own = value.action is Action.SET and value.amount is not None and SIBLING_INPUT not in value.inputs
     return (
         is_own
         and float(value.inputs.get("days", 0.0)) >= SETTLED_DAYS

@@ -30,7 +30,7 @@ from cotenant.base.text import digits_beside, percent
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 from cotenant.recommender.model.recommendation import Action, Backtest, Recommendation, Trust
-from cotenant.recommender.model.sibling import INPUT
+from cotenant.recommender.model.sibling import SIBLING_INPUT
 from cotenant.recommender.settings import BacktestSettings
 
 TRUSTED_DAYS: Final = 7.0
@@ -158,7 +158,7 @@ def _findings(
         findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
     if backtest is not None:
         findings.append(_backtest_trust(backtest))
-    siblings = {str(name) for v in recommendation.values if (name := v.inputs.get(INPUT))}
+    siblings = {str(name) for v in recommendation.values if (name := v.inputs.get(SIBLING_INPUT))}
     findings += [TrustFactor(0.0, f"Rests on the history of a sibling, {name}.") for name in sorted(siblings)]
     return findings
 

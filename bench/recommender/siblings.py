@@ -52,7 +52,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.recommender.model.recommendation import Field, Recommendation
-from cotenant.recommender.model.sibling import INPUT, Sibling
+from cotenant.recommender.model.sibling import SIBLING_INPUT, Sibling
 from cotenant.recommender.siblings import related_families, siblings_of
 
 HOURS: Final = (12, 24, 48, 96)
@@ -149,7 +149,7 @@ def scored(of: Trace, hours: int, *, strange: bool) -> dict[Resource, tuple[int,
                     continue
                 count, scores = found[resource]
                 found[resource] = (count + ((name, resource) in there), scores)
-                if INPUT in second.inputs and second.amount is not None:
+                if SIBLING_INPUT in second.inputs and second.amount is not None:
                     after = series.values[series.row_of[ref]]
                     scores.append(Scored(resource, first.amount, second.amount, after[np.isfinite(after)]))
     return found

@@ -24,7 +24,7 @@ from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
 from cotenant.recommender.model.savings import request_change, request_now
-from cotenant.recommender.model.sibling import INPUT
+from cotenant.recommender.model.sibling import SIBLING_INPUT
 
 MEMORY_ABOVE_MAXIMUM: Final = 1.1
 """Memory request and limit at least so many times the highest working set seen. Ten percent above all that was
@@ -132,7 +132,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     coverage = min((float(v.inputs.get("coverage", 1.0)) for _, v in moved), default=1.0)
     least = settings.minimum_days
     had = f"{days:.{digits_beside(least, days, 1)}f}"
-    lent = sorted({str(v.inputs[INPUT]) for _, v in moved if INPUT in v.inputs})
+    lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
     why = f", and the rest is that of {', '.join(lent)}" if lent else ""
     yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
     yield made(

@@ -19,7 +19,6 @@ from aiohttp import (
     ClientConnectorCertificateError,
     ClientConnectorError,
     ClientError,
-    ClientOSError,
     ClientPayloadError,
     ClientResponse,
     ClientResponseError,
@@ -241,7 +240,7 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
     try:
         async with session.get(target, headers=headers, allow_redirects=False) as response:
             body = await _read_all(response, address)
-    except (TimeoutError, ClientError) as error:
+    except (ClientError, OSError) as error:
         raise _failure(error, address) from error
     if response.status != 200:
         raise _refusal(response.status, body, address)
@@ -286,7 +285,7 @@ def unpack(packed: bytes, metric: str) -> bytes:
     return bytes(text[1:])
 
 
-def _failure(error: TimeoutError | ClientError, address: KubeletAddress) -> SourceError:
+def _failure(error: ClientError | OSError, address: KubeletAddress) -> SourceError:
     who = _who(address)
     match error:
         case TimeoutError():
@@ -301,7 +300,7 @@ def _failure(error: TimeoutError | ClientError, address: KubeletAddress) -> Sour
             )
         case ClientPayloadError() | ServerDisconnectedError():
             return SourceProtocol(f"{who}: its answer was cut: {error}")
-        case ClientOSError():
+        case OSError():
             return SourceUnreachable(f"{who}: the connection broke: {error.strerror or error}")
         case _:
             said = error.message if isinstance(error, ClientResponseError) else str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -10,11 +11,11 @@ from cotenant.base.identity import ContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.text import counted
 
-INPUT: Final = "sibling"
+SIBLING_INPUT: Final = "sibling"
 """Name of the input of a value that says on whose history it rests."""
 
 _TRACKS: Final = frozenset({"blue", "green", "canary", "stable", "primary", "preview", "old", "new"})
-_DIGITS: Final = frozenset("0123456789")
+_VERSION: Final = re.compile(r"v[0-9.]*|[0-9.]+")
 Family = tuple[str, str, str, str]
 """What siblings have in common: namespace, kind, stem of the workload's name, and name of the container."""
 
@@ -50,7 +51,7 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 def stem(name: str) -> str:
     """Return a workload's name without versions and tracks of a roll-out; the name where nothing is left."""
-    words = [word for word in name.split("-") if word not in _TRACKS and not _is_version(word)]
+    words = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
     return "-".join(words) or name
 
 
@@ -58,7 +59,3 @@ def family(container: ContainerRef) -> Family:
     """Return what a container has in common with its siblings."""
     workload = container.workload
     return workload.namespace, workload.kind, stem(workload.name), container.container
-
-
-def _is_version(word: str) -> bool:
-    return bool(word) and set(word.removeprefix("v")) <= _DIGITS | {"."}

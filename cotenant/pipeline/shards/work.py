@@ -223,8 +223,8 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
     inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
-    before_now = Before(task.least_margins, task.siblings)
-    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=before_now)
+    earlier = Before(task.least_margins, task.siblings)
+    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=earlier)
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
     results = concatenate_results((kept.results, anew))
     stored = recommendation_rows.read(store, judgements.FOLDER, group, before.stamp) if before else None

@@ -20,7 +20,7 @@ from cotenant.recommender import siblings
 from cotenant.recommender.base import display_inputs, recommendation, withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.recommender.model.sibling import INPUT, Sibling
+from cotenant.recommender.model.sibling import SIBLING_INPUT, Sibling
 from cotenant.recommender.settings import CotenantSettings, RecommenderSettings
 from cotenant.recommender.strategies.cotenant import autoscaler, bounds, heap, jobs, notes, size
 from cotenant.recommender.strategies.cotenant.demand import ResourceDemand, cpu_demand, memory_demand
@@ -331,7 +331,7 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     solution = solved.solutions.get(resource)
     inputs |= solution.inputs if solution else {}
     if sibling := solved.raised.get((index, resource)):
-        inputs |= {INPUT: str(sibling.container), "sibling_days": sibling.days}
+        inputs |= {SIBLING_INPUT: str(sibling.container), "sibling_days": sibling.days}
     return inputs | _of_the_pod(run, index, resource, solved)
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.errors import CotenantError, SettingsError, SourceForbidden, SourceProtocol, SourceUnreachable
+from cotenant.base.errors import (
+    CotenantError,
+    SettingsError,
+    SourceError,
+    SourceForbidden,
+    SourceProtocol,
+    SourceUnreachable,
+)
 from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import (
@@ -129,6 +138,8 @@ def test_a_node_has_one_place_in_every_round(name: str) -> None:
     assert place_in_round(name) == place_in_round(name)
 
 
+BROKEN = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nbroken"
+"""After it the connection is reset."""
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + bytes(65 * 1024**2)
 
 
@@ -145,8 +156,12 @@ LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + byte
         (b"HTTP/1.1 503 Service Unavailable\r\n\r\nlater", SourceProtocol, "answers 503: later"),
         (b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\na 1", SourceProtocol, "cannot be unpacked"),
         (LARGE, SourceProtocol, "answers more than 64 MiB"),
+        (BROKEN, SourceError, "its answer was cut"),
     ],
-    ids=["other protocol", "nothing", "cut", "chunk missing", "no chunk", "redirect", "401", "503", "no gzip", "large"],
+    ids=[
+        *("other protocol", "nothing", "cut", "chunk missing", "no chunk"),
+        *("redirect", "401", "503", "no gzip", "large", "reset"),
+    ],
 )
 def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
     tmp_path: Path, answer: bytes, error: type[CotenantError], said: str
@@ -162,7 +177,7 @@ def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
         with contextlib.suppress(ConnectionError):  # who read enough has gone
             writer.write(answer)
             await writer.drain()
-            writer.close()
+            writer.transport.abort() if answer is BROKEN else writer.close()
 
     async def ask() -> bytes:
         server = await asyncio.start_server(answer_once, "127.0.0.1", 0, ssl=serving)
@@ -173,3 +188,18 @@ def test_whatever_is_no_whole_answer_of_a_kubelet_is_refused_with_its_node(
     with ThreadPoolExecutor(1) as pool, pytest.raises(error) as raised:
         pool.submit(asyncio.run, ask()).result()
     assert "the kubelet of node odd" in raised.value.message and said in raised.value.message
+
+
+def test_of_a_round_in_which_one_does_not_speak_tls_all_others_are_read(servers: KubeletServers) -> None:
+    kubelets = Kubelets(access(servers.authority), KubeletRules(), 60.0)
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        odd = KubeletAddress("odd", "127.0.0.1", plain.getsockname()[1])
+
+        def hang_up() -> None:
+            plain.accept()[0].close()
+
+        thread = threading.Thread(target=hang_up)
+        thread.start()
+        assert len(read(kubelets, [*servers.addresses, odd])) == NODES
+        thread.join()
+    assert kubelets.errors.keys() == {"odd"}
