@@ -9,16 +9,30 @@ from cotenant.base.errors import CotenantError, UsageError
 
 PACKAGES: Final = {
     "base": ("numpy", "structlog", "prometheus-client", "msgspec"),
-    "cli": ("typer", "rich", "PyYAML"),
-    "scan": ("prometheus-api-client", "requests", "pyarrow", "fsspec"),
-    "analytics": ("pandas", "scikit-learn", "statsmodels"),
-    "cluster": ("kubernetes", "jsonpatch"),
+    "cli": ("typer", "rich", "PyYAML", "pyarrow", "duckdb"),
+    "scan": ("prometheus-api-client", "promql-parser", "requests", "fsspec", "obstore"),
+    "analytics": ("pandas", "scikit-learn", "scipy", "statsmodels", "holidays"),
+    "cluster": ("kubernetes", "aiohttp", "jsonpatch", "cronsim"),
     "webhook": ("httptools", "uvloop", "cryptography"),
     "node": ("grpcio", "protobuf"),
-    "dashboard": ("dash", "dash-ag-grid", "dash-mantine-components", "plotly", "uvicorn", "fastapi"),
+    "dashboard": (
+        "dash",
+        "dash-ag-grid",
+        "dash-mantine-components",
+        "plotly",
+        "uvicorn",
+        "fastapi",
+        "authlib",
+        "joserfc",
+        "itsdangerous",
+    ),
     "mcp": ("mcp", "httpx2"),
+    "distributed": ("distributed",),
 }
-"""Distributions by the extra that brings them first."""
+"""Distributions by the extra that brings them first: all that pyproject.toml declares."""
+
+BESIDE_ALL: Final = frozenset({"mcp", "distributed"})
+"""Extras that `cotenant[all]` leaves out: few need them."""
 
 _IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
 

@@ -39,6 +39,7 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import THROTTLED
+from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 
 INTERVAL_SECONDS: Final = 60.0
 """Between two readings of a kubelet: the default of a Prometheus server."""
@@ -81,21 +82,6 @@ class MetricsPage:
 
 RESOURCES: Final = MetricsPage("/metrics/resource")
 THROTTLING: Final = MetricsPage("/metrics/cadvisor", THROTTLED)
-
-
-@dataclass(frozen=True, slots=True)
-class KubeletAddress:
-    """A node and where its kubelet listens."""
-
-    node: str
-    host: str
-    port: int
-
-    @property
-    def place(self) -> str:
-        """Host and port as HTTP writes them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)

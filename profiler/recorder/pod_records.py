@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.recorder.kubelets import KubeletAddress
+from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.restarts import ContainerEnd, ContainerEnds
 
 OOM_KILLED: Final = "OOMKilled"

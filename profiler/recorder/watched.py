@@ -18,7 +18,7 @@ from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe_pods
 from cotenant.base.kube.objects import ControllerObject
 from cotenant.base.kube.projection import own_annotations
 from cotenant.base.kubernetes.models.pod import StatedPod
-from cotenant.profiler.recorder.kubelets import KubeletAddress
+from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.pod_records import PodRecords, RecordedNode, RecordedPod
 
 ItemT = TypeVar("ItemT")

@@ -126,6 +126,12 @@ def test_a_missing_package_takes_its_extra_away(monkeypatch: pytest.MonkeyPatch)
     assert machine.packages().state is ProbeState.FAILED
 
 
+def test_an_extra_that_few_need_is_named_and_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "PACKAGES", {"base": ("numpy",), "mcp": ("no-such-distribution-here",)})
+    found = machine.packages()
+    assert (found.state, found.found) == (ProbeState.OK, "complete: base; not installed, and seldom needed: mcp")
+
+
 # ---- storage
 
 

@@ -6,7 +6,6 @@ import importlib
 import json
 import re
 import shlex
-import tomllib
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from cotenant.base.commands.extras import PACKAGES, in_words
+from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import default_config
@@ -364,14 +363,6 @@ def test_a_file_that_the_system_denies_is_named_with_its_reason(tmp_path: Path) 
     error = in_words(PermissionError(13, "Permission denied", "/etc/notes"))
     assert error is not None and (error.message, error.exit_code) == ("/etc/notes: Permission denied", 2)
     assert in_words(OSError("no file is meant")) is None
-
-
-def test_every_package_listed_is_a_declared_dependency() -> None:
-    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    extras = {"base": declared["dependencies"], **declared["optional-dependencies"]}
-    for extra, names in PACKAGES.items():
-        known = {re.split(r"[\[<>=~!]", line)[0].strip() for line in extras[extra]}
-        assert set(names) <= known
 
 
 def test_overrides_are_pairs() -> None:

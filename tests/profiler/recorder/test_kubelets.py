@@ -26,9 +26,9 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
+from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import (
     RESOURCES,
-    KubeletAddress,
     KubeletRules,
     Kubelets,
     fetch,

@@ -31,9 +31,9 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import (
     RESOURCES,
-    KubeletAddress,
     KubeletRules,
     MetricsPage,
     fetch,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from cotenant.base import measures
-from cotenant.base.commands.extras import PACKAGES, installed_version
+from cotenant.base.commands.extras import BESIDE_ALL, PACKAGES, installed_version
 from cotenant.base.settings.load import Loaded, SettingSource
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.settings import Settings
@@ -33,11 +33,13 @@ def python() -> ProbeOutcome:
 
 
 def packages() -> ProbeOutcome:
-    """Every extra is whole; a missing one only takes its commands away."""
+    """Every extra of `cotenant[all]` is complete; a missing one only takes its commands away."""
     missing = {extra: [n for n in names if installed_version(n) is None] for extra, names in PACKAGES.items()}
     lacking = {extra: names for extra, names in missing.items() if names}
-    if not lacking:
-        return ProbeOutcome(ProbeState.OK, f"complete: {', '.join(PACKAGES)}")
+    complete = ", ".join(extra for extra in PACKAGES if extra not in lacking)
+    if lacking.keys() <= BESIDE_ALL:
+        absent = f"; not installed, and seldom needed: {', '.join(lacking)}" if lacking else ""
+        return ProbeOutcome(ProbeState.OK, f"complete: {complete}{absent}")
     detail = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
     state = ProbeState.FAILED if {"base", "cli"} & set(lacking) else ProbeState.WARNING
     return ProbeOutcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
