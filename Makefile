@@ -13,7 +13,7 @@ ROOMS := $(filter-out cotenant bench tests,$(patsubst %/__init__.py,%,$(wildcard
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-fast check audit bench lock docs notebooks clean
+.PHONY: help demo test check audit bench lock docs notebooks clean
 
 help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
@@ -85,12 +85,16 @@ cluster-down: $(VENV)/.test  ## End it
 FEATURE ?=
 SELECTED = $(if $(FEATURE),$(or $(wildcard tests/$(FEATURE) tests/*/$(FEATURE)),$(error FEATURE=$(FEATURE): no folder of tests has that name)))
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist loadgroup --durations 20
-test: $(VENV)/.test system  ## Every test that needs no program to be built (real Prometheus, Chromium, containerd, cgroups)
-	@COTENANT_TEST_WITHOUT_PROGRAMS=1 $(PYTEST) -m "not cluster and not soak" $(SELECTED) $(ARGS)
+test: $(VENV)/.test system  ## Tests that need no program to be built (real Prometheus, Chromium, containerd, cgroups): four minutes
+	@COTENANT_TEST_WITHOUT_PROGRAMS=1 $(PYTEST) -m "not slow and not cluster and not soak" $(SELECTED) $(ARGS)
 
 .PHONY: test-cluster
 test-cluster: $(VENV)/.test system cluster-binaries  ## The rest: on a real control plane, kubelet and containerd, built with Go once
-	@$(PYTEST) -m "cluster and not soak" $(SELECTED) $(ARGS)
+	@$(PYTEST) -m "cluster and not slow and not soak" $(SELECTED) $(ARGS)
+
+.PHONY: test-slow
+test-slow: $(VENV)/.test system cluster-binaries  ## Tests of both kinds that take a second or more each
+	@$(PYTEST) -m "slow and not soak" $(SELECTED) $(ARGS)
 
 .PHONY: faults
 faults: $(VENV)/.test system cluster-binaries  ## Every fault and bad input of the table, and bench/faults.md from what was seen
@@ -125,9 +129,6 @@ HOURS ?= 2
 .PHONY: soak-hours
 soak-hours: $(VENV)/.test system cluster-binaries  ## A live cluster with a fault a minute for HOURS=2: what stayed right and what grew
 	@$(PY) -m bench.manager.soak_hours --minutes $$(awk 'BEGIN { print $(HOURS) * 60 }')
-
-test-fast: $(VENV)/.test  ## The inner loop: no server, no browser, under 2 minutes
-	@$(PY) -m pytest -q -n auto -m "not slow and not server and not browser and not prometheus and not cluster and not soak" $(ARGS)
 
 .PHONY: test-v2
 test-v2: $(VENV)/.test system  ## The node agent on a real cgroup v2 kernel, in a guest

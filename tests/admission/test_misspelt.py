@@ -41,6 +41,7 @@ def test_a_known_name_is_told_only_in_the_wrong_place(key: str) -> None:
             assert [line.partition(": ")[0] for line in said] == [f"{place[:-1]} {key!r} is {wrong}"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", NAMES)
 def test_a_name_in_another_spelling_is_told_with_the_right_one(key: str) -> None:
     domain, _, name = key.rpartition("/")

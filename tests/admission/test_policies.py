@@ -173,6 +173,7 @@ def with_labels(labels: dict[str, str], profile: Profile) -> dict[str, str]:
     return dict(apply_to(pod("p", labels), profile, {}).pod["metadata"]["labels"])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(first=PROFILE_SPECS, second=PROFILE_SPECS, labels=LABELS)
 @example(first={"labelSuffixes": {"k": "-a"}}, second={"labelSuffixes": {"k": "-b"}}, labels={"k": "web"})

@@ -334,6 +334,7 @@ PODS = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(specs=st.lists(SPECS, max_size=4), given_pod=PODS, uids=st.tuples(st.text(max_size=3), st.text(max_size=3)))
 @settings(max_examples=150, deadline=None)
 def test_twice_is_once_and_the_patch_leads_there(specs: list[Any], given_pod: Any, uids: tuple[str, str]) -> None:

@@ -44,6 +44,7 @@ def check(path: str, body: bytes, asked: ReviewContext) -> None:
         assert "patch" not in json.loads(answer(path, again, asked).body)["response"]
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32))
 @settings(max_examples=400, deadline=None)
 def test_a_nearly_right_review_gets_a_usable_answer_and_twice_is_once(seed: int) -> None:

@@ -135,6 +135,7 @@ def test_a_body_without_a_length_is_cut_at_the_cap() -> None:
         connection.close()
 
 
+@pytest.mark.slow
 def test_a_body_that_trickles_is_given_up(impatient: Serving) -> None:
     connection = impatient.connect()
     connection.putrequest("POST", "/mutate-pod")
@@ -145,6 +146,7 @@ def test_a_body_that_trickles_is_given_up(impatient: Serving) -> None:
     connection.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", [b"", b"POST /mutate-pod HTTP/1.1\r\nHost: x\r\n"], ids=["silent", "half a head"])
 def test_a_caller_that_does_not_finish_its_head_is_cut_off(impatient: Serving, said: bytes) -> None:
     with wrapped(impatient) as caller:

@@ -70,6 +70,7 @@ def test_an_hour_has_so_many_messages_and_what_waits_goes_with_the_next(tmp_path
         assert SECRET not in repr(notes) and bodies(receiver)[0]["cluster"] == "prod"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("failures", "messages"), [(1, 2), (2, 3), (3, 3)])
 def test_what_does_not_arrive_is_tried_three_times(tmp_path: Path, failures: int, messages: int) -> None:
     answers = [*[status(503)] * failures, status(200)]

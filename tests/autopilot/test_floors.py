@@ -324,6 +324,7 @@ class LentWorld(RuleBasedStateMachine):
         assert self.person_took or self.is_end_unknown or not folded_notes(self.notes).left_alone
 
 
+@pytest.mark.slow
 def test_whatever_happens_a_floor_goes_back_and_no_person_is_fought() -> None:
     worlds: list[LentWorld] = []
 

@@ -55,6 +55,7 @@ def matrix(*series: tuple[dict[str, str], str]) -> Any:
     return {"status": "success", "data": {"resultType": "matrix", "result": result}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "words"),
     [

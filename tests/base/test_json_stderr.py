@@ -71,6 +71,7 @@ def run(program: str) -> tuple[int, str, list[dict[str, Any]]]:
     return done.returncode, done.stderr, [json.loads(line) for line in done.stderr.splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_line_is_a_json_object(source: str) -> None:
     program, words, code = SOURCES[source]
@@ -135,6 +136,7 @@ CHILDREN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("child", CHILDREN)
 def test_a_child_whose_parent_has_gone_before_its_job_ends_without_a_word(child: str) -> None:
     module, text = CHILDREN[child]
@@ -144,6 +146,7 @@ def test_a_child_whose_parent_has_gone_before_its_job_ends_without_a_word(child:
     assert (done.returncode, done.stderr) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_job_that_cannot_be_read_is_a_fault_that_is_seen() -> None:
     words = [sys.executable, "-m", "cotenant.manager.pipeline_child"]
     done = subprocess.run(words, input='{"settings": 1}', capture_output=True, text=True, timeout=120, check=False)
@@ -180,6 +183,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_an_answer_that_nobody_reads_any_more_is_no_traceback() -> None:
     """The child answers into a pipe whose reader has gone, as after its parent's kill."""
     reader, writer = os.pipe()

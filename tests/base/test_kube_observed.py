@@ -107,7 +107,6 @@ containers = st.builds(
 )
 
 
-@pytest.mark.slow
 @given(main=st.lists(containers, max_size=3), init=st.lists(containers, max_size=4), overhead=amounts, own=amounts)
 def test_cpu_and_memory_are_what_the_scan_counts_too(main: Any, init: Any, overhead: Any, own: Any) -> None:
     spec = {"containers": main, "initContainers": init, "overhead": overhead, "resources": {"requests": own}}

@@ -126,6 +126,7 @@ def values(found: Mirror[Any]) -> dict[str, str]:
     return {name: value["v"] for (_, name), value in found.snapshot().items()}
 
 
+@pytest.mark.slow
 def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_error(
     lying: tuple[Liar, Mirror[Any]],
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_quiet_watch_is_taken_up_before_it_counts_as_stale_and_without_an_erro
     assert found.lists == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "is_fault"),
     [
@@ -176,6 +178,7 @@ def test_a_quiet_watch_that_lasted_was_a_sign_of_life_whatever_ends_it(
     assert (True in errors) is is_fault
 
 
+@pytest.mark.slow
 def test_a_mirror_that_failed_long_ago_tries_again_soon_after_the_next_fault(lying: tuple[Liar, Mirror[Any]]) -> None:
     """Pauses double with each failure in a row; a quiet watch between two failures ends the row."""
     liar, found = lying
@@ -295,6 +298,7 @@ def test_an_object_of_eight_megabytes_is_read(lying: tuple[Liar, Mirror[Any]]) -
     assert len(values(found)["large"]) == 8 << 20
 
 
+@pytest.mark.slow
 def test_watches_that_are_closed_at_once_are_failures_and_end_in_a_list(lying: tuple[Liar, Mirror[Any]]) -> None:
     liar, found = lying
     liar.scripts = [chunks() for _ in range(12)]

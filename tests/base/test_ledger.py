@@ -74,6 +74,7 @@ def test_a_ledgers_identifier_is_that_of_its_key(tmp_path: Path) -> None:
     assert len(first.id) == 12
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "lock", ["EXCLUSIVE", "IMMEDIATE"]
 )  # the second lets others read, as far as the journal's mode
@@ -272,7 +273,6 @@ def test_two_writers_take_turns(tmp_path: Path) -> None:
     assert len(list(ledger.entries())) == 50 and ledger.verify().wrong_seq is None
 
 
-@pytest.mark.slow
 def test_a_killed_writer_leaves_a_whole_chain(tmp_path: Path) -> None:
     path = tmp_path / "l.db"
     script = (

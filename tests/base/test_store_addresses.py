@@ -22,6 +22,7 @@ SCHEMES = sorted(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("rest", RESTS)
 def test_no_address_is_unexpected_and_no_error_shows_its_secret(scheme: str, rest: str) -> None:

@@ -64,7 +64,6 @@ def test_a_truncated_day_is_set_aside_and_the_other_day_is_read(tmp_path: Path) 
     assert store.span(REQUEST) == (MIDNIGHT + DAY_SECONDS, MIDNIGHT + 2 * DAY_SECONDS)
 
 
-@pytest.mark.slow
 def test_a_day_cut_at_any_byte_is_unreadable_and_never_a_shorter_day() -> None:
     rng = np.random.default_rng(1)
     keys = tuple((f"ns-{i % 3}", f"pod-{i:02}", "main") for i in range(20))

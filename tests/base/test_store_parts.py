@@ -119,6 +119,7 @@ def peak_bytes(act: Callable[[], None]) -> int:
     return peak
 
 
+@pytest.mark.slow
 def test_the_memory_of_an_append_and_of_a_compaction_is_not_that_of_the_whole_day(tmp_path: Path) -> None:
     compactions = []
     for series, slots in ((4_000, 4), (12_000, 4)):

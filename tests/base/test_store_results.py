@@ -183,6 +183,7 @@ def test_nan_survives_in_every_place_where_the_type_wants_a_float() -> None:
 floats = st.just(math.nan) | st.floats(allow_nan=False, allow_infinity=False)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     st.builds(

@@ -49,6 +49,7 @@ def damage_values(path: Path) -> None:
     path.write_bytes(content)
 
 
+@pytest.mark.slow
 @given(
     st.lists(
         st.tuples(

@@ -151,7 +151,6 @@ def test_a_history_appended_in_pieces_equals_the_history_appended_at_once(case: 
 # ---- speed and memory, loose enough for a busy machine
 
 
-@pytest.mark.slow
 def test_two_weeks_of_a_thousand_series_are_read_quickly(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     grid = TimeGrid(MIDNIGHT, 300, 288 * 14)

@@ -104,6 +104,7 @@ def test_a_password_of_netrc_is_not_sent(receiver: Receiver, tmp_path: Path, mon
     assert "Authorization" not in receiver.got[0][2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [400, 404, 500, 503])
 def test_a_refusal_is_told_with_the_receivers_words_and_not_tried_again(receiver: Receiver, code: int) -> None:
     receiver.server.answers[f"/{SECRET}"] = status(code, b"invalid_blocks" + b"x" * 5000)  # type: ignore[attr-defined]
@@ -192,7 +193,6 @@ def test_nobody_listening_is_told_without_the_address() -> None:
     assert "no answer from 127.0.0.1: no connection" in refused(f"http://127.0.0.1:{port}/{SECRET}").message
 
 
-@pytest.mark.slow
 def test_a_certificate_must_verify_and_a_private_authority_can_be_named(tmp_path: Path) -> None:
     make_certificate(tmp_path, "authority", None)
     make_certificate(tmp_path, "server", "authority")

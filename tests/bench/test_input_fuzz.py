@@ -10,6 +10,7 @@ from bench.platform.input_fuzz import fuzz
 INPUTS = 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("surface", SURFACES, ids=lambda surface: surface.name)
 def test_no_input_raises_what_nobody_documented(surface: Surface) -> None:
     inputs = max(10, round(INPUTS * surface.part))

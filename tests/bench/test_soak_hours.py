@@ -21,6 +21,7 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "12"))
 """Of wall time, the time of faults not counted."""
 
 
+@pytest.mark.slow
 @given(st.integers(0, 200), st.integers(0, 1000))
 def test_every_fault_comes_as_often_as_the_others_and_no_process_begins_anew_after_a_third(
     count: int, seed: int

@@ -21,7 +21,7 @@ from tests.support.autopilot import APPROVER
 from tests.support.dashboard import Results
 from tests.support.pictures import pictured
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 SIZE = {"width": 1366, "height": 768}
 
 

@@ -15,7 +15,7 @@ from tests.browser.conftest import Open
 from tests.support.clusters import copies
 from tests.support.dashboard import QUICK, served
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.fixture

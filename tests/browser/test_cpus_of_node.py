@@ -19,7 +19,7 @@ from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.machines import FixedTopologies
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.mark.parametrize("theme", THEMES)

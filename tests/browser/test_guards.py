@@ -22,7 +22,7 @@ from tests.support.prometheus import Server
 
 WAIT: Final = 120_000
 """Milliseconds for some twenty questions to Prometheus."""
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.server, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(

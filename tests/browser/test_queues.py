@@ -21,7 +21,7 @@ from tests.support.dashboard import Results
 from tests.support.pictures import pictured
 from tests.support.queues import REPORT, FixedQueues
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 @pytest.mark.parametrize("theme", THEMES)

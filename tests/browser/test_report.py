@@ -13,7 +13,7 @@ from tests.cli.test_report import contents, recommendation, row
 from tests.support.extent import full
 from tests.support.overview import overview
 
-pytestmark = [pytest.mark.browser, pytest.mark.slow]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from tests.browser.conftest import Open
 from tests.support import plans
 from tests.support.plans import HOUR, SIX
 
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
 DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
 

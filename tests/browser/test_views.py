@@ -12,7 +12,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, settled
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 HOSTILE = "<img src=x onerror=alert(1)> 6 pm"
 
 

@@ -16,7 +16,7 @@ from tests.browser.test_pages import settled
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LISTS = ("/", "/workloads", "/nodes")
 
 

@@ -16,7 +16,7 @@ from cotenant.base.resource import GIB, DeviceResource, Resource
 from cotenant.base.text import visible
 from cotenant.dashboard.tables import display
 
-pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ASSETS = Path(__file__).resolve().parents[2] / "dashboard" / "assets"
 REACT = """window.React = {
     createElement: (kind, props, ...parts) => parts.flat().filter(it => it !== null && it !== undefined).join('') };"""

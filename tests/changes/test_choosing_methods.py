@@ -167,7 +167,6 @@ def test_a_canary_is_at_least_one_and_never_all() -> None:
     assert [first_of(25, 0.1), first_of(25, 0.0), first_of(1, 0.5), first_of(2, 1.0)] == [3, 25, 1, 1]
 
 
-@pytest.mark.slow
 @given(
     st.one_of(st.none(), st.just({"team": "a"})), st.one_of(st.none(), st.just({"note": "b"})),
     st.integers(100, 5000), st.booleans(),

@@ -188,6 +188,7 @@ def harm_by(cluster: KubeClient, source: Client, workload: WorkloadRef, title: s
     return ChangeVerdict(0, 1, tuple(rules)).harm
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize("exporter", LABELLED, ids=lambda exporter: exporter.name)
 def test_an_object_about_each_kind_of_metric_is_found_and_sees_the_harm(
@@ -200,6 +201,7 @@ def test_an_object_about_each_kind_of_metric_is_found_and_sees_the_harm(
     assert "more than the promised 2.0 %" in harm_by(cluster, source, ref(exporter.name), f"of-{exporter.name}:")
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize("form", FORMS)
 def test_each_way_to_write_an_objective_is_read_and_sees_the_harm(
@@ -215,6 +217,7 @@ def test_each_way_to_write_an_objective_is_read_and_sees_the_harm(
     assert f"-> {after}, more than the promised 2.0 %" in harm
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize("wrong", WRONG)
 def test_an_object_with_a_wrong_query_guards_nothing_and_says_why(
@@ -353,6 +356,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize("tool", ["Sloth", "Pyrra", "OpenSLO", "policy"])
 def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
@@ -371,6 +375,7 @@ def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
         assert any(f"failed requests ({name}" in one.words for one in promised.news)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("tool", "state"), [("policy", ChangeState.APPLIED), ("Sloth", ChangeState.VERIFIED)], ids=["policy", "object"]

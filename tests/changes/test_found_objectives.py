@@ -320,6 +320,7 @@ def of_workload(exporter: Exporter, workload: WorkloadRef) -> Exporter:
 AFTER_HOURS: Final = 2
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in_its_window_and_nothing_else_is(
     tmp_path: Path,
@@ -391,6 +392,7 @@ def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: K
     assert {one.reason for one in young} == {"measured for 10 hours, 24 are needed"}
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_convention_that_is_too_large_for_the_server_is_a_gap_and_the_others_are_read(
     tmp_path: Path, cluster: KubeClient

@@ -85,7 +85,6 @@ def test_a_kustomize_component_lists_every_patch_of_its_namespace_with_its_targe
     assert resources == {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"cpu": None}}
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
 def test_kubectl_kustomize_applies_the_component_to_the_right_workload_alone(tmp_path: Path) -> None:
     for file in kustomize([made("web.v1"), made("cron", kind="CronJob"), made("elsewhere")]):
@@ -117,7 +116,6 @@ def test_kubectl_kustomize_applies_the_component_to_the_right_workload_alone(tmp
     assert untouched == container["resources"]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
 def test_kubectl_takes_the_line_and_merges_it_into_the_right_containers(tmp_path: Path) -> None:
     limited = {"limits": {"cpu": "500m", "memory": "512Mi"}}

@@ -214,6 +214,7 @@ ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Rol
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("role", list(Role))
 def test_each_act_is_done_for_the_roles_that_may_and_for_nobody_else(
@@ -371,6 +372,7 @@ def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: Clust
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["", " ", "..", "../../x", "a/b", "x\ny", "x\x00", "%2e%2e", "é", "X", "n" * 30_000])
 def test_what_no_plan_can_be_called_is_not_there_and_leads_to_no_other_object(
     scene: Scene, service: ClusterPlanService, part: str

@@ -70,7 +70,6 @@ def test_by_script_it_takes_the_start(scene: Scene) -> None:
     assert skips(scene) == [moment(SIX + DAY)]
 
 
-@pytest.mark.slow
 def test_by_command_it_is_tried_first_and_skipped_again(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

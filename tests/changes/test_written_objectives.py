@@ -74,6 +74,7 @@ SHAPES = st.fixed_dictionaries({"spec": st.fixed_dictionaries({}, optional={
 })})  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.one_of(DOCUMENTS, SHAPES), st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=2))
 @settings(max_examples=400, deadline=None)
 def test_any_document_of_these_kinds_is_an_objective_or_a_named_reason(body: Any, others: dict[str, Any]) -> None:

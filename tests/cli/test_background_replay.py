@@ -59,6 +59,7 @@ def store_of(folder: Path, days: int) -> Store:
     return store
 
 
+@pytest.mark.slow
 def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Path) -> None:
     store = store_of(tmp_path, days=15)
     seen: set[ReplayProgress] = set()
@@ -72,6 +73,7 @@ def test_a_replay_reports_its_progress_and_is_kept_with_the_results(tmp_path: Pa
     assert {progress.all_runs for progress in seen if progress} == {STAGES} and done[0] < done[-1] < STAGES
 
 
+@pytest.mark.slow
 def test_a_replay_that_fails_or_is_stopped_says_why(tmp_path: Path) -> None:
     with background_replay(store_of(tmp_path / "empty", 0), Lock(), **AT_ONCE) as job:
         until(lambda: job.reason)

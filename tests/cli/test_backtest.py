@@ -65,7 +65,6 @@ def of(scores: list[dict[str, Any]], contender: str, stratum: str = "all") -> di
     return next(r for r in scores if (r["contender"], r["stratum"]) == (contender, stratum))
 
 
-@pytest.mark.slow
 def test_scores_of_a_trace_against_named_baselines(scores: list[dict[str, Any]]) -> None:
     assert of(scores, B1)["rel_wql"] == 1.0
     assert of(scores, B14)["vs_b14"] == 1.0
@@ -79,7 +78,6 @@ def test_scores_of_a_trace_against_named_baselines(scores: list[dict[str, Any]])
     assert ours["coverage_95"] > 0.85
 
 
-@pytest.mark.slow
 def test_strata_of_the_trace(scores: list[dict[str, Any]]) -> None:
     strata = {r["stratum"] for r in scores}
     # Waves have a season, use half of their limit, and are over a week old at every origin.

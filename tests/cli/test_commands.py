@@ -82,7 +82,6 @@ def test_patches_are_kubectl_lines_for_what_changes(url: str) -> None:
     assert lines and all(line.startswith("kubectl patch ") for line in lines)
 
 
-@pytest.mark.slow
 def test_explain_names_reason_formula_and_inputs(url: str) -> None:
     row = next(r for r in rows(url, "json") if r["cpu_action"] == "set")
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
@@ -94,7 +93,6 @@ def test_explain_names_reason_formula_and_inputs(url: str) -> None:
     assert found[0]["values"][0]["amount"] == row["cpu_request"]
 
 
-@pytest.mark.slow
 def test_an_unknown_workload_gets_the_nearest_name(url: str) -> None:
     row = rows(url, "json")[0]
     done = cotenant("explain", f"{row['namespace']}/{row['workload']}x", "--store", url)
@@ -102,7 +100,6 @@ def test_an_unknown_workload_gets_the_nearest_name(url: str) -> None:
     assert f"Did you mean {row['namespace']}/{row['kind']}/{row['workload']}?" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
     row = rows(url, "json")[0]
     name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
@@ -119,7 +116,6 @@ def test_a_forecast_has_48_half_hours_with_ordered_quantiles(url: str) -> None:
     assert [p["q95"] for p in fine[::6]] != [p["q95"] for p in path]
 
 
-@pytest.mark.slow
 def test_reclaimable_terms_of_one_node(url: str) -> None:
     nodes = json.loads(cotenant("get", "reclaimable", "--store", url, "-o", "json").stdout)
     assert len(nodes) == 6
@@ -148,7 +144,6 @@ def test_the_demo_prints_its_summary_and_leaves_nothing_behind(tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -157,7 +152,6 @@ def test_a_demo_on_a_taken_port_says_so_before_it_generates_anything(tmp_path: P
     assert "Demo cluster" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_scan_without_any_source_says_what_to_give(tmp_path: Path) -> None:
     done = command_line.cotenant("scan", variables={"HOME": str(tmp_path)})
     assert done.returncode == 2

@@ -29,7 +29,7 @@ from cotenant.simulation.usage_now import Curves
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 SETTINGS = Settings(actions=ActionSettings(guardrails=acting.LENIENT))
 ADMIN = Person("jane", grants=(Grant(Role.ADMIN),))
 

@@ -59,6 +59,7 @@ def test_a_fresh_machine_passes_and_every_gap_has_a_fix(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [], "a doctor leaves nothing behind"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_a_prometheus_that_was_not_looked_for_is_told_last_with_why_and_what_to_give(
     tmp_path: Path, output: str

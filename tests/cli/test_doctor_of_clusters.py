@@ -48,6 +48,7 @@ def settings(api: ApiServer, tmp_path: Path) -> KubeSettings:
     return KubeSettings(kubeconfig=str(path), timeout_seconds=2.0, retries=0)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSettings) -> None:
     api.objects["/api/v1/services"] = [
@@ -72,6 +73,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(
     ("data", "words"),
@@ -129,6 +131,7 @@ def test_namespaces_that_refuse_the_pods_of_a_profile_are_named_with_the_bound(
     assert "NotBestEffort" in finding.fix
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
     api: ApiServer, settings: KubeSettings
@@ -186,6 +189,7 @@ def test_the_prometheus_that_a_scan_would_find_is_tried(api: ApiServer, settings
     assert "services/proxy" in found["fix"]
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_rights_are_tried_also_where_the_certificate_is_not_verified(api: ApiServer, settings: KubeSettings) -> None:
     path = Path(settings.kubeconfig)

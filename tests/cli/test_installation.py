@@ -120,6 +120,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(st.dictionaries(NAMES, VALUES, max_size=3), st.dictionaries(NAMES, VALUES, max_size=3))
 def test_two_values_differ_exactly_when_a_path_does(one: dict[str, Any], other: dict[str, Any]) -> None:
@@ -197,6 +198,7 @@ def test_a_named_prometheus_leaves_out_what_measures(monkeypatch: pytest.MonkeyP
     assert not {kind for kind, _ in names} & {"Deployment", "CronJob"}
 
 
+@pytest.mark.slow
 def test_every_component_has_objects_in_an_order_that_works() -> None:
     for component in COMPONENTS:
         assert manifests([component])

@@ -194,6 +194,7 @@ def test_the_address_decides_what_is_explained(words: str, meant: str) -> None:
     assert prepend_kind(words.split(), KINDS) == meant.split()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", sorted(FIRST_WORDS))
 def test_what_people_type_first_names_the_command_that_does_it(word: str) -> None:
     result = invoke(word)
@@ -203,6 +204,7 @@ def test_what_people_type_first_names_the_command_that_does_it(word: str) -> Non
     assert word not in {entry.name for entry in COMMANDS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("word", sorted(SHORT_NAMES))
 def test_get_knows_the_names_that_kubectl_users_type(word: str) -> None:
     assert SHORT_NAMES[word] in {entry.name for entry in GET}

@@ -191,6 +191,7 @@ LEAVES = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(al
 DOCUMENTS = st.recursive(LEAVES | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner))
 
 
+@pytest.mark.slow
 @given(DOCUMENTS)
 def test_json_is_indented_as_python_would_indent_it(document: Any) -> None:
     with redirect_stdout(io.StringIO()) as stream:
@@ -259,6 +260,7 @@ _rows = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(_rows)
 def test_all_formats_are_the_same_rows_in_the_same_order(rows: list[dict[str, Any]]) -> None:
     table = Table.from_rows(SCHEMA, rows)

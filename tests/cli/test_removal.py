@@ -110,6 +110,7 @@ def kubeconfig(folder: Path, url: str) -> Path:
     return config
 
 
+@pytest.mark.slow
 def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: RefusingServer, tmp_path: Path) -> None:
     config = kubeconfig(tmp_path, server.url)
     arguments = ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"]

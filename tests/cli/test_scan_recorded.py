@@ -33,6 +33,7 @@ def store(tmp_path: Path) -> Store:
     return support.results(tmp_path, spec=support.WEEK).store
 
 
+@pytest.mark.slow
 def test_the_rows_are_those_of_the_store_and_the_source_is_named(store: Store) -> None:
     recorder_wrote(store, 120)
 

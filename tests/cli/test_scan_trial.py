@@ -12,6 +12,7 @@ from tests.support import dashboard as support
 from tests.support.command_line import LEAN, cotenant
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["vpa", "krr-simple"])
 def test_an_offline_scan_by_another_strategy_shows_its_rows_and_keeps_the_stored_results(
     tmp_path: Path, strategy: str

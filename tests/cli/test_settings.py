@@ -42,6 +42,7 @@ def test_show_is_the_same_rows_in_every_format() -> None:
     assert [line.split()[0] for line in lines] == [r["setting"] for r in rows]
 
 
+@pytest.mark.slow
 def test_show_never_prints_a_secret() -> None:
     env = {
         "COTENANT_PROFILER__PROMETHEUS__HEADERS": "{Authorization: Bearer s3cret}",

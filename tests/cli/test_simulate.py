@@ -38,6 +38,7 @@ def cotenant(*words: str) -> subprocess.CompletedProcess[str]:
     return command_line.cotenant("simulate", *words)
 
 
+@pytest.mark.slow
 def test_every_way_has_a_row_and_the_same_seed_the_same_rows() -> None:
     first = cotenant(*QUICK, "--policy", "none", "--policy", "cotenant", "--risk", "1", "--risk", "5", "-o", "json")
     assert first.returncode == 0, first.stderr

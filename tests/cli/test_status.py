@@ -117,6 +117,7 @@ def test_without_a_kubeconfig_it_says_so_and_shows_the_rest(made: Results, tmp_p
     assert len(done.stdout.splitlines()) <= 20
 
 
+@pytest.mark.slow
 def test_a_cluster_that_does_not_answer_leaves_a_part_and_says_so(made: Results, tmp_path: Path) -> None:
     kubeconfig = tmp_path / "config"
     body = {

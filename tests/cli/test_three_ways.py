@@ -21,7 +21,7 @@ from tests.support.command_line import LEAN, cotenant
 from tests.support.dashboard import WEEK, Results
 from tests.support.extent import full
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 FILTERS = (
     "severity=critical,warning&kind!=Job",
     "kind in (Deployment, StatefulSet)&workload=*a*&sort=-memory_delta_total",

@@ -67,6 +67,7 @@ def rows_of(schema: Schema) -> list[Row]:
 SCHEMAS = [pytest.param(subject.schema, id=subject.schema.name) for subject in TABLES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_what_programs_read_is_what_the_table_has(schema: Schema) -> None:
     table = Table.from_rows(schema, rows_of(schema))

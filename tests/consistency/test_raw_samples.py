@@ -14,7 +14,6 @@ from cotenant.profiler.synthetic import SyntheticCluster, generate
 from cotenant.recommender.model.views import COVERAGE, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from tests.consistency.settings import SETTINGS, SPEC, Scene, scene
 
-pytestmark = [pytest.mark.slow]
 HOUR_SLOTS = 12
 USED = {"cpu": Signal.CPU_USAGE_MEAN, "memory": Signal.MEMORY_WORKING_SET_MAX}
 ON_NODE = {"cpu": Signal.NODE_CPU_USAGE_MEAN, "memory": Signal.NODE_MEMORY_WORKING_SET_MAX}

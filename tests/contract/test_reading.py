@@ -210,6 +210,7 @@ def test_an_object_that_leaves_the_selection_is_told_as_deleted_and_one_that_ent
     assert told == [("DELETED", "1"), ("ADDED", "4"), ("MODIFIED", "5")]
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_bookmark_near_the_end_of_a_watch_tells_the_version_that_was_reached(target: Target) -> None:
     fill(target, 2)

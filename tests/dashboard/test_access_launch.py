@@ -21,7 +21,7 @@ from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import access as support
 from tests.support.access import Browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 TOKEN = launch.fresh_token(AccessSettings())
 FRONT = Front("http", "127.0.0.1:8050", "/")
 

@@ -16,8 +16,6 @@ from cotenant.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 
-pytestmark = pytest.mark.slow
-
 
 def test_the_report_is_linked_and_served_once_it_is_kept(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), CLUSTER)

@@ -281,7 +281,6 @@ def real(source: StoreSource) -> Changed:
     return Changed(source, change)
 
 
-@pytest.mark.slow
 def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Results) -> None:
     found = source.lendable_capacity()
     assert found is not None and found.known == len(found.nodes) == 8 and found.slots == 48

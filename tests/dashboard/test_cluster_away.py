@@ -43,6 +43,7 @@ def view_of(scene: support.Scene) -> View:
     )
 
 
+@pytest.mark.slow
 def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
     view = view_of(scene)
     service = view.given.changes

@@ -20,7 +20,7 @@ from tests.support.clusters import copies
 from tests.support.command_line import cotenant
 from tests.support.dashboard import QUICK, served
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 TOKEN = "launch-token-of-a-test"
 
 

@@ -120,6 +120,7 @@ def test_a_missing_right_is_forbidden_and_neither_empty_nor_broken(
         assert "empty forbidden" not in framed(text, title), title
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.failing}-{c.name}")
 def test_what_cannot_be_read_is_an_error_and_not_forbidden(

@@ -24,7 +24,7 @@ from tests.dashboard.test_access_gate import CALLBACK, TICK
 from tests.support import dashboard as support
 from tests.support.access import Browser
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 BOUNDED = DashboardSettings(port=0, reload_seconds=0.0, body_cap_bytes=65_536, read_seconds=0.5)
 
 

@@ -75,6 +75,7 @@ def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, va
     assert [c for c in once.conditions if c.key != key] == others
 
 
+@pytest.mark.slow
 @given(WORDS)
 def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
     (pattern,) = filters.patterns(filters.literal(text))
@@ -87,6 +88,7 @@ def test_a_literal_matches_its_text_and_nothing_else(text: str) -> None:
     assert [rows[i]["namespace"] for i in found] == [r["namespace"] for r in rows if r["namespace"] == text != ""]
 
 
+@pytest.mark.slow
 @given(st.text("ab", max_size=9), st.lists(st.text("ab*", max_size=6), max_size=3))
 def test_a_star_stands_for_any_characters(name: str, written: list[str]) -> None:
     rows = [{**ROWS[0], "workload": name}]
@@ -250,6 +252,7 @@ def test_single_rows_are_named_by_their_key() -> None:
     assert shown("row=pay/Deployment/checkout") == []
 
 
+@pytest.mark.slow
 @given(WORDS)
 def test_a_row_is_found_whatever_it_is_called(name: str) -> None:
     rows = [{**ROWS[0], "workload": name}, {**ROWS[0], "workload": name + "2"}]

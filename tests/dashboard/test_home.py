@@ -153,6 +153,7 @@ def test_a_tab_names_its_object_its_page_and_its_cluster(path: str, search: str,
     assert tab_title(pages.ALL, path, search, "demo") == title
 
 
+@pytest.mark.slow
 def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: View, home: OverviewPage) -> None:
     def found(text: str, kind: str) -> list[palette.Hit]:
         return [hit for hit in palette.find(view, pages.ALL, text) if hit.kind == kind]

@@ -70,6 +70,7 @@ assert sys.modules["pandas"] is pandas
 """
 
 
+@pytest.mark.slow
 def test_arrow_makes_arrays_without_pandas_and_frames_for_whoever_asks() -> None:
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", ARROW_ALONE]

@@ -136,6 +136,7 @@ def test_every_old_address_is_a_page_and_places_lead_on() -> None:
     }.items()  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("base", ["/", "/under/it/"])
 def test_an_address_under_another_name_leads_to_the_page_with_its_filters(tmp_path: Path, base: str) -> None:
     settings = support.DashboardSettings(port=0, base_path=base)

@@ -176,6 +176,7 @@ def test_every_phase_of_a_plan_and_of_a_reservation_has_its_place_in_the_table()
     assert all(PLAN_STATES[phase].group is PlanGroup.RUNNING for phase in PlanPhase if phase.holds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", list(PlanPhase))
 def test_a_phase_and_its_numbers_are_the_same_everywhere(tmp_path: Path, phase: PlanPhase) -> None:
     # Three Reservations of which one was taken, for four pods: 3 of 4 are there.

@@ -91,6 +91,7 @@ def answers(field: PolicyField) -> st.SearchStrategy[Any]:
     return st.just("") | (st.sampled_from([0.05, 0.3, 0.9]) if share else st.integers(1, 5))
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(FIELDS))
 def test_an_answer_comes_back_as_it_was_given_and_leaves_the_rest_alone(
     data: st.DataObject, field: PolicyField
@@ -110,6 +111,7 @@ LATENCY = {"name": "slow", "measure": "Latency", "ceiling": 0.3, "query": 'q{nam
 ERRORS = {"name": "errors", "measure": "ErrorRatio", "ceiling": 0.01, "query": 'e{namespace="$namespace"}'}
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.sampled_from([LATENCY, ERRORS, {**ERRORS, "later": "kept"}, {"name": "begun"}]), max_size=5),
     st.integers(0, MOST_OBJECTIVES - 1),

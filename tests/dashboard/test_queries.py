@@ -156,6 +156,7 @@ def test_the_engine_selects_orders_and_counts_as_the_grammar_means(
     assert list(queries.matching(whole, filters.encode(query)).rows()) == expected
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(ROWS, QUERIES, st.booleans())
 def test_facets_count_what_each_value_would_show(rows: list[dict[str, Any]], query: Query, stored: bool) -> None:
@@ -163,6 +164,7 @@ def test_facets_count_what_each_value_would_show(rows: list[dict[str, Any]], que
     assert {key: dict(pairs) for key, pairs in facets.items()} == {key: counted(rows, query, key) for key in facets}
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(ROWS, st.data())
 def test_cells_laid_over_rows_are_asked_for_like_their_own(rows: list[dict[str, Any]], data: st.DataObject) -> None:
@@ -180,6 +182,7 @@ def test_cells_laid_over_rows_are_asked_for_like_their_own(rows: list[dict[str, 
     assert list(relation.read().rows()) == list(Table.from_rows(SCHEMA, laid).rows())
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(ROWS, QUERIES, st.sets(WORDS, max_size=3))
 def test_no_question_reaches_rows_that_are_not_kept(rows: list[dict[str, Any]], query: Query, names: set[str]) -> None:

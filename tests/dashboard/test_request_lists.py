@@ -127,12 +127,14 @@ def filter_key_of(house: House, path: str) -> str:
     return str(next(one["name"] for one in parameters if one["name"] not in known))
 
 
+@pytest.mark.slow
 def test_there_are_tables_bodies_and_callbacks_to_ask(house: House) -> None:
     lists = [(path, name) for _, path, properties in house.bodies() for name, one in properties.items()
              if "array" in str(one)]  # fmt: skip
     assert len(list(house.tables())) >= 18 and len(lists) >= 8 and len(sweep.targets(house.app)) > 40
 
 
+@pytest.mark.slow
 def test_a_column_named_a_thousand_times_decides_once(house: House) -> None:
     for path in house.tables():
         column = columns_of(house, path)[0]
@@ -144,6 +146,7 @@ def test_a_column_named_a_thousand_times_decides_once(house: House) -> None:
         assert named.status_code == 200 and {len(row) for row in named.json()["rows"]} <= {1}, path
 
 
+@pytest.mark.slow
 def test_every_list_of_a_table_is_bounded_in_our_words(house: House) -> None:
     for path in house.tables():
         columns, key = columns_of(house, path), filter_key_of(house, path)
@@ -190,6 +193,7 @@ def test_what_a_body_names_twice_is_done_once(house: House) -> None:
     assert many.status_code == 422 and "101 members, at most 100" in many.json()["message"]
 
 
+@pytest.mark.slow
 def test_every_list_of_a_callback_is_bounded_in_our_words(house: House) -> None:
     many = list(range(MOST_MEMBERS + 1))
     for target in sweep.targets(house.app):

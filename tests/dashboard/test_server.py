@@ -31,7 +31,7 @@ from tests.support import dashboard as support
 from tests.support.dashboard import Results
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
 class Answer:

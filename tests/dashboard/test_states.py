@@ -197,6 +197,7 @@ def test_without_results_every_page_says_which_command_makes_them(made: Results,
         assert asked in text and (name in LIVE or "cotenant demo" in text), name
 
 
+@pytest.mark.slow
 def test_tables_that_were_never_written_are_empty_lists_with_a_reason(made: Results, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     store.write_document("overview", made.store.read_document("overview", Overview))
@@ -217,6 +218,7 @@ def test_a_node_without_history_or_terms_has_words_for_both(made: Results, sourc
     assert text.count("No history of this node.") == 2
 
 
+@pytest.mark.slow
 def test_partial_data_are_said_where_numbers_are(made: Results, source: StoreSource) -> None:
     note = "73 of 120 namespaces were readable, 47 forbidden"
 
@@ -254,6 +256,7 @@ def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None
     assert "query-failed" in text and "never" in text and "day.corrupt-1" in text
 
 
+@pytest.mark.slow
 def test_health_lists_scrape_intervals_where_there_are_several(made: Results, source: StoreSource) -> None:
     def shown(*intervals: int) -> str:
         spans = tuple(ScrapeSpan(0, made.end_seconds, s, max(300, 4 * s), 10 + s) for s in intervals)

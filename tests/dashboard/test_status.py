@@ -78,7 +78,6 @@ def test_a_day_that_cannot_be_read_is_told_as_lost(made: Results, tmp_path: Path
     assert "corrupt" in path
 
 
-@pytest.mark.slow
 def test_the_api_tells_what_the_page_tells(made: Results, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     store.append_quality(pull(made.end_seconds, defects={Defect.NEGATIVE: 3}))

@@ -17,7 +17,7 @@ from cotenant.dashboard.server.threaded_dash import ThreadedDash
 from tests.support import access as support
 from tests.support.dashboard import served
 
-pytestmark = [pytest.mark.slow, pytest.mark.server]
+pytestmark = pytest.mark.server
 
 
 @dataclass

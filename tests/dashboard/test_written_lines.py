@@ -165,6 +165,7 @@ def service_lines(service: ClusterPlanService, act: Act) -> set[Line]:
     return {(line.target, line.pointer, line.now, line.new) for line in lines}
 
 
+@pytest.mark.slow
 @server
 @pytest.mark.parametrize("name", ACTS)
 def test_the_lines_of_every_act_on_a_plan_are_what_it_then_writes(scene: Scene, name: str) -> None:
@@ -234,6 +235,7 @@ def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.A
     return listed(approval.dry_run_form(view, chosen, texts))
 
 
+@pytest.mark.slow
 @server
 @pytest.mark.parametrize("every", [False, True], ids=["one move", "every move"])
 def test_the_lines_of_approved_moves_are_the_jobs_that_are_then_made(tmp_path: Path, every: bool) -> None:
@@ -345,6 +347,7 @@ BODIES = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(st.text(max_size=4), BODIES, max_size=4), st.dictionaries(st.text(max_size=4), BODIES, max_size=4)
 )

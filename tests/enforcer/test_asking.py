@@ -80,6 +80,7 @@ def test_nobody_is_asked_unless_the_kubelet_gives_cpus_out_or_the_list_is_recall
             sources.stop()
 
 
+@pytest.mark.slow
 def test_a_kubelet_that_does_not_answer_is_a_note_and_holds_nobody_up(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dumb:
         dumb.bind(str(tmp_path / "s"))

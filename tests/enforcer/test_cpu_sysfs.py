@@ -53,6 +53,7 @@ def shape(topology: CpuTopology) -> tuple[object, ...]:
     return places, sorted(topology.cores.values()), topology.offline, topology.isolated, topology.caches
 
 
+@pytest.mark.slow
 @given(topology=machines())
 def test_any_machine_is_read_as_it_is(tmp_path_factory: pytest.TempPathFactory, topology: CpuTopology) -> None:
     assert shape(read_topology(grown(topology, tmp_path_factory.mktemp("sys")))) == shape(topology)

@@ -268,7 +268,6 @@ def test_a_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float, f
     assert -1 - 1e-9 <= correlation([u for u, _ in pairs], [v for _, v in pairs], bound) <= 1 + 1e-9
 
 
-@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.floats(0, 2000), min_size=1, max_size=60))
 def test_a_baseline_is_a_sample_rounded_up_to_its_bucket(values: list[float]) -> None:

@@ -135,7 +135,6 @@ def node() -> Iterator[Kubepods]:
         yield tree
 
 
-@pytest.mark.slow
 def test_once_shows_what_would_be_written_and_writes_nothing(node: Kubepods, tmp_path: Path) -> None:
     node.pod("etl", qos="BE", priority=5500, resources=BATCH)
     node.write_pods(tmp_path / "pods.json")

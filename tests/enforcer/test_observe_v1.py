@@ -144,6 +144,7 @@ def test_a_started_container_is_noticed_at_once(subtree: Subtree) -> None:
     assert group is not None and group.processes == 1
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_task_that_has_to_wait_for_its_cpu_is_seen_waiting(subtree: Subtree) -> None:
     if not Path("/proc/self/schedstat").exists():
@@ -164,7 +165,6 @@ def test_a_task_that_has_to_wait_for_its_cpu_is_seen_waiting(subtree: Subtree) -
     assert group is not None and group.run_delay_seconds is not None
 
 
-@pytest.mark.slow
 def test_under_churn_nothing_is_raised_and_nothing_stays_open(subtree: Subtree) -> None:
     pods = [pod(n, KubeQos.BEST_EFFORT) for n in range(30)]
     observer, stop = made(subtree, *pods), threading.Event()

@@ -193,6 +193,7 @@ def changed(node: Node) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory_qos", [False, True], ids=["plain", "memory-qos"])
 @pytest.mark.parametrize("phase", ["init", "running"])
 def test_a_new_agent_with_nothing_on_changes_no_value(phase: str, memory_qos: bool) -> None:
@@ -205,6 +206,7 @@ def test_a_new_agent_with_nothing_on_changes_no_value(phase: str, memory_qos: bo
     assert changed(node) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("memory_qos", "dialect"),
     [(False, V1), (False, V2), (True, V2)],  # the kubelet's MemoryQoS needs cgroup v2
@@ -229,6 +231,7 @@ def test_with_every_strategy_on_nothing_is_looser_and_all_comes_back(
     assert changed(node) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
 def test_a_burst_stays_within_what_the_policy_makes_of_the_granted_limit_and_comes_back(dialect: Dialect) -> None:
     """cfsQuotaBurstPercent 300: at most three times what the kubelet set, on containers and on their pod."""
@@ -297,6 +300,7 @@ def test_a_node_without_memory_loses_best_effort_pods_alone_and_no_value_is_loos
     assert changed(node) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("throttled", [False, True])
 def test_a_kubelet_that_limits_no_cpu_keeps_it_so(throttled: bool, dialect: Dialect) -> None:
@@ -316,6 +320,7 @@ def test_a_kubelet_that_limits_no_cpu_keeps_it_so(throttled: bool, dialect: Dial
     assert changed(node) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("knob", [Knob.CPU_QUOTA, Knob.MEMORY_LIMIT])
 def test_a_stricter_value_of_somebody_else_is_not_loosened(knob: Knob, dialect: Dialect) -> None:

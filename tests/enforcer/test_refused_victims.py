@@ -175,6 +175,7 @@ MEMORY = policy({"resourceUsedThresholdWithBE": {"enable": True}})
 """Down to 68 %, the threshold of 70 less 2: (87 - 68) % of 8 GiB = 1.52 GiB, one of the pods of 2 GiB."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_however_a_memory_eviction_is_refused_the_next_victim_is_asked_in_the_next_tick(kind: str) -> None:
     jobs = [batch(name) for name in "abcdefgh"]
@@ -245,6 +246,7 @@ SATISFACTION = policy(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["budget", "two budgets", "a webhook forbids it", "conflict"])
 def test_a_refused_eviction_for_best_effort_s_satisfaction_goes_to_the_next(kind: str) -> None:
     # left 1000 of 10000: 4500 * 60 % - 1000 = 1700 m of requests shall leave, one of 1500 and one more
@@ -266,6 +268,7 @@ def test_a_refused_eviction_for_best_effort_s_satisfaction_goes_to_the_next(kind
         agent.evictions.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["budget", "two budgets", "a webhook forbids it", "busy"])
 def test_a_refused_eviction_of_opted_in_pods_goes_to_the_next(kind: str) -> None:
     rules = policy(

@@ -84,6 +84,7 @@ class Kubelet:
                 yield f"a container has more: {below}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", [V1, V2], ids=["v1", "v2"])
 @pytest.mark.parametrize("throttled", [False, True], ids=["quiet", "throttled"])
 @pytest.mark.parametrize("spec", [EVERYTHING, NORMALISING, YIELDING], ids=["burst", "normalisation", "identity"])

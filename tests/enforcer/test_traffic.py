@@ -46,6 +46,7 @@ def tables(net: Network) -> str:
     return net.execute(["nft", "list", "tables"])
 
 
+@pytest.mark.slow
 @real
 def test_a_pods_packets_go_through_its_class_and_the_nodes_own_do_not(net: Network, keeper: TrafficKeeper) -> None:
     assert keeper.apply(want(LS, BE)) == []

@@ -240,6 +240,7 @@ def test_parts_of_the_log_that_the_api_server_set_aside_are_read_too(tmp_path: P
     assert recording(log).writes == whole.writes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_violation_is_found_and_no_other(plant: Plant, tmp_path: Path) -> None:
     run = clean_run()
@@ -262,6 +263,7 @@ def test_a_clean_run_breaks_nothing_where_an_answer_is_the_metadata_alone(tmp_pa
     assert violations(run.stored(tmp_path)) == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plant", PLANTED, ids=lambda plant: plant.__name__)
 def test_a_planted_violation_is_found_where_an_answer_is_the_metadata_alone(plant: Plant, tmp_path: Path) -> None:
     run = clean_run()

@@ -107,6 +107,7 @@ def test_no_damage_of_the_file_or_its_log_goes_unnoticed(
     assert told > 30, "hardly any damage did any: the test proves little"
 
 
+@pytest.mark.slow
 def test_who_waits_for_a_writer_that_keeps_the_file_is_told_so_and_readers_go_on(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with closing(Ledger(path)) as ledger, closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -164,6 +165,7 @@ def older_copy(folder: Path) -> Path:
     return folder / "ledger.db"
 
 
+@pytest.mark.slow
 def test_an_older_ledger_that_is_killed_at_any_statement_of_its_migration_loses_no_row(tmp_path: Path) -> None:
     with closing(Ledger(older_copy(tmp_path / "before"), reading=True)) as ledger:
         before = [row.hash for row in ledger.entries()]

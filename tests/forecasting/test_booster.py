@@ -161,6 +161,7 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"sklearn", "statsmo
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_it_is_trained_without_pandas() -> None:
     code = """
 import sys, numpy as np

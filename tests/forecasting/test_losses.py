@@ -19,7 +19,6 @@ def test_pinball_at_the_median_is_half_the_absolute_error(actual: np.ndarray, pa
     assert pinball(actual, path[..., None], MEDIAN) == pytest.approx(np.abs(actual - path).mean(axis=1) / 2)
 
 
-@pytest.mark.slow
 @given(amounts)
 def test_a_perfect_forecast_loses_nothing(actual: np.ndarray) -> None:
     assert (pinball(actual, np.repeat(actual[..., None], 11, axis=2)) == 0).all()

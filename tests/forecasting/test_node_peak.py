@@ -76,6 +76,7 @@ def test_the_realised_violation_rate_is_what_the_risk_says(
     assert np.quantile((made < came).mean(axis=0), 0.99) <= 8 * risk + 0.05
 
 
+@pytest.mark.slow
 def test_at_equal_violation_it_lends_more_than_the_highest_of_14_days_times_a_factor(long: np.ndarray) -> None:
     made, came = decided(long, 0.05)
     record = np.array(

@@ -22,6 +22,7 @@ def usage_of(values: np.ndarray) -> Usage[NodeRef]:
     return Usage(refs, TimeGrid(START, 3600, values.shape[1]), values, Resource.CPU, Statistic.MEAN)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 2**32 - 1), st.integers(5, 13), st.floats(0.3, 1.0), st.sampled_from(Resource))
 def test_a_sum_of_pods_that_is_left_out_changes_no_peak(seed: int, days: int, share: float, resource: Resource) -> None:
     rng = np.random.default_rng(seed)

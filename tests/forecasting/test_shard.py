@@ -15,8 +15,6 @@ from cotenant.forecasting.members import MEMBERS
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.forecasting.shard import ShardForecast, forecast_shard
 
-pytestmark = pytest.mark.slow
-
 DEFAULTS = ForecastingSettings()
 CHEAP = msgspec.structs.replace(DEFAULTS, booster_rows=0)
 START = 1_699_833_600

@@ -122,6 +122,7 @@ def writes_on_others() -> set[tuple[str, str, str, str]]:
     }
 
 
+@pytest.mark.slow
 def test_every_right_to_write_what_is_not_ours_has_a_policy_about_that_account() -> None:
     found = writes_on_others()
     assert ("cotenant-manager", "", "pods/resize", "patch") in found

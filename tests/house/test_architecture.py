@@ -21,6 +21,7 @@ def functions_of(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("path", "function"), STEPS)
 def test_a_step_of_the_two_ways_names_a_function_that_exists(path: str, function: str) -> None:
     assert function in functions_of(ROOT / path)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.house.rooms import ROOT
 
-TARGETS = ("cluster-binaries", ".venv/.test", "system", "check", "site", "test", "test-cluster")
+TARGETS = ("cluster-binaries", ".venv/.test", "system", "check", "site", "test", "test-cluster", "test-slow")
 RECORD = "@echo $@ >> ran"
 
 
@@ -26,13 +26,13 @@ def begin(folder: Path, **recipes: str) -> subprocess.Popen[str]:
     return subprocess.Popen([folder / ".ci" / "run"], stdout=pipe, stderr=pipe, text=True, start_new_session=True)
 
 
-def test_everything_runs_once_and_the_cluster_tests_wait_for_their_programs(tmp_path: Path) -> None:
+def test_everything_runs_once_and_tests_on_a_cluster_wait_for_its_programs(tmp_path: Path) -> None:
     programs = "@while ! grep -qx test ran; do sleep .02; done; echo $@ >> ran"
     done = begin(tmp_path, **{"cluster-binaries": programs})
     assert done.wait(timeout=60) == 0
     ran = (tmp_path / "ran").read_text().split()
     assert sorted(ran) == sorted(TARGETS)
-    assert ran.index("cluster-binaries") < ran.index("test-cluster") == len(ran) - 1
+    assert ran.index("cluster-binaries") < ran.index("test-cluster") < ran.index("test-slow") == len(ran) - 1
 
 
 @pytest.mark.parametrize("target", TARGETS)

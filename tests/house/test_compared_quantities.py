@@ -217,6 +217,7 @@ def surfaces_of_module(name: str) -> frozenset[Surface]:
     return frozenset({Surface.NOTE if Path(name).stem == "notice" else Surface.CLI})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(SAID))
 def test_sentences_contain_a_quantity_where_the_dictionary_says_it_and_nowhere_else(key: str) -> None:
     """So that a quantity of one surface is proven to have no other one."""

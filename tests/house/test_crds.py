@@ -73,6 +73,7 @@ def undeclared(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[s
             yield from undeclared(inner, schema["additionalProperties"], f"{path}.{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda p: p.stem)
 def test_no_example_rests_on_fields_that_only_our_definition_keeps(path: Path) -> None:
     """Koordinator's own definitions drop what they do not declare."""
@@ -85,12 +86,14 @@ def test_no_example_rests_on_fields_that_only_our_definition_keeps(path: Path) -
     assert list(undeclared({**parts, "more": 1}, schema)) == [".more"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", OBJECTS, ids=lambda p: str(p.relative_to(DEPLOY)))
 def test_every_object_that_an_installation_makes_carries_our_label(path: Path) -> None:
     for body in yaml.safe_load_all(path.read_text()):
         assert body["metadata"]["labels"]["app.kubernetes.io/managed-by"] == "cotenant", body["metadata"]["name"]
 
 
+@pytest.mark.slow
 def test_no_pattern_repeats_more_often_than_the_api_server_compiles() -> None:
     """Its expressions are RE2's, whose repeats end at 1,000; a longer text has a greatest length instead."""
     schemas = [loaded(path)["spec"]["versions"][0]["schema"]["openAPIV3Schema"] for path in DEFINITIONS]

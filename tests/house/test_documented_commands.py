@@ -106,7 +106,7 @@ ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     "cotenant node enforcement list ": ("lists what node agents told", "tests/profiler/test_enforcement_commands.py"),
     "cotenant node cri-proxy ": (NODE, "tests/node/test_cri_proxy.py"),
     "kubectl ": ("is the cluster's own: see its flags and files below", "tests/house/test_documented_commands.py"),
-    "pip install cotenant[cli,dashboard,mcp]": ("changes the environment", "tests/dashboard/test_mcp.py"),
+    "pip install cotenant[all,mcp]": ("changes the environment", "tests/dashboard/test_mcp.py"),
     "pip install ./examples/strategy-plugin": ("changes the environment", "tests/recommender/test_plugins.py"),
     "pip install ./examples/forecaster-plugin": ("changes the environment", "tests/forecasting/test_plugins.py"),
     "curl ": ("asks a dashboard", "tests/dashboard/test_api_acts.py"),
@@ -143,6 +143,7 @@ def test_every_command_is_run_by_a_test_that_is_named() -> None:
     assert [proof for _, proof in ELSEWHERE.values() if not (ROOT / proof).is_file()] == []
 
 
+@pytest.mark.slow
 def test_no_text_calls_a_command_by_its_old_name() -> None:
     """In pages, manifests, messages and code; the list of old names and its tests are meant to."""
     names = "|".join(r"\s+".join(map(re.escape, old)) for old in OLD_NAMES)

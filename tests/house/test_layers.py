@@ -76,6 +76,7 @@ def test_no_dependency_installs_a_package_with_our_name() -> None:
     assert set(metadata.packages_distributions().get("cotenant", ())) <= {"cotenant"}
 
 
+@pytest.mark.slow
 def test_a_room_is_imported_by_its_installed_name_alone() -> None:
     """By the name of its folder it would be a second module with classes of its own."""
     listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -20,6 +21,7 @@ def volumes() -> Iterator[tuple[str, dict[str, Any]]]:
                 yield str(file.relative_to(DEPLOY)), volume
 
 
+@pytest.mark.slow
 def test_a_path_of_the_node_says_what_it_is_so_that_no_folder_is_made_in_a_files_place() -> None:
     """Without a type a runtime makes a folder where nothing is: a file's name is then taken on that node."""
     typed = {(file, v["name"]): v["hostPath"].get("type", "") for file, v in volumes() if "hostPath" in v}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+import pytest
+
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 
 pytestmark = ON_TREES
@@ -36,6 +38,7 @@ def declared() -> Iterator[tuple[bool, ast.ClassDef, str]]:
                             yield path.parent == MODELS, found, name
 
 
+@pytest.mark.slow
 def test_pods_nodes_and_forecasts_are_decoded_by_the_structs_of_one_package() -> None:
     every = list(declared())
     family = {name for inside, _, name in every if inside} - METADATA

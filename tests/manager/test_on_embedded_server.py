@@ -65,6 +65,7 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
     assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "250m"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shift_seconds", "ttl", "phase"), [(3600.0, "30m", ""), (-3600.0, "1s", "Failed")])
 def test_a_reservation_ends_by_the_clock_of_the_server_that_wrote_its_beginning(
     small: Scene, shift_seconds: float, ttl: str, phase: str

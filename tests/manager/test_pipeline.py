@@ -59,6 +59,7 @@ def test_a_run_that_begins_while_the_manager_ends_is_ended_too(
     assert time.monotonic() - begun < 600
 
 
+@pytest.mark.slow
 def test_what_others_print_in_the_pipeline_s_process_is_no_part_of_its_answer() -> None:
     program = (
         "import os; from cotenant.manager.pipeline_child import answer_alone; out = answer_alone(); "

@@ -119,6 +119,7 @@ def test_the_pipeline_runs_in_a_child_and_hands_its_results_back(tmp_path: Path)
         assert all(high >= median for median, high in zip(cpu.median, cpu.high, strict=True))
 
 
+@pytest.mark.slow
 def test_a_pipeline_without_history_says_so(tmp_path: Path) -> None:
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(url=tmp_path.as_uri()))
     pipeline = Pipeline(settings, "small", AlwaysLeads())

@@ -105,6 +105,7 @@ def test_no_cpus_are_set_that_the_cgroups_above_do_not_have(containerd: Containe
     assert containerd.read("cpuset", f"{pinned.cgroup_parent}/{main}", "cpuset.cpus") == every
 
 
+@pytest.mark.slow
 def test_the_policy_file_is_followed_as_it_changes(containerd: Containerd, tmp_path: Path) -> None:
     """While best effort as a whole is held by a quota, no pod below it has one (upstream's cfsQuota policy)."""
     policy = tmp_path / "slo.json"
@@ -156,6 +157,7 @@ def test_a_proxy_that_was_killed_knows_its_containers_again(
     assert cpu_of(containerd, batch, main) == BATCH
 
 
+@pytest.mark.slow
 def test_a_runtime_that_was_killed_is_found_again_and_its_containers_live(containerd: Containerd, cri: Cri) -> None:
     batch = batch_pod(containerd)
     main = cri.run(batch, cpu_shares=2)

@@ -54,6 +54,7 @@ def test_koordinators_policies_by_hand() -> None:
     assert found[HIGHEST].amount == 1000 - 300 - 55
 
 
+@pytest.mark.slow
 def test_a_jump_violates_the_decisions_of_the_day_before_and_lasts_until_the_next() -> None:
     jumping = even()
     jumping[29 * SLOTS :] = 900.0
@@ -66,6 +67,7 @@ def test_a_jump_violates_the_decisions_of_the_day_before_and_lasts_until_the_nex
     assert {name: s.amount for name, s in found.items()} == {name: s.amount for name, s in calm.items()}
 
 
+@pytest.mark.slow
 def test_a_forecast_counts_alone_once_it_is_tested_and_with_the_percentage_before() -> None:
     found, unproven = tried(node(even())), tried(node(even()), ReclaimableSettings(forecast_origins=1000))
     names = [f"forecast, risk {risk} %" for risk in ("0.1", "1", "5")]

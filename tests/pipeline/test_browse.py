@@ -29,8 +29,6 @@ from cotenant.recommender.model.views import (
 )
 from cotenant.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
 
 

@@ -43,8 +43,6 @@ from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import outlooks_of
 from cotenant.settings import Settings
 
-pytestmark = pytest.mark.slow
-
 SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 
 

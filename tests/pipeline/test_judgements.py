@@ -116,6 +116,7 @@ def anew(found: Analysis) -> set[WorkloadRef]:
     return {one.container.workload for one in found.recommendations if one.end_seconds == end}
 
 
+@pytest.mark.slow
 def test_what_nothing_new_was_seen_of_is_kept_as_it_was(judged: Path, later: Callable[..., Analysis]) -> None:
     stored = stored_recommendations.Explanations(Store(judged.as_uri(), "prod"))
     found = later()
@@ -144,6 +145,7 @@ def test_a_row_of_the_table_is_kept_with_its_recommendation(
     assert len(rows) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stored", ["as it was", "of another run", "in part", "not at all"])
 def test_the_table_is_the_one_that_would_be_made_anew(
     later: Callable[..., Analysis], world: SyntheticCluster, tmp_path: Path, stored: str
@@ -162,12 +164,14 @@ def test_the_table_is_the_one_that_would_be_made_anew(
     assert list(store.read_table(RECOMMENDATIONS).rows()) == list(expected.rows())
 
 
+@pytest.mark.slow
 def test_other_guardrails_judge_all_anew(later: Callable[..., Analysis]) -> None:
     guardrails = msgspec.structs.replace(QUICK.actions.guardrails, most_cpu_cut=0.1)
     found = later(settings=msgspec.structs.replace(QUICK, actions=ActionSettings(guardrails=guardrails)))
     assert anew(found) == {one.container.workload for one in found.recommendations}
 
 
+@pytest.mark.slow
 def test_a_kept_finding_is_the_one_that_was_made(
     judged: Path, world: SyntheticCluster, later: Callable[..., Analysis], tmp_path: Path
 ) -> None:
@@ -223,6 +227,7 @@ def test_other_settings_judge_all_anew(later: Callable[..., Analysis]) -> None:
     assert anew(found) == every(found)
 
 
+@pytest.mark.slow
 def test_with_no_hours_every_scan_judges_all_anew(judged: Path, later: Callable[..., Analysis], tmp_path: Path) -> None:
     recommender = msgspec.structs.replace(QUICK.recommender, renew_hours=0.0)
     settings = msgspec.structs.replace(QUICK, recommender=recommender)
@@ -232,6 +237,7 @@ def test_with_no_hours_every_scan_judges_all_anew(judged: Path, later: Callable[
     assert again.recommendations == first.recommendations
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["workloads-00000", "workloads-00000-findings"])
 def test_without_what_was_noted_all_is_judged_anew(judged: Path, later: Callable[..., Analysis], name: str,
                                                    tmp_path: Path) -> None:  # fmt: skip
@@ -241,6 +247,7 @@ def test_without_what_was_noted_all_is_judged_anew(judged: Path, later: Callable
     assert anew(found) == every(found)
 
 
+@pytest.mark.slow
 def test_a_recommendation_that_cannot_be_read_is_made_anew(later: Callable[..., Analysis], tmp_path: Path) -> None:
     files = sorted((tmp_path / "store").rglob("explain@*.json"))
     namespace = files[0].stem.removeprefix("explain@")
@@ -249,6 +256,7 @@ def test_a_recommendation_that_cannot_be_read_is_made_anew(later: Callable[..., 
     assert anew(found) == {ref for ref in every(found) if ref.namespace == namespace}
 
 
+@pytest.mark.slow
 def test_a_judgement_holds_for_a_24th_of_the_history_behind_it_and_for_half_of_that_at_least(
     judged: Path, later: Callable[..., Analysis], tmp_path: Path
 ) -> None:
@@ -318,6 +326,7 @@ def test_a_margin_that_is_kept_goes_on_falling(tmp_path: Path) -> None:
     assert day_risk.least_later_margin(0.5, 1.0) < 0.5
 
 
+@pytest.mark.slow
 def test_a_scan_says_what_it_kept(judged: Path, later: Callable[..., Analysis], tmp_path: Path) -> None:
     kept = len(later().recommendations)
     file = tmp_path / "settings.yaml"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pytest
 
 from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import NodeRef, WorkloadRef
@@ -75,6 +76,7 @@ def analysed(store: Store, settings: Settings = SETTINGS) -> dict[WorkloadRef, R
     return {r.container.workload: r for r in analysis.recommendations}
 
 
+@pytest.mark.slow
 def test_the_second_analysis_raises_a_young_request_to_what_its_sibling_asked_for_in_the_first(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     fill(store, scenario())
@@ -94,6 +96,7 @@ def test_the_second_analysis_raises_a_young_request_to_what_its_sibling_asked_fo
         assert line in told
 
 
+@pytest.mark.slow
 def test_a_workload_that_was_renamed_rests_on_what_its_former_name_is_known_for(tmp_path: Path) -> None:
     store, both = Store(tmp_path.as_uri(), "c"), scenario()
     fill(store, both)
@@ -107,6 +110,7 @@ def test_a_workload_that_was_renamed_rests_on_what_its_former_name_is_known_for(
     assert known_siblings.read(store, SETTINGS, scenario().inventory()) == {}
 
 
+@pytest.mark.slow
 def test_nothing_is_known_under_other_settings_or_by_another_strategy(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     fill(store, scenario())
@@ -124,6 +128,7 @@ def test_nothing_is_known_under_other_settings_or_by_another_strategy(tmp_path: 
     assert known_siblings.read(store, SETTINGS, scenario().inventory()).keys() == {name}
 
 
+@pytest.mark.slow
 def test_of_what_another_version_stored_with_other_columns_nothing_is_known(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     fill(store, scenario())

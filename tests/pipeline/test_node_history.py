@@ -45,7 +45,6 @@ def test_days_before_the_window_are_tested_too(analysis: Analysis) -> None:
     assert (analysis.prod_peaks[Resource.MEMORY].days >= 7).all()
 
 
-@pytest.mark.slow
 def test_what_was_stored_is_gone_on_from_when_usage_and_gone_pods_are_forgotten(
     store: Store, cluster: SyntheticCluster, analysis: Analysis
 ) -> None:
@@ -76,7 +75,6 @@ def test_a_day_of_pods_that_nobody_remembers_is_unknown(tmp_path: Path) -> None:
     assert np.isfinite(maxima.values[:, -4:]).any()
 
 
-@pytest.mark.slow
 def test_maxima_lie_on_borders_of_six_hours_and_are_those_of_the_totals(
     cluster: SyntheticCluster, analysis: Analysis
 ) -> None:
@@ -110,7 +108,6 @@ def used_by_prod(store: Store, analysis: Analysis, start_seconds: int) -> dict[s
     return sums
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("days_ago", [3, 13])
 def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     store: Store, analysis: Analysis, days_ago: int
@@ -143,7 +140,6 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
     assert 0 < np.mean(each) <= BLOCK_SECONDS
 
 
-@pytest.mark.slow
 def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis) -> None:
     # Six-hourly decisions from the first that has half of its seventh day (6.5 days) to a day before the end (27): 83.
     # The first of six parts, 14 of them, is never tested; 69 decisions are 17 whole days.

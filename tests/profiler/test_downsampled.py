@@ -116,6 +116,7 @@ def answering(raw_start: int, downsampled_start: int, refuse: bool = False) -> I
             server.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("raw_days", "downsampled_days", "said", "looks"),
     [

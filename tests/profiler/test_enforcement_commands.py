@@ -173,6 +173,7 @@ def test_gathering_from_a_cluster_begins_a_store_of_its_own(
     assert told is not None and not told.trouble and told.agents in (None, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_cluster_that_does_not_answer_is_told_and_kept_as_such(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch

@@ -34,7 +34,7 @@ from tests.support.kube_series import (
     stale,
 )
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
+pytestmark = pytest.mark.prometheus
 
 WEB, API = ("ReplicaSet", "web-6b8d4f5c7d"), ("ReplicaSet", "api-7d9c5b4f8x")
 PLAIN: tuple[Line, ...] = (

@@ -55,7 +55,6 @@ def subject_of(finding: ClusterFinding) -> str:
     return str(finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject)
 
 
-@pytest.mark.slow
 @pytest.mark.prometheus
 def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> None:
     assert {str(one.container.workload) for one in found.results.recommendations} == STAY
@@ -66,7 +65,6 @@ def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> 
     assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 2 more" in note
 
 
-@pytest.mark.slow
 @pytest.mark.prometheus
 def test_their_usage_is_browsed_as_before(found: Found) -> None:
     owners, _ = workload_totals(found.history)

@@ -168,6 +168,7 @@ def test_a_portrait_without_samples_is_unknown() -> None:
     assert np.isnan(one.percentile(0.9)[0])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 60), st.integers(1, 40)), min_size=1, max_size=8))
 def test_pods_that_come_and_go_leave_what_each_of_them_alone_would(lives: list[tuple[int, int, int]]) -> None:

@@ -24,7 +24,7 @@ from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress
 from tests.support.prometheus import Server, blocks_from
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
+pytestmark = pytest.mark.prometheus
 
 CONTAINERS = 'container!="",container!="POD"'
 EXPRESSIONS = {

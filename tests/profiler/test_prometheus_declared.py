@@ -139,6 +139,7 @@ def test_init_containers_and_sidecars_are_told_apart_by_their_restart_policy() -
     assert found.pods[0].requests == {CPU: 2100, MEMORY: GIB}
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.sampled_from([MAIN, INIT, SIDECAR]), st.integers(1, 4000)), min_size=1, max_size=6))
 def test_the_effective_request_is_never_below_what_runs_at_once(given: list[tuple[ContainerRole, int]]) -> None:
     """Replays a pod's life with all its sidecars first: each init container beside them, then everything that stays."""

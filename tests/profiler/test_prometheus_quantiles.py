@@ -13,7 +13,7 @@ from cotenant.profiler.prometheus.plan import Population
 from cotenant.profiler.prometheus.quantiles import Question, queries
 from tests.profiler.conftest import Served, profiler_settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
+pytestmark = pytest.mark.prometheus
 
 
 def instant(url: str, expression: str, moment: int) -> float:

@@ -116,7 +116,6 @@ def test_the_server_reads_the_value_that_was_meant(served: Served, text: str) ->
     assert answer["data"]["result"][0]["metric"] == {"probe": text}
 
 
-@pytest.mark.slow
 @pytest.mark.prometheus
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(TEXT.filter(bool), min_size=1, max_size=3), TEXT)

@@ -58,6 +58,7 @@ def test_another_seed_gives_another_cluster() -> None:
     assert not np.array_equal(means[0], means[1], equal_nan=True)
 
 
+@pytest.mark.slow
 def test_every_signal_but_pressure_is_there_with_its_own_grid_and_sorted_rows(cluster: SyntheticCluster) -> None:
     assert set(cluster.usage) == {s for s in Signal if s is not Signal.CPU_PRESSURE_MEAN and not s.startswith("gpu")}
     for signal, usage in cluster.usage.items():

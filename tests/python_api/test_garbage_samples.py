@@ -117,6 +117,7 @@ def spoilt(
     yield Spoilt(store, clean, request.param[0], series, folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_every_reader_serves_as_many_rows_as_without_the_garbage(spoilt: Spoilt, reader: str) -> None:
     with warnings.catch_warnings():
@@ -128,6 +129,7 @@ def test_every_reader_serves_as_many_rows_as_without_the_garbage(spoilt: Spoilt,
         assert len(found) == len(clean)
 
 
+@pytest.mark.slow
 def test_the_container_of_the_garbage_is_implausible_and_all_others_are_as_before(spoilt: Spoilt) -> None:
     of_node = spoilt.signal.spec.per_node
     found, clean = spoilt.store.recommendations(), spoilt.clean.recommendations()
@@ -146,6 +148,7 @@ def test_the_container_of_the_garbage_is_implausible_and_all_others_are_as_befor
     pd.testing.assert_frame_equal(found.loc[same, columns], clean.loc[same, columns])
 
 
+@pytest.mark.slow
 def test_sums_pages_and_forecasts_show_nothing_beyond_the_nodes(spoilt: Spoilt) -> None:
     """The demo's two nodes are all that can be used: more in any sum, mean or peak is the garbage."""
     capacity = {r: sum(n.capacity[r] for n in _inventory(spoilt).nodes) for r in Resource}
@@ -171,6 +174,7 @@ def _inventory(spoilt: Spoilt) -> Inventory:
     return inventory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal", "value"), HARMLESS, ids=[f"{s} {v:g}" for s, v in HARMLESS])
 def test_a_sample_that_is_no_usage_changes_no_recommendation(
     signal: Signal, value: float, clean: cotenant.ClusterStore, tmp_path: Path

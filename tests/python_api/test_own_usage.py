@@ -94,7 +94,6 @@ def test_a_back_test_of_the_stored_usage_has_the_scores_of_the_command_line(fold
     pd.testing.assert_frame_equal(own, expected)
 
 
-@pytest.mark.slow
 def test_decisions_of_the_past_add_up_to_the_frontier(folder: Path) -> None:
     usage = cotenant.open_store(folder).node_usage(since=0)
     decisions = cotenant.reclaim_decisions(usage, risk_percent=(1, 30))
@@ -135,7 +134,6 @@ def test_allocatable_amounts_in_cores_are_refused_and_not_taken_for_full_nodes()
     assert highest == pytest.approx(usage["cpu_usage_millicores"].iloc[14 * 288 :].max())
 
 
-@pytest.mark.slow
 def test_a_model_of_ones_own_competes_with_the_built_in_ones() -> None:
     class Tomorrow:
         """Knows the wave, and that means of six values with a deviation of 3 have one of 1.2."""
@@ -164,7 +162,6 @@ def test_a_short_history_is_forecast_from_its_portrait_and_says_so() -> None:
     assert forecasts["peak_millicores"].between(130, 165 * 1.3).all()
 
 
-@pytest.mark.slow
 def test_krr_takes_the_95th_percentile_of_a_frames_usage() -> None:
     usage = waves(days=5)
     own = cotenant.recommend(usage, strategy="krr-simple").set_index("workload")

@@ -111,7 +111,6 @@ def test_a_memory_frame_is_in_bytes_and_an_unknown_resource_is_refused(store: co
     assert refused.value.fix == "Write 'cpu' or 'memory'."
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("fine", [False, True])
 def test_paths_are_those_of_the_command_line(stored: Results, store: cotenant.ClusterStore, fine: bool) -> None:
     paths = cotenant.forecast_paths(store.forecasts("scope=workload&ns=pay&workload=checkout"), fine=fine)
@@ -173,7 +172,6 @@ def test_a_place_without_a_history_says_what_to_run(tmp_path: Path) -> None:
     assert "cotenant scan" in refused.value.fix
 
 
-@pytest.mark.slow
 def test_a_history_without_results_gives_usage_and_says_that_results_are_missing(tmp_path: Path) -> None:
     store = cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=2, analyse=False)
     assert len(store.usage(resource="cpu")) > 0
@@ -184,7 +182,6 @@ def test_a_history_without_results_gives_usage_and_says_that_results_are_missing
         cotenant.backtest(store.usage(resource="cpu"))
 
 
-@pytest.mark.slow
 def test_an_incomplete_history_is_given_with_a_warning(tmp_path: Path) -> None:
     cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=1, analyse=False)
     stored = Store(tmp_path.as_uri(), "demo")
@@ -195,7 +192,6 @@ def test_an_incomplete_history_is_given_with_a_warning(tmp_path: Path) -> None:
         assert len(cotenant.open_store(tmp_path).usage(resource="cpu")) > 0
 
 
-@pytest.mark.slow
 def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterStore) -> None:
     every = store.usage("pay/checkout", resource="cpu")
     start = every["time"].iloc[0] + pd.Timedelta("1h")
@@ -245,7 +241,6 @@ def test_a_demo_of_no_size_is_refused_and_leaves_no_folder(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.slow
 def test_of_several_clusters_one_has_to_be_named(tmp_path: Path) -> None:
     cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=1, analyse=False)
     (tmp_path / "other" / "usage").mkdir(parents=True)
@@ -254,7 +249,6 @@ def test_of_several_clusters_one_has_to_be_named(tmp_path: Path) -> None:
     assert "cluster=" in refused.value.fix
 
 
-@pytest.mark.slow
 def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_is_left_out(
     stored: Results, tmp_path: Path
 ) -> None:

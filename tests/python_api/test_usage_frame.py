@@ -31,6 +31,7 @@ def frame(**columns: Any) -> pd.DataFrame:
     return pd.DataFrame({**rows, **columns})
 
 
+@pytest.mark.slow
 @given(values=MATRICES, step=st.sampled_from([60, 300, 600, 1800]), data=st.data())
 def test_what_is_written_is_read_again(values: np.ndarray, step: int, data: st.DataObject) -> None:
     names = data.draw(st.lists(st.tuples(*[TEXTS] * 5), min_size=len(values), max_size=len(values), unique=True))

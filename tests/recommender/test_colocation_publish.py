@@ -194,6 +194,7 @@ def test_a_rise_can_be_held_back_a_fall_never(since: float | None, used: int, am
     assert intent.body["status"]["allocatable"][BATCH_CPU] == amount  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 12_000),
     st.dictionaries(st.sampled_from(list(EXTENDED_RESOURCES.values())), st.integers(0, 12_000)),
@@ -259,6 +260,7 @@ def test_a_withdrawn_amount_says_why_and_shows_its_terms_all_the_same() -> None:
 SAFE = re.compile(r"[0-9maxin(),+ -]+")
 
 
+@pytest.mark.slow
 @given(
     st.integers(1, 12_000), st.integers(0, 120), st.none() | st.integers(0, 120), st.integers(0, 100),
     st.sampled_from(["1", "1.37", "2.5"]), st.integers(0, 9000),

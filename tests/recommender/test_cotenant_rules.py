@@ -397,7 +397,6 @@ def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
                 assert any(word in rule for rule in rules for word in ("annotation", "LimitRange", "Quota", "="))
 
 
-@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(1, 4000, width=32), min_size=1, max_size=12), st.floats(1, 3), st.integers(1, 4000))
 def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:

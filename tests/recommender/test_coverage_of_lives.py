@@ -218,6 +218,7 @@ MISSING: dict[str, Missing] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("work", [ALWAYS, *LONG], ids=lambda work: work.name)
 def test_what_the_source_missed_is_a_gap_for_every_workload(work: Work, missing: str) -> None:
@@ -239,6 +240,7 @@ def test_namespaces_and_days_miss_nothing_of_what_is_off_for_a_part_of_the_day(w
     assert max(day["gap_seconds"] for day in days_of) <= 600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("work", [ALWAYS, *LONG], ids=lambda work: work.name)
 def test_namespaces_and_days_show_what_the_source_missed(work: Work, missing: str) -> None:
@@ -336,6 +338,7 @@ WORKS = st.lists(st.sampled_from([ALWAYS, OTHER_NODE, *offs()]), min_size=2, max
 GAPS = st.tuples(st.floats(0, 7), st.floats(0.02, 2)).map(lambda g: days(g[0], min(8.0, g[0] + g[1])))
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(WORKS, GAPS, st.booleans(), st.sampled_from(["", "n0", "n1"]), st.randoms(use_true_random=False))
 def test_verdicts_do_not_depend_on_which_pods_are_looked_at_together(

@@ -148,6 +148,7 @@ SIZES = st.integers(0, 64 * 1024).map(lambda mib: mib * MIB)
 HEAPS = st.builds(ManagedHeap, st.just("jvm"), SIZES.filter(bool), SIZES, SIZES, SIZES, st.floats(0, 1))
 
 
+@pytest.mark.slow
 @given(HEAPS, SIZES, SIZES, st.none() | SIZES, st.booleans())
 def test_no_proposed_limit_is_below_heap_and_rest_unless_it_stays(
     heap: ManagedHeap, seen: int, request: int, limit: int | None, lower: bool

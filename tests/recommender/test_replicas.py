@@ -105,6 +105,7 @@ def test_a_floor_that_rests_on_nothing_is_withheld_with_its_reason() -> None:
     assert replica_floors([other], young, DEFAULTS)[0].reason is Reason.NO_DATA
 
 
+@pytest.mark.slow
 @given(
     path=st.lists(st.floats(0, 1e6), min_size=48, max_size=48),
     least=st.integers(1, 10),

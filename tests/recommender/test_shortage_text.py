@@ -88,6 +88,7 @@ def test_both_values_are_told_as_it_was_first() -> None:
     assert "none of 10 days" in both["as it was"] and "6 of 10 days" in both["as proposed"]
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 500), min_size=DAY, max_size=DAY), st.floats(1, 400), st.floats(0, 200))
 def test_a_larger_request_is_never_passed_more_often(day: list[float], request_: float, more: float) -> None:
     usage = np.tile(np.array(day, dtype=np.float32), (1, DAYS))

@@ -287,6 +287,7 @@ def _counted(value_of: Value, beside: Recommendation) -> float:
     return (limit.then if limit else beside.present_limits.get(value_of.resource)) or 0
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(young_clusters())
 def test_no_value_is_smaller_or_looser_because_of_a_sibling(scenario: Scenario) -> None:
@@ -302,6 +303,7 @@ def test_no_value_is_smaller_or_looser_because_of_a_sibling(scenario: Scenario) 
                 assert "sibling" in one.inputs
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(young_clusters())
 def test_the_order_of_siblings_and_workloads_does_not_matter(scenario: Scenario) -> None:
@@ -311,6 +313,7 @@ def test_the_order_of_siblings_and_workloads_does_not_matter(scenario: Scenario)
     assert both.made("cotenant") == turned.made("cotenant")
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(young_clusters())
 def test_siblings_of_others_change_nothing(scenario: Scenario) -> None:

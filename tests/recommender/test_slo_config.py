@@ -41,6 +41,7 @@ def texts(**keys: Any) -> dict[str, str]:
     return {SloKey[name.upper()].value: json.dumps(value) for name, value in keys.items()}
 
 
+@pytest.mark.slow
 @given(st.sampled_from(list(SloKey)), JSON.map(json.dumps) | st.text(max_size=40) | st.binary(max_size=20).map(repr))
 @settings(max_examples=400, deadline=None)
 def test_no_text_makes_the_reading_fail(key: SloKey, text: str) -> None:

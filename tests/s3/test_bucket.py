@@ -42,7 +42,7 @@ from tests.s3.conftest import Bucket
 from tests.support.careless_s3 import CarelessServer, running
 from tests.support.fleet import START, filled, refs_of, usage_of, values_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("s3")]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("s3")]
 
 CPU = Signal.CPU_USAGE_MEAN
 SETTINGS = Settings(forecasting=ForecastingSettings(history_days=2, booster_rows=0, origins=1))

@@ -20,7 +20,7 @@ from tests.s3.conftest import Bucket
 from tests.support import bucket_kills
 from tests.support.s3_server import serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("s3")]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("s3")]
 
 
 def content_of(row: LedgerRow) -> LedgerRow:

@@ -11,7 +11,7 @@ import pytest
 import cotenant
 from tests.s3.conftest import Bucket
 
-pytestmark = [pytest.mark.slow, pytest.mark.server, pytest.mark.xdist_group("s3")]
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("s3")]
 
 
 def test_a_bucket_is_opened_like_a_folder(bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -71,6 +71,7 @@ def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
     assert list(_validator(schema(Settings)).iter_errors(defaults)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wrong", [{"dashbord": {}}, {"dashboard": {"prt": 1}}, {"dashboard": {"port": 70000}}, {"kind": "Pod"}]
 )

@@ -102,6 +102,7 @@ _leaves = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), max_si
 _trees = st.recursive(_leaves, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_leaves, inner, max_size=3))
 
 
+@pytest.mark.slow
 @given(st.dictionaries(_leaves.filter(lambda k: k not in ("apiVersion", "kind")), _trees, max_size=4))
 def test_what_yaml_writes_is_read_back_as_text(content: dict[str, object]) -> None:
     """Every scalar quoted, so that nothing is null: the same tree comes back."""

@@ -62,6 +62,7 @@ def test_fields_of_sections_without_metadata_are_constants_of_the_table() -> Non
     assert leaves(Settings, "") - catalogue(Settings).keys() <= FORMER.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", EVERY)
 def test_every_door_ignores_the_value_and_says_where_it_stands(key: str) -> None:
     name = environment_name(key)
@@ -173,6 +174,7 @@ def test_the_page_of_constants_is_what_is_generated() -> None:
     assert page == constants_markdown(), "run: python -m tools.write_constants > docs/constants.md"
 
 
+@pytest.mark.slow
 def test_no_page_and_no_module_names_a_former_key_as_a_setting() -> None:
     command = ["git", "ls-files", "*.py", "*.md", "*.yaml"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)

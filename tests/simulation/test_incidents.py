@@ -70,6 +70,7 @@ def runs(hit: SharingOutcome) -> ClusterRuns:
     return ClusterRuns(hit, outcome(), FIRST, LAST)
 
 
+@pytest.mark.slow
 def test_a_wrong_forecast_evicts_no_service_and_batch_has_its_cpu_back_within_ten_minutes(crowd: NodeReplay) -> None:
     during = slice(BEGIN_SECONDS + 60, BEGIN_SECONDS + CROWD_SECONDS - 60)
     # services want 1.8 x 50 % of 16 cores and get it: 14.4 and 0.32 of the system
@@ -85,6 +86,7 @@ def test_a_wrong_forecast_evicts_no_service_and_batch_has_its_cpu_back_within_te
     assert crowd.normal_after_seconds <= 600
 
 
+@pytest.mark.slow
 def test_a_leak_costs_batch_pods_one_after_the_other_and_no_service(leak: NodeReplay) -> None:
     assert len(leak.evicted) == len(set(leak.evicted)) == 4 and leak.evicted_services == []
     # 9 x 4 GiB = 36 of 64 GiB are used at first; 70 % are 44.8 GiB: after 8.8 GiB at 1/16 GiB a second, 141 s
@@ -92,6 +94,7 @@ def test_a_leak_costs_batch_pods_one_after_the_other_and_no_service(leak: NodeRe
     assert first == pytest.approx((0.7 * 64 * GIB - 36 * GIB) / LEAK_BYTES_PER_SECOND, abs=2)
 
 
+@pytest.mark.slow
 def test_the_same_replay_is_the_same_and_a_harder_interference_shows(crowd: NodeReplay) -> None:
     harder = replay_incident(Incident.FLASH_CROWD, Interference(hardware_share=0.5), UNIX)
     assert [act.id for act in harder.acts] == [act.id for act in crowd.acts]
@@ -134,6 +137,7 @@ def test_the_cluster_is_normal_when_it_is_no_worse_than_without_the_incident() -
     assert normal_after_seconds(runs(replace(never, timeline=timeline))) == float("inf")
 
 
+@pytest.mark.slow
 def test_a_manager_that_is_away_is_told_by_its_alert_after_a_quarter_of_an_hour() -> None:
     story = build_story(Incident.MANAGER_DEAD, runs(outcome()), None)
     alert = next(line for line in story.lines if line.witness is Witness.OPERATOR)

@@ -108,6 +108,7 @@ def test_showing_writes_nothing(api: Api, kubeconfig: str) -> None:
     assert set(held(api).values()) == {0}
 
 
+@pytest.mark.slow
 def test_applying_creates_every_workload_and_removing_takes_all_out(api: Api, kubeconfig: str) -> None:
     done = demo("--cluster", kubeconfig, "--fake-nodes", "--apply")
     assert done.returncode == 0, done.stderr
@@ -140,6 +141,7 @@ def test_a_node_labelled_as_a_tests_is_no_obstacle(api: Api, kubeconfig: str) ->
     assert demo("--cluster", kubeconfig, "--apply").returncode == 0
 
 
+@pytest.mark.slow
 def test_the_history_lies_under_the_clusters_name_with_the_names_of_the_objects(
     api: Api, kubeconfig: str, data_home: Path
 ) -> None:
@@ -188,5 +190,6 @@ def test_somebody_elses_namespace_of_that_name_is_left_alone(api: Api, kubeconfi
     assert set(held(api).values()) == {0}
 
 
+@pytest.mark.slow
 def test_the_words_of_a_cluster_need_a_cluster() -> None:
     assert demo("--apply").returncode == 2

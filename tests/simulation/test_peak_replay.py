@@ -40,6 +40,7 @@ def usage(days: int) -> Usage[WorkloadRef]:
     return Usage((WEB, FLAT), grid, values, CPU, Statistic.MEAN)
 
 
+@pytest.mark.slow
 def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_plan() -> None:
     (one,) = replay_services(inventory(), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
     assert one.workload == WEB
@@ -52,6 +53,7 @@ def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_p
     assert one.reserved.cluster == 40 * 16 * 24
 
 
+@pytest.mark.slow
 def test_as_many_days_are_judged_as_there_are_after_the_history() -> None:
     (one,) = replay_services(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
     assert one.reserved.cluster == 10 * 16 * 24
@@ -71,6 +73,7 @@ def test_a_service_whose_usual_pods_do_not_fit_the_replayed_cluster_is_left_out(
         replay_services(inventory(1), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
 
 
+@pytest.mark.slow
 def test_a_replayed_cluster_has_the_nodes_of_the_inventory_at_their_median_size() -> None:
     sizes = (8_000, 16_000, 64_000)
     mixed = Inventory("own", 0, tuple(node(i, size) for i, size in enumerate(sizes)), (), ())

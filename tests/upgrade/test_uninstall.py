@@ -321,6 +321,7 @@ def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
     assert restoring_patch(patch.address, {"metadata": {"annotations": {"cotenant.dev/profile": "theirs"}}}) is None
 
 
+@pytest.mark.slow
 def test_batch_amounts_of_zones_go_and_others_stay() -> None:
     resources = [{"name": "cpu", "capacity": "8"}, {"name": "kubernetes.io/batch-cpu", "allocatable": "1000"}]
     topology: dict[str, Any] = {

@@ -47,6 +47,7 @@ def numa_nodes_of(topology: CpuTopology, cpus: Cpus) -> set[int]:
     return {topology.by_id[cpu].numa_node for cpu in cpus}
 
 
+@pytest.mark.slow
 @given(data=st.data(), topology=machines(), request=REQUESTS)
 def test_an_answer_is_as_many_free_cpus_as_were_asked(
     data: st.DataObject, topology: CpuTopology, request: CpuRequest
@@ -73,6 +74,7 @@ def test_no_cpu_is_given_to_two_pods_however_pods_come_and_go(
             assert sum(map(len, owners)) == len(frozenset().union(*owners))
 
 
+@pytest.mark.slow
 @given(data=st.data(), topology=machines(), request=REQUESTS)
 def test_required_policies_hold_in_every_answer(
     data: st.DataObject, topology: CpuTopology, request: CpuRequest
@@ -87,6 +89,7 @@ def test_required_policies_hold_in_every_answer(
         assert all(cpus.issuperset(topology.cores[core]) for core in cores)
 
 
+@pytest.mark.slow
 @given(data=st.data(), topology=machines(), request=REQUESTS)
 def test_numa_policies_bound_the_number_of_numa_nodes(
     data: st.DataObject, topology: CpuTopology, request: CpuRequest
@@ -100,6 +103,7 @@ def test_numa_policies_bound_the_number_of_numa_nodes(
         assert len(numa_nodes_of(topology, cpus)) <= fewest_numa_nodes(numa_sizes(topology).values(), request.count)
 
 
+@pytest.mark.slow
 @given(data=st.data(), topology=machines(), count=st.integers(1, 8))
 def test_best_effort_refuses_nothing_and_takes_as_few_numa_nodes_as_have_room(
     data: st.DataObject, topology: CpuTopology, count: int

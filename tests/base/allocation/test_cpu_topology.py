@@ -10,6 +10,7 @@ from cotenant.base.errors import UsageError
 from tests.base.allocation.cpu_machines import hybrid_topology, machines
 
 
+@pytest.mark.slow
 @given(topology=machines())
 def test_every_cpu_is_in_one_core_and_every_core_in_one_numa_node(topology: CpuTopology) -> None:
     threads = [cpu for core in topology.cores.values() for cpu in core]

@@ -307,6 +307,7 @@ allocations = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(allocations)
 def test_allocations_survive_their_annotation(allocated: Allocations) -> None:
     assert decode_allocations(encode_allocations(allocated)) == allocated

@@ -36,6 +36,7 @@ def node_cpus(draw: st.DrawFn) -> NodeCpus:
     return NodeCpus(topology, draw(policies), draw(some), draw(pods), draw(some), draw(some))
 
 
+@pytest.mark.slow
 @given(cpus=node_cpus())
 def test_what_is_published_is_read_again(cpus: NodeCpus) -> None:
     assert parse_topology(document(annotations_of(cpus))) == cpus

@@ -31,6 +31,7 @@ def places(document: Any, pointer: str = "") -> Iterator[tuple[str, Any]]:
             yield from places(value, f"{pointer}/{index}")
 
 
+@pytest.mark.slow
 @given(DOCUMENTS)
 def test_every_place_of_a_document_is_found_by_its_pointer(document: Any) -> None:
     for pointer, value in places(document):

@@ -92,6 +92,7 @@ def test_every_value_lies_in_its_bucket(value: float) -> None:
     assert bucket == 175 or value <= MEMORY_BUCKETS.starts[bucket + 1] * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(matrices, st.sampled_from([300, 3_600, 7 * DAY]), st.sampled_from([3_600, 43_200, DAY]), fractions)
 def test_weights_reference_and_percentile_equal_the_sample_by_sample_rule(

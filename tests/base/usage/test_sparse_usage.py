@@ -50,7 +50,6 @@ def test_every_view_is_that_of_the_dense_usage(values: FloatMatrix, data: st.Dat
     assert np.array_equal(thin.tail(slots).values, whole.tail(slots).values, equal_nan=True)
 
 
-@pytest.mark.slow
 @given(MATRICES, st.integers(1, 5))
 def test_stretches_of_days_join_to_the_whole(values: FloatMatrix, slots: int) -> None:
     whole = usage_of(values)

@@ -143,6 +143,7 @@ BROKEN = b"HTTP/1.1 200 OK\r\nContent-Length: 20\r\n\r\nbroken"
 LARGE = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % (65 * 1024**2) + bytes(65 * 1024**2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("answer", "error", "said"),
     [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from bench.profiler.recorder_process import EMPTY, HandClock, hand_over, objects
 from cotenant.base.controllers.loop import AlwaysLeads
@@ -111,6 +112,7 @@ def test_what_differs_between_pods_of_one_template_is_each_ones_own() -> None:
     assert [(end.restarts, len(end.ends)) for pod in (first, second) for end in pod.ends()] == [(0, 0), (1, 1)]
 
 
+@pytest.mark.slow
 def test_a_shape_is_forgotten_with_the_last_pod_that_has_it() -> None:
     records = PodRecords()
     pods = [records.of(pod_of(BODY)) for _ in range(2)]
@@ -130,6 +132,7 @@ def test_a_pod_whose_amounts_cannot_be_read_lends_its_refusal_to_no_other() -> N
     assert ["pod shop/web-1" in refusals[0], "pod shop/web-2" in refusals[1]] == [True, True]
 
 
+@pytest.mark.slow
 def test_a_watched_pod_and_the_storing_of_a_slot_take_few_bytes_a_pod(tmp_path: Path) -> None:
     api, clock = ApiServer(None, None, quiet_watches=True), HandClock()
     api.objects |= objects(NODES, PODS)

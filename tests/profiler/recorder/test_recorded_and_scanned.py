@@ -254,6 +254,7 @@ def values(store: Store, signal: Signal) -> dict[str, np.ndarray[Any, Any]]:
     return {str(ref): usage.values[row] for ref, row in usage.row_of.items()}
 
 
+@pytest.mark.slow
 def test_the_mean_of_each_slot_is_the_same(both: Both) -> None:
     recorded, scanned = (values(store, Signal.CPU_USAGE_MEAN) for store in (both.recorded, both.scanned))
 
@@ -336,6 +337,7 @@ def test_the_first_recommendation_is_there_at_the_moment_that_is_told_at_the_beg
     assert too_soon == {}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("interval", "scrape_seconds"), [(60, 60), (60, 15), (100, 15)], ids=["coarser", "as fine", "finer"]
 )
@@ -372,6 +374,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
     assert ("the recorder's values stand" in found.notes) is (interval <= 60)
 
 
+@pytest.mark.slow
 def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: Path) -> None:
     """A Prometheus without the root cgroup, with finer rates than the recorder's: its peaks count, a sum does not."""
     store, begun = Store((tmp_path / "store").as_uri(), "c"), START + 4 * HOUR
@@ -401,6 +404,7 @@ def twice_the_cpu(line: Line) -> Line:
     return replace(line, shape=doubled_of(line.shape))
 
 
+@pytest.mark.slow
 def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(tmp_path: Path) -> None:
     """Prometheus has forgotten all but two of the eight hours; the recorder was away for a quarter of an hour then."""
     away, kept = (END - HOUR, END - HOUR + 900), END - 2 * HOUR
@@ -423,6 +427,7 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
         assert ((of_slots / true > 1.9) == in_gap).all(), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("doubled", "state", "said"),
     [

@@ -165,6 +165,7 @@ def test_a_kill_counts_once_as_long_as_the_pod_shows_it(api: ApiServer, tmp_path
     assert values(store, Signal.RESTARTS, "web", "init", slots=6)[0] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("apart_seconds", "kills", "restarts"),
     [

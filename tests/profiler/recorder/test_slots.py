@@ -99,6 +99,7 @@ PAUSES = st.lists(st.integers(0, 400), min_size=1, max_size=40)
 """Seconds from one read to the next; 0 = the same answer again."""
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(LIVES, PAUSES, st.integers(0, 299), st.lists(st.booleans(), min_size=40, max_size=40))
 def test_slots_are_those_of_a_reckoning_by_the_second(

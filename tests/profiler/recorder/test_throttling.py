@@ -283,6 +283,7 @@ def means(store: Store, signal: Signal) -> dict[PodContainerRef, float]:
     return {ref: float(np.nanmean(usage.values[row])) for ref, row in usage.row_of.items()}
 
 
+@pytest.mark.slow
 def test_quotas_are_stored_as_a_scan_stores_them_where_a_kubelet_tells(recorded: tuple[Store, RecorderStatus]) -> None:
     store, _ = recorded
     told = [PodContainerRef(*names) for node in (0, 1) for names in containers_of(node, PODS) if names[2] == "main"]

@@ -73,6 +73,7 @@ def test_nodes_that_have_less_than_their_pods_request_have_no_bound_and_a_reason
     assert (bound.nodes, bound.reason) == (0, "the pods request more than the nodes have now")
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 500), nodes=st.integers(15, 18))  # all of these hold their own pods
 def test_no_answer_keeps_fewer_nodes_than_the_bound(seed: int, nodes: int) -> None:

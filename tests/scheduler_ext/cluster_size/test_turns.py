@@ -90,6 +90,7 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
         assert (turned.fitting_nodes(own) == fresh.fitting_nodes(same)).all(), own.example.address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 4])
 def test_a_seeded_cluster_keeps_few_nodes_more_than_its_bound_and_gives_the_same_answer_twice(seed: int) -> None:
     made = state_of(SeededCluster.of(seed, nodes=40, fill=0.6))

@@ -57,6 +57,7 @@ def put(hand: LocalClient, path: str, kind: str, name: str, **parts: object) -> 
     assert hand.told(body, parts["status"])  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead", [HOUR, 0.0, -HOUR], ids=["behind", "right", "ahead"])
 @pytest.mark.parametrize("age", [YOUNG, OLD], ids=["young", "old"])
 def test_an_extender_whose_clock_is_off_follows_its_load_rules_as_one_whose_is_right(

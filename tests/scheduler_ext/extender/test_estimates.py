@@ -105,6 +105,7 @@ def test_whoever_is_not_too_busy_by_report_passes_when_nobody_passes_by_estimate
     assert bool(passing) == any(used * 10 <= 65 for used, _, _ in nodes)
 
 
+@pytest.mark.slow
 def test_the_scheduler_gets_every_node_and_people_are_told() -> None:
     now = time.time()
     view = world(now).show(now)

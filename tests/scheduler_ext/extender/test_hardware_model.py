@@ -45,6 +45,7 @@ def test_hardware_has_one_owner_whatever_comes_between(
     explored.require_end(end, "every pod is bound that asks for it again")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("fault", ["ignores_versions", "at_any_moment"])
 def test_the_model_finds_a_planted_fault_and_tells_how_it_comes_about(kind: str, fault: str) -> None:

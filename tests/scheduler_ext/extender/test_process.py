@@ -82,7 +82,6 @@ def test_certificates_are_for_their_side_alone_and_keys_are_private(tmp_path: Pa
         issue(tmp_path / "other", "extender:9445")
 
 
-@pytest.mark.slow
 def test_words_that_make_no_sense_are_refused() -> None:
     assert "--url is missing" in cotenant("serve", "extender", "--print-config").stderr
     assert cotenant("explain", "pod").returncode == 2

@@ -170,6 +170,7 @@ def test_a_body_above_the_cap_is_refused_unread() -> None:
         assert running.ask("GET", "/healthz")[0] == 200
 
 
+@pytest.mark.slow
 def test_a_caller_that_trickles_is_cut_off_and_others_are_not_held_up() -> None:
     with serving(fresh().view, ExtenderSettings(read_seconds=2.0)) as running:
         slow = running.connect()

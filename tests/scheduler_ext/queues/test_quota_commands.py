@@ -247,6 +247,7 @@ def test_explain_queue_names_problems_of_the_pods_own_gang_and_quotas_alone(clus
 GATES = {"quota": QUOTA_GATE, "gang": GANG_GATE, "reservation": RESERVATION_GATE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gate", GATES)
 def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as_that(
     cluster: Cluster, gate: str

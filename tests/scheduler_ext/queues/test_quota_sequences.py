@@ -233,6 +233,7 @@ def days(seeds: range) -> Iterator[tuple[int, World]]:
         yield seed, world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "seeds", [range(120), pytest.param(range(120, 10_000), marks=pytest.mark.soak)], ids=["small", "full"]
 )

@@ -216,6 +216,7 @@ shares = st.floats(0, 60)
 node_pods = st.lists(st.tuples(shares, st.lists(shares, min_size=2, max_size=4)), max_size=4)
 
 
+@pytest.mark.slow
 @given(st.lists(node_pods, min_size=1, max_size=5))
 def test_no_move_ahead_brings_its_target_more_than_it_spares_its_source(cluster_pods: list[Any]) -> None:
     forecasts, loads = {}, []

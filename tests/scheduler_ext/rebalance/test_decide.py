@@ -365,6 +365,7 @@ node_loads = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(st.lists(node_loads, min_size=1, max_size=8), st.booleans(), st.booleans())
 def test_no_plan_overloads_a_node_or_moves_a_pod_twice(loads: list[Any], with_forecast: bool, node_fit: bool) -> None:
     cluster = []

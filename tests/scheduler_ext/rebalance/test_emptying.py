@@ -223,6 +223,7 @@ node_loads = st.tuples(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.lists(node_loads, min_size=1, max_size=6), st.booleans(), st.integers(1, 3))
 def test_a_node_is_emptied_whole_and_no_other_is_overloaded(loads: list[Any], with_forecast: bool, most: int) -> None:
     cluster = []

@@ -24,6 +24,7 @@ outlooks = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @given(st.dictionaries(refs, outlooks, max_size=5))
 def test_what_was_published_is_read_back(forecasts: dict[WorkloadRef, WorkloadOutlook]) -> None:
     assert outlooks_in(outlooks_config_map(forecasts, "ns").body) == forecasts

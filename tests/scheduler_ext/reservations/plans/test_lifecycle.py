@@ -205,6 +205,7 @@ LOOKS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(LOOKS)
 def test_whatever_happens_room_is_wanted_only_while_approved_and_each_occurrence_is_held_once(

@@ -135,6 +135,7 @@ def test_every_window_of_the_day_is_proposed_and_the_row_has_them_in_turn() -> N
     assert len(row["windows"]) == 3 * len(web.windows)
 
 
+@pytest.mark.slow
 def test_standby_is_as_small_as_the_rehearsal_allows_and_never_above_the_setting() -> None:
     plain = SETTINGS.plans
     lax = msgspec.structs.replace(SETTINGS, plans=msgspec.structs.replace(plain, waiting_fraction=1.0))

@@ -89,7 +89,6 @@ def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> Non
     assert reserve_pods(held, 7, 600.0) == ReservedPods(7, 600.0)
 
 
-@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
 def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
