@@ -23,7 +23,8 @@ to do; the rows with the default client limit are what a kube-scheduler does tha
 
 The use of the nodes that pods came to is what their NodeMetrics say: what each way is worth to those pods. The load of
 nodes at the end of a turn is that, plus what the turn's pods request. With taints the manager keeps them
-(`load_taints`) and runs in its turns; they stand before the scheduler starts.
+(`load_taints`) and runs in its turns; they stand before the scheduler starts. The last way has taints for all pods, and
+the extender for pods that request what it gives out, of which the backlog has none.
 """
 
 from __future__ import annotations
@@ -45,7 +46,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 from msgspec.structs import replace
 
 from bench.record import Row, above, below, record
@@ -54,14 +54,13 @@ from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.api import Api
-from tests.cluster.binaries import find
-from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, SCHEDULER, ControlPlane, Options
+from tests.cluster.control_plane import APISERVER, CONTROLLER_MANAGER, KWOK, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, each
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server, free_port
 from tests.cluster.seeding import seed_nodes
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import install_crds
+from tests.scheduler_ext.extender.live import install_crds, scheduler
 from tests.scheduler_ext.extender.worlds import GIB, forecast_json, metric_json
 
 NODEMETRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -71,7 +70,6 @@ CORES = 16
 """Of a node."""
 POD_MILLICORES = 100
 NODES = "/api/v1/nodes"
-UNLIMITED = {"qps": 5000, "burst": 10_000}
 UNBOUNDED = ("--max-requests-inflight=0", "--max-mutating-requests-inflight=0")
 """The API server refuses nobody for the number of requests."""
 LIMITED: dict[str, Any] = {"clientConnection": {}}
@@ -137,33 +135,9 @@ class Extender(NamedTuple):
 
 
 @contextmanager
-def scheduler(plane: ControlPlane, folder: Path, fields: dict[str, Any]) -> Iterator[Server]:
-    """A kube-scheduler with these fields in its configuration."""
-    kubeconfig = str(plane.user(f"system:{SCHEDULER}"))
-    document = {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "leaderElection": {"leaderElect": False},
-        **fields,
-        "clientConnection": {"kubeconfig": kubeconfig, **fields.get("clientConnection", UNLIMITED)},
-    }
-    path = folder / "scheduler.yaml"
-    path.write_text(yaml.safe_dump(document))
-    words = [
-        f"--config={path}",
-        f"--authentication-kubeconfig={kubeconfig}",
-        f"--authorization-kubeconfig={kubeconfig}",
-    ]
-    server = Server(SCHEDULER, [str(find(SCHEDULER)), *words, f"--secure-port={free_port()}"], folder / "scheduler.log")
-    server.start()
-    try:
-        yield server
-    finally:
-        server.kill()
-
-
-@contextmanager
-def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | None = None) -> Iterator[Extender]:
+def extender(
+    plane: ControlPlane, folder: Path, settings: ExtenderSettings | None = None, *, managed_only: bool = False
+) -> Iterator[Extender]:
     """`cotenant serve extender` as a process with a complete view."""
     chosen = settings or ExtenderSettings(http_timeout_seconds=5.0)
     port, health = free_port(), free_port()
@@ -181,7 +155,7 @@ def extender(plane: ControlPlane, folder: Path, settings: ExtenderSettings | Non
     probe = Api(f"http://127.0.0.1:{health}", None)
     try:
         wait_for("a complete view", lambda: _ready(probe), 300, 0.2)
-        yield Extender(process.pid, extenders(_reach(url, pki), chosen))
+        yield Extender(process.pid, extenders(_reach(url, pki), chosen, managed_only=managed_only))
     finally:
         process.terminate()
         process.wait(30)
@@ -259,7 +233,8 @@ def _settled(probe: Api) -> bool:
 class Way(NamedTuple):
     """One way to schedule. settings: of the extender; None: without one. part: it takes 1 / part of the pods.
 
-    idle: the extender looks at nothing. tainted: the manager keeps taints on busy nodes.
+    idle: the extender looks at nothing. tainted: the manager keeps taints on busy nodes, and of an extender the
+    scheduler asks about managed pods alone (`--managed-only`).
     """
 
     fields: dict[str, Any]
@@ -282,6 +257,7 @@ WAYS = {
     "stock, default sampling, default client limit": Way(LIMITED, part=4),
     "extender, default sampling, default client limit": Way(LIMITED, OURS, part=4),
     "taints, default sampling": Way({}, tainted=True),
+    "taints, and the extender for managed pods, default sampling": Way({}, OURS, tainted=True),
 }
 
 
@@ -332,6 +308,10 @@ def away(server: Server) -> Iterator[None]:
 def turn(plane: ControlPlane, folder: Path, pods: int, way: Way, taken: Taken) -> None:
     """One backlog, taken by a scheduler of its own."""
     pods //= way.part
+    if way.tainted and way.settings is not None:
+        with tainting(plane) as manager, extender(plane, folder, way.settings, managed_only=True) as asked:
+            run(plane, folder, pods, {**way.fields, "extenders": asked.entries}, taken, manager, asked.pid)
+        return
     if way.tainted:
         with tainting(plane) as manager:
             run(plane, folder, pods, way.fields, taken, manager)
@@ -398,9 +378,10 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
     size = f"{len(used):,} nodes, {len(first.seconds)} rounds, {len(first.nodes):,} pods"
     note = f"{size}; load-aware, prediction, balance and guard on"
     high = {name: one.high_percent(used) for name, one in taken.items()}
-    stock, ours, idle, points, one, whole, every, slow, limited, tainted = WAYS
+    stock, ours, idle, points, one, whole, every, slow, limited, tainted, both = WAYS
     nothing = "what being asked costs on these cores, whoever answers: no rule, no watch, as many nodes back"
     taints = "load_taints as shipped, the manager's processor time on the same cores"
+    managed = "the configuration of --managed-only: ordinary pods cost no question; manager and extender run beside"
     end = f"in use before, plus {POD_MILLICORES} millicores for each pod of the turn"
     twice = "extender.weight 1: every pod costs two questions"
     lean = "extender.most_nodes 1: the scheduler's own scores have no say"
@@ -412,6 +393,9 @@ def report(taken: dict[str, Taken], used: dict[str, int]) -> None:
         [
             above("with the extender / stock, default sampling", _ratio(taken[ours], taken[stock]), "x", 0.9, note),
             above("with taints / stock, default sampling", _ratio(taken[tainted], taken[stock]), "x", 0.97, taints),
+            above(
+                "with taints, extender for managed pods / stock", _ratio(taken[both], taken[stock]), "x", 0.95, managed
+            ),
             below("node p99 load at the end, extender / stock", round(high[ours] / high[stock], 3), "x", 1.0, end),
             below("node p99 load at the end, taints / stock", round(high[tainted] / high[stock], 3), "x", 1.0, end),
             Row("the same, also asked for points", _ratio(taken[points], taken[stock]), "x", note=twice),

@@ -28,6 +28,7 @@ app = new_app()
         "cotenant serve extender --cert-dir /etc/cotenant/extender --host 0.0.0.0",
         "cotenant serve extender --make-certs ./pki --url https://cotenant-extender.cotenant.svc:9445",
         "cotenant serve extender --print-config --url https://10.0.0.5:9445 --scheduler-certs /etc/kubernetes/cotenant",
+        "cotenant serve extender --print-config --url https://10.0.0.5:9445 --managed-only",
         "cotenant serve extender --print-config --url https://cotenant-extender.cotenant.svc:9445 --scheduler cotenant",
     )
 )
@@ -56,6 +57,13 @@ def extender(
     scheduler_kubeconfig: Annotated[
         str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's own kubeconfig, there.")
     ] = "",
+    managed_only: Annotated[
+        bool,
+        typer.Option(
+            "--managed-only",
+            help="Ask about pods that request own CPUs or shares of devices alone; load taints serve the others.",
+        ),
+    ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
@@ -75,7 +83,7 @@ def extender(
         _issue(make_certs, url)
     elif print_config:
         certificates = scheduler_certs.rstrip("/")
-        _print_configuration(settings, url, certificates, scheduler, scheduler_kubeconfig)
+        _print_configuration(settings, url, certificates, scheduler, scheduler_kubeconfig, managed_only=managed_only)
     else:
         serve(settings)
 
@@ -96,7 +104,7 @@ def _require_url(url: str) -> str:
 
 
 def _print_configuration(
-    settings: SettingSections, url: str, certificates: str, scheduler: str, kubeconfig: str
+    settings: SettingSections, url: str, certificates: str, scheduler: str, kubeconfig: str, *, managed_only: bool
 ) -> None:
     """Print the scheduler's configuration as YAML; certificates: their folder on the scheduler's machine."""
     import yaml
@@ -104,9 +112,9 @@ def _print_configuration(
     from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, configuration
 
     reach = Reach(_require_url(url), *(f"{certificates}/{name}" for name in ("ca.crt", "tls.crt", "tls.key")))
-    sys.stdout.write(
-        yaml.safe_dump(configuration(reach, settings.section(ExtenderSettings), scheduler, kubeconfig), sort_keys=False)
-    )
+    of_extender = settings.section(ExtenderSettings)
+    document = configuration(reach, of_extender, scheduler, kubeconfig, managed_only=managed_only)
+    sys.stdout.write(yaml.safe_dump(document, sort_keys=False))
 
 
 def serve(settings: SettingSections) -> None:

@@ -34,36 +34,49 @@ class Reach:
 
 
 def configuration(
-    reach: Reach, settings: ExtenderSettings, scheduler_name: str = "", kubeconfig: str = ""
+    reach: Reach,
+    settings: ExtenderSettings,
+    scheduler_name: str = "",
+    kubeconfig: str = "",
+    *,
+    managed_only: bool = False,
 ) -> dict[str, Any]:
-    """The whole document; scheduler_name: of a second scheduler beside the cluster's own, with its own leader."""
+    """The whole document; scheduler_name: of a second scheduler beside the cluster's own, with its own leader.
+
+    managed_only: as in `extenders`.
+    """
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
     if kubeconfig:
         document["clientConnection"] = {"kubeconfig": kubeconfig}
     if scheduler_name:
         document["leaderElection"] = {"leaderElect": True, "resourceName": scheduler_name}
         document["profiles"] = [{"schedulerName": scheduler_name}]
-    return document | {"extenders": extenders(reach, settings)}
+    return document | {"extenders": extenders(reach, settings, managed_only=managed_only)}
 
 
-def extenders(reach: Reach, settings: ExtenderSettings) -> list[dict[str, Any]]:
+def extenders(reach: Reach, settings: ExtenderSettings, *, managed_only: bool = False) -> list[dict[str, Any]]:
     """Two entries of `extenders`: one with the rules, which the scheduler may ignore, one that binds, which it may not.
 
     They are apart because `ignorable` holds for a whole entry: without the rules scheduling goes on, but a bind that
     got no answer has failed. So have their times to answer: a process that is frozen, or behind a slow network, costs
     every pod the whole time of the rules, and a bind that is cut off has to be done again.
+
+    managed_only: one entry with all verbs, for the pods alone that request a resource which we give out: a resource
+    may stand in one entry only, and these pods cannot be bound without us anyway. All other pods cost the scheduler
+    nothing; load taints keep them away from busy nodes. Batch resources cannot be listed: the scheduler refuses names
+    with the prefix kubernetes.io/.
     """
-    rules = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
+    rules: dict[str, Any] = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     if settings.weight:
         rules |= {"prioritizeVerb": "prioritize", "weight": settings.weight}
-    managed = (BIND_RESOURCE, *(SHARED_RESOURCES if settings.devices.on else ()))
-    binding = {
-        "bindVerb": "bind",
-        "managedResources": [{"name": name, "ignoredByScheduler": True} for name in managed],
-        "ignorable": False,
-    }
+    names = (BIND_RESOURCE, *(SHARED_RESOURCES if settings.devices.on else ()))
+    managed = [{"name": name, "ignoredByScheduler": True} for name in names]
+    binding = {"bindVerb": "bind", "managedResources": managed, "ignorable": False}
     seconds = settings.http_timeout_seconds
-    return [_common(reach, seconds) | rules, _common(reach, max(seconds, BIND_SECONDS)) | binding]
+    with_time_to_bind = _common(reach, max(seconds, BIND_SECONDS))
+    if managed_only:
+        return [with_time_to_bind | rules | binding]
+    return [_common(reach, seconds) | rules, with_time_to_bind | binding]
 
 
 def _common(reach: Reach, timeout_seconds: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 from cotenant.base.http.http_connection import Application, Request, Response
 from cotenant.base.logs.metrics import Metrics
@@ -18,8 +19,10 @@ from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach,
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from tests.cluster.accounts import account
-from tests.cluster.control_plane import ControlPlane
+from tests.cluster.binaries import find
+from tests.cluster.control_plane import SCHEDULER, ControlPlane
 from tests.cluster.crds import install_crd
+from tests.cluster.process import Server, free_port
 from tests.cluster.waiting import wait_for
 
 EXTENDER = "cotenant-extender"
@@ -49,6 +52,35 @@ def service(plane: ControlPlane, settings: ExtenderSettings) -> Iterator[Extende
     with ExtenderService(client, settings, SystemClock(), Metrics("test", "3")) as running:
         wait_for("a complete view", lambda: bool(running.view.snapshot.sources) and not running.view.snapshot.problem())
         yield running
+
+
+UNLIMITED_CLIENT = {"qps": 5000, "burst": 10_000}
+
+
+@contextmanager
+def scheduler(plane: ControlPlane, folder: Path, fields: dict[str, Any]) -> Iterator[Server]:
+    """A kube-scheduler with these fields in its configuration."""
+    kubeconfig = str(plane.user(f"system:{SCHEDULER}"))
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        **fields,
+        "clientConnection": {"kubeconfig": kubeconfig, **fields.get("clientConnection", UNLIMITED_CLIENT)},
+    }
+    path = folder / "scheduler.yaml"
+    path.write_text(yaml.safe_dump(document))
+    words = [
+        f"--config={path}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+    ]
+    server = Server(SCHEDULER, [str(find(SCHEDULER)), *words, f"--secure-port={free_port()}"], folder / "scheduler.log")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
 
 
 def configured(url: str, settings: ExtenderSettings, **more: Any) -> dict[str, Any]:

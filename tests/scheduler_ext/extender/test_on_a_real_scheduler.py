@@ -41,7 +41,7 @@ from tests.cluster.namespaces import create_namespace, unique_name
 from tests.cluster.process import free_port
 from tests.cluster.topologies import PATH, install_topologies
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import EXTENDER, Recorder, install_crds, service
+from tests.scheduler_ext.extender.live import EXTENDER, Recorder, install_crds, scheduler, service
 from tests.scheduler_ext.extender.worlds import metric_json
 from tests.support.shipped_rules import alerts
 
@@ -290,6 +290,24 @@ def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduli
     sent, pod = json.loads(question), scheduling.api.get(path)
     assert sent == {"PodName": "asks", "PodNamespace": place, "PodUID": pod["metadata"]["uid"], "Node": chosen}
     assert (status, json.loads(answer)) == (200, {"Error": ""})
+
+
+def test_a_scheduler_told_of_managed_pods_alone_asks_about_no_other(
+    scheduling: Scheduling, place: str, tmp_path: Path
+) -> None:
+    reach = _reach(Path(scheduling.settings.certificate_folder).parent / "scheduler", scheduling.server.url)
+    fields = {
+        "profiles": [{"schedulerName": "frugal"}],
+        "extenders": extenders(reach, scheduling.settings, managed_only=True),
+    }
+    ours = {"cotenant.dev/bind": "1"}
+    with scheduler(scheduling.plane, tmp_path, fields):
+        ordinary = create(scheduling.api, place, "ordinary", schedulerName="frugal")
+        assert bound(scheduling.api, ordinary) in NODES
+        assert scheduling.recorder.seen == []
+        asks = create(scheduling.api, place, "asks", schedulerName="frugal", requests=ours, limits=ours)
+        assert bound(scheduling.api, asks) in NODES
+    assert {path for path, *_ in scheduling.recorder.seen} >= {"/filter", "/prioritize", "/bind"}
 
 
 def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cpus(

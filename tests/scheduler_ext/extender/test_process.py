@@ -48,6 +48,14 @@ def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> 
     assert binding == {**common, **bind, "httpTimeout": "1000ms"}
 
 
+def test_for_managed_pods_alone_one_entry_has_all_verbs_and_the_resources_that_we_give_out() -> None:
+    words = ("serve", "extender", "--print-config", "--url", "https://10.0.0.5:9445", "--managed-only")
+    (entry,) = yaml.safe_load(cotenant(*words).stdout)["extenders"]
+    assert {"filterVerb": "filter", "preemptVerb": "preempt", "bindVerb": "bind"}.items() <= entry.items()
+    assert entry["managedResources"] == [{"name": "cotenant.dev/bind", "ignoredByScheduler": True}]
+    assert (entry["ignorable"], entry["httpTimeout"]) == (False, "1000ms")
+
+
 @pytest.mark.parametrize(
     ("seconds", "times"), [(0.05, ["50ms", "1000ms"]), (1.0, ["1000ms"] * 2), (5.0, ["5000ms"] * 2)]
 )
