@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench.extender.extender_throughput import emptied, scheduler
+from bench.extender.extender_throughput import emptied
 from bench.record import Row, below, record
 from cotenant.scheduler_ext.extender.serve.certificates import issue
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
@@ -30,7 +30,7 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import install_crds
+from tests.scheduler_ext.extender.live import install_crds, scheduler
 
 PODS = 10
 NODES = 20

@@ -18,14 +18,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from bench.extender.extender_throughput import NODEMETRICS, emptied, extender, scheduler
+from bench.extender.extender_throughput import NODEMETRICS, emptied, extender
 from bench.record import Row, below, record
 from tests.cluster.api import Api
 from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
-from tests.scheduler_ext.extender.live import install_crds
+from tests.scheduler_ext.extender.live import install_crds, scheduler
 from tests.scheduler_ext.extender.worlds import metric_json
 
 STALE_SECONDS = 60.0
