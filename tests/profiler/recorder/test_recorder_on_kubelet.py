@@ -52,6 +52,8 @@ from tests.node.kubelet import Kubelet, own_address, pods_gone, running
 from tests.node.measured_node import BURN, CgroupReader, measured_kubelet, pod_running, scrape_job
 from tests.support.prometheus import Server
 
+pytestmark = pytest.mark.slow
+
 INTERVAL_SECONDS = 15.0
 ROUNDS = 7
 QUOTA_MILLICORES = 200

@@ -23,6 +23,8 @@ from tests.cluster.waiting import wait_for
 from tests.support.fast_recorder import FastRecording
 from tests.support.recorder_kills import TOLERANCE, TRUE_MILLICORES, kill_at_random
 
+pytestmark = pytest.mark.slow
+
 SPEED = 30.0
 
 
