@@ -141,7 +141,7 @@ class NodeMetricSource:
             return 0
         text = intervals.question(self._settings.labels, NamespaceShard())
         hourly = intervals.by_hour([decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))])
-        return max((interval for found in intervals.with_rare(hourly, {}).values() for interval in found), default=0)
+        return max((interval for found in intervals.with_slow(hourly, {}).values() for interval in found), default=0)
 
     def _known_addresses(self, now_seconds: int) -> dict[str, str]:
         text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))

@@ -21,7 +21,7 @@ from cotenant.profiler.prometheus.promql import Matcher, Wording, at_or_after, o
 MARK: Final = "cotenant_part"
 MAX_STEPS: Final = 10_000
 """Values per series and answer; Prometheus refuses more than 11,000."""
-ENOUGH_QUERIES: Final = 190
+ENOUGH_QUERIES: Final = 165
 """A pull of fewer makes them smaller: the server's memory grows with an answer, and every query costs a journey."""
 SMALL_POINTS: Final = 80_000
 """Values below which no answer is made smaller for the server's sake: a scan an hour later stays a few queries."""

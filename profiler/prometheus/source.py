@@ -106,7 +106,7 @@ class PrometheusSource:
         self._cluster = cluster or settings.labels.get("cluster", "")
         self._marks = marks
         self._survey: Survey | None = None
-        self._knows_intervals = False
+        self._interval_window: TimeWindow | None = None
         self._node_names: dict[str, str] = {}
         self._samples = 0
         self._defects: Counter[Defect] = Counter()
@@ -114,7 +114,6 @@ class PrometheusSource:
         self._twins: set[decode.Ref] = set()
         self._lateness: tuple[str, ...] = ()
         self._owner_series = OwnerSeries(self._client, settings.labels)
-        self._day_rates: Rates | None = None
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
     def describe(self) -> str:
@@ -146,10 +145,11 @@ class PrometheusSource:
         return survey.findings(answer, names, self._settings.scrape_interval_seconds)
 
     def survey_of_intervals(self, window: TimeWindow) -> Survey:
-        """The survey, with how often each series was scraped in every hour of the window, asked once."""
-        if not self._knows_intervals:
+        """The survey, with how often each series was scraped in every hour of the window, asked once for all in it."""
+        known = self._interval_window
+        if known is None or window[0] < known[0] or window[1] > known[1]:
             self._survey = self._with_intervals(self.survey(window), window)
-            self._knows_intervals = True
+            self._interval_window = window
         return self.survey(window)
 
     def _with_intervals(self, surveyed: Survey, window: TimeWindow) -> Survey:
@@ -214,6 +214,8 @@ class PrometheusSource:
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
         described = replace(built.inventory, created_seconds=surveyed.created_seconds)
+        # pods' rows are compared over a day: one question tells its intervals and those of the window
+        self.survey_of_intervals(TimeWindow(min(window[0], moment - DAY_SECONDS), max(window[1], moment)))
         compared = self._compare_pod_rows(described, moment, whole)
         return heaps.with_heaps(compared, self._heaps(moment, window, whole))
 
@@ -373,13 +375,10 @@ class PrometheusSource:
 
     def _rates_of_day(self, moment: int) -> Rates:
         """Windows for the longest scrape interval of any series in the day before a moment: none may look idle."""
-        if self._day_rates is None:
-            day = TimeWindow(moment - DAY_SECONDS, moment)
-            surveyed = self.survey(day)
-            spans = surveyed.spans if self._knows_intervals else self._with_intervals(surveyed, day).spans
-            seen = (s.rates.slowest for s in spans if s.end_seconds > day[0] and s.start_seconds < moment)
-            self._day_rates = max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
-        return self._day_rates
+        day = TimeWindow(moment - DAY_SECONDS, moment)
+        surveyed = self.survey_of_intervals(day)
+        seen = (s.rates.slowest for s in surveyed.spans if s.end_seconds > day[0] and s.start_seconds < moment)
+        return max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
 
     def _heaps(self, now_seconds: int, window: TimeWindow, shard: NamespaceShard) -> list[HeapRow]:
         """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""

@@ -20,7 +20,7 @@ RESOLUTION_SECONDS: Final = FIVE_MINUTES_SECONDS
 def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
     """Start of the first hour that any series lived through by its raw samples; None without any.
 
-    hourly: hour's end -> scrape interval -> series (`intervals.with_rare`).
+    hourly: hour's end -> scrape interval -> series (`intervals.with_slow`).
     """
     seen = [end for end, found in hourly.items() if found]
     return min(seen) - HOUR_SECONDS if seen else None

@@ -1,11 +1,12 @@
 """At which intervals the containers' series were scraped, in each day of a span. Pure.
 
 A server may scrape two namespaces, or two pools of nodes, at different intervals, and change any of them. So each hour
-of the span is asked how many series have how many samples in it. A series counts for an hour that it lived through:
-it has samples near both ends of it, so that a young pod is not taken for a slow one.
+of the span is asked how many series have how many samples in a few windows of five minutes that are spread over it: a
+third of the samples tell as much as all. A series counts for an hour that it lived through: it has samples in so many
+of the windows that a young pod is not taken for a slow one.
 
-A series that is scraped less often than every quarter of an hour may have no sample near an hour's ends. So twice a day
-three hours in a row are asked for the series that have few samples in each of them: that reads a sixth more samples.
+A series that is scraped less often than every five minutes has none in some of the windows. So each three hours in a
+row are asked for the series that have few samples in each of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.usage.quality import ScrapeSpan
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
 from cotenant.profiler.prometheus.plan import NamespaceShard
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
@@ -27,18 +28,32 @@ from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, 
 USUAL_INTERVALS: Final = (5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 300, 600, 900)
 COUNTED_SECONDS: Final = HOUR_SECONDS - 1
 SAMPLES_LABEL: Final = "cotenant_samples"
-HOURS_AT_ONCE: Final = 24
-"""Evaluations in one question: the server holds all series that lived between the first and the last of them."""
+HOURS_AT_ONCE_SECONDS: Final = 2 * DAY_SECONDS
+"""Time of the evaluations in one question: the server holds all series that lived between the first and the last."""
+SLOW_AT_ONCE_SECONDS: Final = DAY_SECONDS
+"""Less, because it holds what it found in every stretch as well."""
 _REACH_SECONDS: Final = 1000
 """A series that is scraped every 900 s has a sample in any stretch of this length."""
+_WINDOW_STEP_SECONDS: Final = 870
+"""From window to window: no multiple of a slow interval, whose samples so fall elsewhere in each of them."""
+_LEAST_WINDOWS: Final = 4
+"""Every hour has as many. One that begins or ends within an hour is not in all of them."""
+_SEEN: Final = 1_000_000
+"""What each window with a sample adds to the number of samples, which stays far below: one number tells both."""
 RARE_INTERVALS: Final = (1200, 1800, 2700, 3600)
-"""Above the reach, where the next longer one counts: its windows hold the samples of the shorter ones too."""
-_RARE_HOUR_SECONDS: Final = HOUR_SECONDS + 60
-"""A series that is scraped once an hour, not quite to the second, has a sample in any stretch of this length."""
-_RARE_HOURS: Final = 3
+"""Above a quarter of an hour, where the next longer one counts: its windows hold the samples of shorter ones too."""
+_STRETCH_SECONDS: Final = 305
+_STRETCHES: Final = 12
+"""So many stretches are an hour and a minute: who is scraped once an hour, not quite to the second, is in one of them.
+Who is scraped every five minutes is in each."""
+_SLOW_HOUR_SECONDS: Final = _STRETCHES * _STRETCH_SECONDS
+_SLOW_HOURS: Final = 3
+"""The one in the middle was lived through by who has samples in the one before and in the one after."""
+_HOUR_SEEN: Final = 100
+"""What each hour with samples adds to their number, which is smaller: only who has some in all three comes so high."""
 _MOST_RARE: Final = 11
-"""Samples in three hours; a series with more has one near both ends of every hour."""
-RARE_STEP_SECONDS: Final = DAY_SECONDS // 2
+"""Samples in three hours; who has more is scraped every quarter of an hour, and told by the usual intervals."""
+SLOW_STEP_SECONDS: Final = _SLOW_HOURS * HOUR_SECONDS
 _LIKE_RATIO: Final = 1.42
 """Intervals closer than that count as one: a lived hour may lack the parts outside of its two reaches."""
 _SLOW_SECONDS: Final = 180
@@ -80,31 +95,37 @@ def _is_exactly(seconds: float, interval: int) -> bool:
 
 def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
     """Ends of the hours up to the span's end that together cover it, some at a time, oldest first."""
-    count = max(1, -(-(end_seconds - start_seconds) // HOUR_SECONDS))
-    first = end_seconds - (count - 1) * HOUR_SECONDS
-    for begin in range(first, end_seconds + 1, HOURS_AT_ONCE * HOUR_SECONDS):
-        yield range(begin, min(begin + HOURS_AT_ONCE * HOUR_SECONDS, end_seconds + 1), HOUR_SECONDS)
+    return _moments(start_seconds, end_seconds, HOUR_SECONDS, HOURS_AT_ONCE_SECONDS)
 
 
-def rare_moments(start_seconds: int, end_seconds: int) -> Iterator[range]:
-    """Moments to look back from for rare samples, of a day at a time, oldest first, the last at the end."""
-    count = max(1, -(-(end_seconds - start_seconds) // RARE_STEP_SECONDS))
-    first, at_once = end_seconds - (count - 1) * RARE_STEP_SECONDS, DAY_SECONDS
+def slow_moments(start_seconds: int, end_seconds: int) -> Iterator[range]:
+    """Moments to look back from for slow series, some at a time, oldest first, the last at the end."""
+    return _moments(start_seconds, end_seconds, SLOW_STEP_SECONDS, SLOW_AT_ONCE_SECONDS)
+
+
+def _moments(start_seconds: int, end_seconds: int, step: int, at_once: int) -> Iterator[range]:
+    count = max(1, -(-(end_seconds - start_seconds) // step))
+    first = end_seconds - (count - 1) * step
     for begin in range(first, end_seconds + 1, at_once):
-        yield range(begin, min(begin + at_once, end_seconds + 1), RARE_STEP_SECONDS)
+        yield range(begin, min(begin + at_once, end_seconds + 1), step)
 
 
 def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that counts series by their number of samples in an hour.
+    """Return the PromQL that counts series by their number of samples in an hour, of which it reads each sample.
 
     It covers containers and nodes' root groups that lived through the hour.
     """
     return _count_question(lived_through, labels, shard)
 
 
-def rare_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
+def sampled_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
+    """Return the PromQL that counts series by what a few windows of an hour hold; `by_hour` reads both."""
+    return _count_question(windows_of_hour, labels, shard)
+
+
+def slow_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
     """Return the PromQL that counts the series with few samples in each of three hours, by their samples in all."""
-    return _count_question(rarely_sampled, labels, shard)
+    return _count_question(slowly_sampled, labels, shard)
 
 
 def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], shard: NamespaceShard) -> str:
@@ -120,16 +141,39 @@ def lived_through(series: str) -> str:
     return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
 
 
-def rarely_sampled(series: str) -> str:
-    """Samples of the last three hours of those series that have some in each of them, and few in all."""
-    offsets = ("", *(f" offset {hour * _RARE_HOUR_SECONDS}s" for hour in range(1, _RARE_HOURS)))
-    each = (f"count_over_time({series}[{_RARE_HOUR_SECONDS}s]{offset})" for offset in offsets)
-    return f"({' + '.join(each)} <= {_MOST_RARE})"
+def windows_of_hour(series: str) -> str:
+    """The number of windows of the last hour with samples, times `_SEEN`, and that of the samples; of who is in most.
+
+    A window is a millisecond short, so that a sample at its border lies in one of two that touch on every server.
+    """
+    counted = f"count_over_time({series}[{_of_borders(FIVE_MINUTES_SECONDS)}])"
+    windows = f"({_SEEN} + {counted})[{COUNTED_SECONDS}s:{_WINDOW_STEP_SECONDS}s]"
+    return f"(sum_over_time({windows}) >= {_LEAST_WINDOWS * _SEEN})"
 
 
-def rare_interval(samples: int) -> int:
-    """Scrape interval by the samples in three hours: the next longer one of those that are told apart."""
-    seconds = _RARE_HOURS * _RARE_HOUR_SECONDS / max(1, samples)
+def slowly_sampled(series: str) -> str:
+    """Samples of three hours of those series that lack some stretch of five minutes in each of them.
+
+    Where stretches hold a sample at most, as of slow series, those with one are as many as the samples. The hours are
+    the last three of 61 minutes, counted from 1970: so they follow each other, and the server reads each sample once.
+    """
+    stretches = f"count_over_time({series}[{_of_borders(_STRETCH_SECONDS)}])"
+    hour = f"count_over_time({stretches}[{_SLOW_HOUR_SECONDS - 1}s:{_STRETCH_SECONDS}s])"
+    span = f"[{_SLOW_HOURS * _SLOW_HOUR_SECONDS - 1}s:{_SLOW_HOUR_SECONDS}s]"
+    hours_seen = _SLOW_HOURS * _HOUR_SEEN
+    return f"((sum_over_time(({_HOUR_SEEN} + ({hour} < {_STRETCHES})){span}) > {hours_seen}) - {hours_seen})"
+
+
+def _of_borders(seconds: int) -> str:
+    """A range that holds one of its two borders on every server: before version 3 Prometheus' ranges hold both."""
+    return f"{1000 * seconds - 1}ms"
+
+
+def slow_interval(samples: int) -> int:
+    """Scrape interval by the samples in three hours; of a rare one, the next longer of those that are told apart."""
+    seconds = _SLOW_HOURS * _SLOW_HOUR_SECONDS / max(1, samples)
+    if samples > _MOST_RARE:
+        return nearest_usual(HOUR_SECONDS / seconds)
     return next((interval for interval in RARE_INTERVALS if interval >= 0.97 * seconds), RARE_INTERVALS[-1])
 
 
@@ -137,10 +181,16 @@ def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
     """Moment, as an hour's end -> how many series have how many samples before it."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
-        samples = round(float(labels.get(SAMPLES_LABEL, "nan")))
+        samples = _samples_of_hour(round(float(labels.get(SAMPLES_LABEL, "nan"))))
         for moment, count in zip(times.tolist(), values.tolist(), strict=True):
             found[round(moment)][samples] += round(count)
     return dict(sorted(found.items()))
+
+
+def _samples_of_hour(told: int) -> int:
+    """Samples of an hour by an answer's label: counted, or from those of some windows of it."""
+    windows, samples = divmod(told, _SEEN)
+    return round(samples * HOUR_SECONDS / (windows * FIVE_MINUTES_SECONDS)) if windows else samples
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
@@ -163,35 +213,34 @@ def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
     return next((shorter for shorter in others if seconds < _LIKE_RATIO * shorter), interval)
 
 
-def rare_classes(counts: Mapping[int, int]) -> dict[int, int]:
+def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
     """Scrape interval -> series, of the counts of three hours."""
     found: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
-        interval = rare_interval(samples)
+        interval = slow_interval(samples)
         found[interval] = found.get(interval, 0) + series
     return found
 
 
-def with_rare(
-    hourly: Mapping[int, Mapping[int, int]], rare: Mapping[int, Mapping[int, int]]
+def with_slow(
+    hourly: Mapping[int, Mapping[int, int]], slow: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """Hour's end -> scrape interval -> series, with the rare ones of the looks around each hour.
+    """Hour's end -> scrape interval -> series, with the slow ones that were looked for around each hour.
 
-    A look stands for the hours up to the looks beside it. Where one found any, it says which of the rare ones it is.
+    A moment of these stands for the hours up to the moments beside it.
     """
     out: dict[int, dict[int, int]] = {}
-    for end in sorted({*hourly, *rare}):
-        around = [rare_classes(of) for at, of in rare.items() if abs(at - end) <= RARE_STEP_SECONDS]
-        slow = {i: max(of.get(i, 0) for of in around) for i in sorted({i for of in around for i in of})}
-        found = classes(hourly.get(end, {}))
-        out[end] = {i: n for i, n in found.items() if not slow or i <= _REACH_SECONDS} | slow
+    for end in sorted({*hourly, *slow}):
+        around = [slow_classes(of) for at, of in slow.items() if abs(at - end) <= SLOW_STEP_SECONDS]
+        every = [classes(hourly.get(end, {})), *around]
+        out[end] = {i: max(of.get(i, 0) for of in every) for i in sorted({i for of in every for i in of})}
     return out
 
 
 def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[RateSpan, ...]:
     """Stretches of UTC days by the intervals that were seen in any hour of them, oldest first.
 
-    hourly: as `with_rare` returns it. A day of which nothing is known is read at the usual interval, which is not mixed
+    hourly: as `with_slow` returns it. A day of which nothing is known is read at the usual interval, which is not mixed
     with others where it was not seen.
     """
     days: dict[int, set[int]] = defaultdict(set)
@@ -220,7 +269,7 @@ def _independent_intervals(intervals: Iterable[int]) -> set[int]:
 def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, ...]:
     """Return the stretches of each scrape interval that were found, for people, oldest first.
 
-    hourly: as `with_rare` returns it. Each stretch has its start and end, its interval, and the largest number of
+    hourly: as `with_slow` returns it. Each stretch has its start and end, its interval, and the largest number of
     series with it.
     """
     open_spans: dict[int, ScrapeSpan] = {}

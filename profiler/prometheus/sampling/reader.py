@@ -31,10 +31,12 @@ class IntervalReader:
     ) -> tuple[tuple[intervals.RateSpan, ...], tuple[ScrapeSpan, ...]]:
         """Return how to read usage in [start, end), and the intervals found there; usual_seconds: where none was."""
         ends = intervals.hours(start_seconds, end_seconds)
-        hourly, whole = self._by_hour(intervals.question, ends, shard, "scrape intervals are known of some hours alone")
-        looks = intervals.rare_moments(start_seconds, end_seconds) if whole else ()
-        rare, _ = self._by_hour(intervals.rare_question, looks, shard, "rarely scraped series are not all known")
-        found = intervals.with_rare(hourly, rare)
+        hourly, whole = self._by_hour(
+            intervals.sampled_question, ends, shard, "scrape intervals are known of some hours alone"
+        )
+        looks = intervals.slow_moments(start_seconds, end_seconds) if whole else ()
+        slow, _ = self._by_hour(intervals.slow_question, looks, shard, "slowly scraped series are not all known")
+        found = intervals.with_slow(hourly, slow)
         raw_start = downsampled.raw_start_seconds(found)
         if whole and raw_start is not None and raw_start > start_seconds:
             self._note_downsampled(raw_start, shard)

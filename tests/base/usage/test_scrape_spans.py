@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -44,3 +45,20 @@ def test_an_hour_of_which_a_part_was_lived_counts_as_its_interval_and_no_other(s
 @given(st.sets(st.sampled_from((10, 15, 30, 60, 120, 300, 600, 900)), min_size=1))
 def test_intervals_that_differ_are_told_apart(chosen: set[int]) -> None:
     assert set(intervals.classes({3599 // seconds: 1 for seconds in chosen})) == chosen
+
+
+def test_samples_in_some_windows_of_an_hour_tell_how_many_all_are() -> None:
+    def hour_of(label: str) -> dict[int, int]:
+        answer = [({intervals.SAMPLES_LABEL: label}, np.array([7200.0]), np.array([3.0]))]
+        return dict(intervals.by_hour([answer])[7200])
+
+    # 20 samples in four windows of five minutes, or 25 in five, are one a minute; one in each is 12 an hour.
+    assert hour_of("4000020") == hour_of("5000025") == {60: 3}
+    assert hour_of("4000004") == {12: 3}
+    # as a question that reads every sample says it
+    assert hour_of("240") == {240: 3}
+
+
+def test_samples_of_three_hours_tell_a_slow_interval() -> None:
+    # Three hours and three minutes are 10,980 s: 18.3 samples each 600 s, 12.2 each 900 s, 6.1 each half hour.
+    assert intervals.slow_classes({18: 4, 19: 1, 12: 2, 6: 3, 3: 1}) == {600: 5, 900: 2, 1800: 3, 3600: 1}
