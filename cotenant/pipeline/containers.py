@@ -41,8 +41,8 @@ from cotenant.recommender.partial_inventory import withhold_partial, without_par
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
 from cotenant.settings import Settings
 
-SERIES_AT_ONCE: Final = 256
-"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
+SERIES_AT_ONCE: Final = 128
+"""Series of a signal whose dense rows exist at the same time: 2 MB for two weeks. A larger workload comes alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -313,9 +313,9 @@ def _server_quantiles(
     from cotenant.base.process.clock import SystemClock
     from cotenant.profiler.prometheus.quantiles import Question
 
-    krr, inventory = settings.recommender.krr, store.read_inventory()
-    if not settings.recommender.strategy.startswith("krr-") or inventory is None:
+    if not settings.recommender.strategy.startswith("krr-") or (inventory := store.read_inventory()) is None:
         return None
+    krr = settings.recommender.krr
     pooled = settings.recommender.strategy == "krr-simple-limit"
     progress.stage("Ask the server's own quantiles", 1)
     question = Question(

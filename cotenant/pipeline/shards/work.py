@@ -118,7 +118,8 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
     stage("Read history")
-    of_pods = stored_history.of_shard(store, shard, task.window)
+    # by a store of its own: the keys that it keeps between signals are needed no more
+    of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.window)
     history = History(shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence)
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory.nodes)
