@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.admission.resources import CLASS_NAMES, SIDES, amounts, containers
-from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, FIELDS, FIELDS_BY_KIND, LABEL_NAMES, NODE_NAMES
+from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, ELSEWHERE, FIELDS, FIELDS_BY_KIND, LABEL_NAMES
 from cotenant.base.allocation.device_request import DEVICE_RESOURCES
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import RESOURCE_ALIASES
@@ -32,7 +32,7 @@ _LONGEST: Final = 80
 """Characters of a name that are compared; those of the protocol are shorter."""
 _MOST: Final = 16
 """Unknown names that are compared in one place: an answer to the API server may not take long."""
-_KNOWN: Final = LABEL_NAMES | ANNOTATION_NAMES | NODE_NAMES
+_KNOWN: Final = LABEL_NAMES | ANNOTATION_NAMES | ELSEWHERE
 _NO_ANNOTATION: Final = LABEL_NAMES - ANNOTATION_NAMES
 _NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES
 _WITH_FIELDS: Final = FIELDS.keys() | FIELDS_BY_KIND.keys()

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS
 from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
 from cotenant.base.kubernetes import protocol
 from cotenant.scheduler_ext.queues.model import gang, quota_tree
+from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 _POD: Final = "pod.koordinator.sh/"
 _SCHEDULING: Final = "scheduling.koordinator.sh/"
@@ -48,7 +50,7 @@ ANNOTATION_NAMES: Final = frozenset(
         *(f"{gang.GANG_PREFIX}{name}" for name in ("timeout", "network-topology-index", "network-topology-spec")),
         *(protocol.QUEUED_ANNOTATION, protocol.REQUEST_BIND_ANNOTATION, protocol.OWNER_WORKLOAD_ANNOTATION),
         *(protocol.RESOURCE_STATUS_ANNOTATION, protocol.SOFT_EVICTION_ANNOTATION),
-        protocol.RESERVATION_ALLOCATED_ANNOTATION,
+        *(protocol.RESERVATION_ALLOCATED_ANNOTATION, RECORD_ANNOTATION, MISSED_ANNOTATION),
         *(f"{_POD}{name}" for name in ("pre-allocatable-priority", "replace-resources")),
         *(f"{_SCHEDULING}{name}" for name in ("device-allocated", "gpu-partitions", "usage-thresholds")),
         *(f"{_SCHEDULING}{name}" for name in ("network-topology-selector", "reservation-owners")),
@@ -59,14 +61,17 @@ ANNOTATION_NAMES: Final = frozenset(
         *_BOTH_WAYS,
     )
 )
-NODE_NAMES: Final = frozenset(
-    f"node.koordinator.sh/{name}"
-    for name in (
-        *("cpu-normalization-enabled", "cpu-basic-info", "gpu-vendor", "gpu-model", "gpu-driver-version"),
-        *("gpu-partition-policy", "secondary-device-well-planned", "enable-numa-reservation"),
+ELSEWHERE: Final = frozenset(
+    (
+        *(f"node.koordinator.sh/{name}" for name in ("cpu-normalization-enabled", "cpu-basic-info", "gpu-vendor")),
+        *(f"node.koordinator.sh/{name}" for name in ("gpu-model", "gpu-driver-version", "gpu-partition-policy")),
+        *(f"node.koordinator.sh/{name}" for name in ("secondary-device-well-planned", "enable-numa-reservation")),
+        *(protocol.NODE_RESERVATION_ANNOTATION, protocol.RAW_ALLOCATABLE_ANNOTATION, protocol.NUMA_POLICY_LABEL),
+        protocol.BATCH_CPU_POLICY_ANNOTATION,
+        *(f"cotenant.dev/{name}" for name in ("keep-qos-class", "profile", "reservation-mode", "resources")),
     )
 )
-"""Names that stand on nodes; nobody means one of a pod's by them."""
+"""Names of nodes, workloads and Reservations that are like one of a pod's: nobody means that one by them."""
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     protocol.RESOURCE_SPEC_ANNOTATION: (
         "requiredCPUBindPolicy",

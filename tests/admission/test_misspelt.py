@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.admission.review import ReviewContext, answer
 from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
-from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, FIELDS, FIELDS_BY_KIND, LABEL_NAMES, NODE_NAMES
+from cotenant.admission.values.pod_protocol import ANNOTATION_NAMES, ELSEWHERE, FIELDS, FIELDS_BY_KIND, LABEL_NAMES
 from cotenant.admission.view import ClusterView
 from cotenant.base.allocation.cpu_annotations import _NumaSpec, _ResourceSpec
 from cotenant.base.json_documents.struct_validation import field_names
@@ -80,7 +81,7 @@ def test_spellings_that_people_write_lead_to_the_name_that_is_meant(spelt: str, 
 
 def test_names_of_other_programs_and_of_nodes_are_left_alone() -> None:
     others = ("app.kubernetes.io/name", "qosClass", "example.com/qosClass", "koordinator.sh/team", "cotenant.dev/x")
-    assert lines_of(dict.fromkeys((*others, *NODE_NAMES), "x")) == []
+    assert lines_of(dict.fromkeys((*others, *ELSEWHERE), "x")) == []
 
 
 def test_no_name_that_the_product_itself_uses_is_taken_for_a_misspelling() -> None:
@@ -95,8 +96,14 @@ def test_no_name_that_the_product_itself_uses_is_taken_for_a_misspelling() -> No
             )
     resources = {name for name in own if name in (*protocol.RESOURCE_ALIASES, *protocol.RESOURCE_ALIASES.values())}
     assert len(own) > 80
-    said = [*misspelt_keys({"labels": dict.fromkeys(own - resources, "x")})]
+    # Each by itself: of one object only the first sixteen unknown names are compared.
+    places = [(place, name) for name in sorted(own - resources) for place in ("labels", "annotations")]
+    said = [line for place, name in places for line in misspelt_keys({place: {name: "x"}})]
     assert [line for line in said if "do you mean" in line] == []
+
+
+def test_a_pod_that_a_profile_was_applied_to_gets_no_warning_of_the_record_of_it() -> None:
+    assert lines_of(None, {RECORD_ANNOTATION: "{}"}) == []
 
 
 @pytest.mark.parametrize(
