@@ -6,6 +6,7 @@ Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fa
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import sys
@@ -88,6 +89,8 @@ class RootGroup(LazyGroup):
         except Exception as error:
             if translated := in_words(error):
                 raise typer.Exit(report(translated)) from error
+            if error is _stdout_fault():
+                raise  # `run` says it, as where a help text meets it
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             raise typer.Exit(report_unexpected(error)) from error
@@ -199,6 +202,7 @@ def program_name(argv0: str) -> str:
 
 def run() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
+    _open_closed_streams()
     if "--no-color" in sys.argv:
         os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
     # Arrow reads it once, when it is loaded: its own allocator keeps tens of MB that threads freed.
@@ -207,21 +211,78 @@ def run() -> NoReturn:
     # training where those others wait for a processor, on a busy machine or under a limit of CPU.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a sparkline must not end a scan in an ASCII locale
+        sys.stdout = _own_stdout(sys.stdout)
     try:
         typer.main.get_command(root).main(prog_name=program_name(sys.argv[0]))
     except KeyboardInterrupt:
         code: Any = EXIT_INTERRUPTED
     except SystemExit as leaving:
         code = leaving.code
+    except OSError as error:
+        if error is not _stdout_fault():
+            raise
+        code = 1
     sys.exit(_flush_stdout(code))
 
 
+def _open_closed_streams() -> None:
+    """Point the standard streams that the caller closed to nowhere.
+
+    Else the next file or connection that is opened gets such a stream's number, and what is printed ends up in it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "w", closefd=False))
+
+
+class _Stdout(io.FileIO):
+    """Stdout below its buffers; `fault` is why it took no more, which neither errno nor a retry tells for certain."""
+
+    fault: OSError | None = None
+
+    def write(self, data: Any) -> Any:
+        """Write, and keep the error."""
+        try:
+            return super().write(data)
+        except OSError as error:
+            self.fault = error
+            raise
+
+
+def _own_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return stdout anew: it keeps its fault, and a sparkline does not end a scan in an ASCII locale."""
+    stream.flush()
+    return io.TextIOWrapper(
+        io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
+        encoding=stream.encoding,
+        errors="backslashreplace",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
+
+
+def _stdout_fault() -> OSError | None:
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw.fault if isinstance(raw, _Stdout) else None
+
+
 def _flush_stdout(code: Any) -> Any:
-    """Flush stdout; when its reader is gone, point it to nowhere so that the interpreter's last flush stays silent."""
-    try:
+    """Flush stdout; when it takes nothing, point it to nowhere so that the interpreter's last flush stays silent.
+
+    A reader that is gone needs no words; whoever wrote into a file is told that it is not whole.
+    """
+    with contextlib.suppress(OSError):
         sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    fault = _stdout_fault()
+    if fault is None:
+        return code
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if isinstance(fault, BrokenPipeError):
         return EXIT_READER_GONE
-    return code
+    problem = f"standard output cannot be written: {fault.strerror}"
+    return report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))

@@ -56,6 +56,19 @@ def on_a_terminal(*args: str, env: dict[str, str] | None = None, code: str = ENT
     return process.wait(timeout=60), b"".join(chunks).decode()
 
 
+def probe_entry(folder: Path, body: str) -> str:
+    """Code of a program whose command `probe` has this body."""
+    (folder / "probe_command.py").write_text(
+        "import typer\nfrom cotenant.base.commands.command import EXIT_FINDINGS, new_app\n"
+        "from cotenant.base.errors import StoreError, UsageError\napp = new_app()\n"
+        f"@app.command()\ndef probe() -> None:\n    {body}\n"
+    )
+    return (
+        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(folder)) + ");"
+        "main.COMMANDS = (main.CommandEntry('probe', 'probe_command', 'Probe.'),); main.run()"
+    )
+
+
 def test_data_goes_to_stdout_and_words_to_stderr() -> None:
     shown = cotenant("version", "-o", "json")
     assert (shown.returncode, shown.stderr) == (0, "")
@@ -95,15 +108,7 @@ def test_exit_codes(args: tuple[str, ...], code: int) -> None:
     ],
 )
 def test_what_a_command_raises_decides_the_exit_code(tmp_path: Path, body: str, code: int) -> None:
-    (tmp_path / "probe_command.py").write_text(
-        "import typer\nfrom cotenant.base.commands.command import EXIT_FINDINGS, new_app\n"
-        "from cotenant.base.errors import StoreError, UsageError\napp = new_app()\n"
-        f"@app.command()\ndef probe() -> None:\n    {body}\n"
-    )
-    entry = (
-        "import sys; from cotenant.cli import main; sys.path.insert(0, " + repr(str(tmp_path)) + ");"
-        "main.COMMANDS = (main.CommandEntry('probe', 'probe_command', 'Probe.'),); main.run()"
-    )
+    entry = probe_entry(tmp_path, body)
     ended = cotenant("probe", code=entry)
     assert ended.returncode == code
     assert "Traceback" not in ended.stderr
@@ -124,6 +129,46 @@ def test_a_reader_that_is_gone_gets_no_traceback() -> None:
     )
     os.close(writer)
     assert (ended.returncode, ended.stderr) == (141, "")
+
+
+@pytest.mark.parametrize("words", [["--help"], ["get", "--help"], ["version"], ["config", "show", "-o", "json"]])
+def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(words: list[str]) -> None:
+    # Help is printed before any command runs; what is short fails at the last flush, 260 settings on the way.
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-c", ENTRY, *words],
+            env=clean(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert ended.returncode == 1
+    assert ended.stderr.splitlines() == [
+        "error: standard output cannot be written: No space left on device",
+        "fix: Free some space, or send the output elsewhere.",
+    ]
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_what_is_printed_to_a_stream_that_the_caller_closed_ends_up_in_no_file(
+    tmp_path: Path, closed: tuple[int, ...]
+) -> None:
+    kept = tmp_path / "kept"
+    body = f"file = open({str(kept)!r}, 'w'); typer.echo('printed'); typer.echo('said', err=True); file.write('whole')"
+    redirections = " ".join(f"{number}>&-" for number in closed)
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" -c "$1" probe {redirections}', sys.executable, probe_entry(tmp_path, body)],
+        env=clean(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ended.returncode == 0
+    assert (ended.stdout, ended.stderr) == ("printed\n" * (1 not in closed), "said\n" * (2 not in closed))
+    assert kept.read_text() == "whole"
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
