@@ -148,12 +148,12 @@ def _lists(
 ) -> tuple[NodePricing | None, tuple[MachineType, ...]]:
     """Prices of today's nodes, and the allowed machine types, whose list has the prices where it is the only one."""
     from cotenant.base.errors import UsageError
-    from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes
+    from cotenant.scheduler_ext.cluster_size.machines.shapes import FIX, parse_shapes
 
     listed = _prices(prices, settings) if prices else None
     if shapes is None:
         return listed, ()
-    allowed = parse_shapes(_text_of(shapes), str(shapes))
+    allowed = parse_shapes(_text_of(shapes, FIX), str(shapes))
     if listed is not None and listed.currency != allowed.prices.currency:
         words = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
         raise UsageError(f"prices in 2 currencies: {words}", fix="Write all prices in one.")
@@ -164,24 +164,24 @@ def _prices(named: Path, settings: SettingSections) -> NodePricing:
     """Prices of the file, or those that OpenCost exports."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.scheduler_ext.cluster_size.machines.exported_prices import WORD, read_exported_prices
-    from cotenant.scheduler_ext.cluster_size.prices import parse_price_list
+    from cotenant.scheduler_ext.cluster_size.prices import FIX, parse_price_list
 
     if str(named) != WORD:
-        return parse_price_list(_text_of(named), str(named))
+        return parse_price_list(_text_of(named, FIX), str(named))
     currency, now = settings.section(RecommenderSettings).prices.currency, SystemClock().now_seconds()
     return read_exported_prices(settings.section(ProfilerSettings).prometheus, currency, now)
 
 
-def _text_of(file: Path) -> str:
+def _text_of(file: Path, fix: str) -> str:
+    """Text of a list; UsageError whose fix is the list's form."""
     from cotenant.base.errors import UsageError
-    from cotenant.scheduler_ext.cluster_size.prices import FIX
 
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}", fix=FIX) from error
+        raise UsageError(f"{file} cannot be read: {error.strerror}", fix=fix) from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{file} is not text in UTF-8", fix=FIX) from error
+        raise UsageError(f"{file} is not text in UTF-8", fix=fix) from error
 
 
 def _report(
@@ -198,6 +198,7 @@ def _report(
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel
     from cotenant.scheduler_ext.cluster_size.prices import node_prices
     from cotenant.scheduler_ext.cluster_size.reading import read_cluster
+    from cotenant.scheduler_ext.cluster_size.reserve import require_other_nodes
     from cotenant.scheduler_ext.cluster_size.stored_scan import (
         Asked,
         StoredScan,
@@ -213,6 +214,7 @@ def _report(
     client = connect(settings.section(KubeSettings))
     try:
         state, now = read_cluster(client, scan.proposals), client.clock().now_seconds()
+        require_other_nodes(state.nodes, options)
         autoscalers = read_autoscalers(client, (pod.address for pod in state.pods))
     finally:
         client.close()

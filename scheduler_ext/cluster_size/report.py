@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, Bill, Priced, four_bills
@@ -157,7 +158,8 @@ def bound_sentence(sized: SizedLevel) -> str:
         return ""
     if sized.kept_by_bound is None:
         return f"No lower bound: {sized.bound_reason}"
-    return f"{len(sized.size.staying)} nodes kept, {bound_text(sized)} the lower bound of {sized.bound}"
+    kept = counted(len(sized.size.staying), "node")
+    return f"{kept} kept, {bound_text(sized)} the lower bound of {sized.bound}"
 
 
 def bound_text(sized: SizedLevel) -> str:

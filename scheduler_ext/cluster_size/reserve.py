@@ -22,8 +22,10 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.errors import UsageError
+from cotenant.base.text import counted, format_value
 from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, move_pods
-from cotenant.scheduler_ext.cluster_size.model import SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL, SizedNode, SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, moving_of, place_pods
 
 Flags = npt.NDArray[np.bool_]
@@ -82,6 +84,24 @@ def find_exemptions(state: PlacingState, options: SizeOptions, trial: Trial) -> 
             pod for pod in pods if not len(left.places) or place_pods(left, [pod], trial) is not None
         )
     return {failure: frozenset(pods) for failure, pods in exempt.items()}
+
+
+def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> None:
+    """Raise UsageError where a failure that the reserve covers is one of the whole cluster: no answer would keep it."""
+    if nodes and options.reserve_nodes >= len(nodes):
+        raise UsageError(
+            f"--reserve-nodes {options.reserve_nodes}: the cluster has {counted(len(nodes), 'node')}, and none would "
+            "be left",
+            fix=f"Give a number below {len(nodes)}.",
+        )
+    zones = {node.zone for node in nodes}
+    if options.reserve_zone and len(zones) == 1:
+        (zone,) = zones
+        where = f"all nodes are in zone {format_value(zone, 63)}" if zone else f"no node has the label {ZONE_LABEL}"
+        raise UsageError(
+            f"--reserve-zone: {where}, and none would be left",
+            fix="Give --reserve-nodes N: so many nodes may fail at once.",
+        )
 
 
 def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[str, list[int]]]:

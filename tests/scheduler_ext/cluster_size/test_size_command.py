@@ -140,8 +140,46 @@ def test_lists_in_two_currencies_are_refused(api: ApiServer, tmp_path: Path) -> 
     prices = written(tmp_path, "prices.csv", "machine_type,price_per_hour,currency\nm5,1,USD\n")
     code, _, messages = size(api, tmp_path, "--shapes", shapes, "--prices", prices)
     assert code == 2 and "prices in 2 currencies" in messages
-    code, _, messages = size(api, tmp_path, "--shapes", str(tmp_path / "none.csv"))
-    assert code == 2 and "cannot be read" in messages
+
+
+@pytest.mark.parametrize(
+    ("option", "header"),
+    [
+        ("--shapes", "machine_type,price_per_hour,currency,cpu,memory,pods,provider;"),
+        ("--prices", "machine_type,price_per_hour,currency;"),
+    ],
+)
+def test_a_list_that_cannot_be_read_is_named_with_the_form_of_such_a_list(
+    api: ApiServer, tmp_path: Path, option: str, header: str
+) -> None:
+    file = tmp_path / "none.csv"
+    code, _, messages = size(api, tmp_path, option, str(file))
+    assert code == 2 and f"error: {file} cannot be read: No such file" in messages
+    assert f"fix: The header is {header}" in messages
+
+
+@pytest.mark.parametrize(
+    ("words", "zones", "said"),
+    [
+        (["--reserve-nodes", "2"], "zz", "--reserve-nodes 2: the cluster has 2 nodes, and none would be left"),
+        (["--reserve-nodes", "30"], "zy", "--reserve-nodes 30: the cluster has 2 nodes, and none would be left"),
+        (["--reserve-zone"], "zz", "--reserve-zone: all nodes are in zone 'z', and none would be left"),
+        (["--reserve-zone"], "  ", "--reserve-zone: no node has the label topology.kubernetes.io/zone, and none would"),
+    ],
+)
+def test_a_reserve_for_the_loss_of_the_whole_cluster_is_refused(
+    api: ApiServer, tmp_path: Path, words: list[str], zones: str, said: str
+) -> None:
+    labels = [{"topology.kubernetes.io/zone": zone.strip()} for zone in zones]
+    api.objects["/api/v1/nodes"] = [cluster_node(name, **own) for name, own in zip("ab", labels, strict=True)]
+    code, out, messages = size(api, tmp_path, *words)
+    assert (code, out) == (2, "")
+    assert f"error: {said}" in messages
+
+
+def test_one_node_that_is_kept_is_told_as_one(api: ApiServer, tmp_path: Path) -> None:
+    code, _, messages = size(api, tmp_path)
+    assert code == 0 and "1 node kept, 1.00 x the lower bound of 1" in messages
 
 
 def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, tmp_path: Path) -> None:
