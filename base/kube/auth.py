@@ -102,7 +102,10 @@ def load_access(settings: KubeSettings) -> Access:
             return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
     except RecursionError as error:
         raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
-    except (ConfigException, YAMLError, OSError, ValueError, TypeError, KeyError) as error:
+    except (TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:  # the package trusts the file's form
+        problem = f"no access to a cluster: {_kubeconfig(settings)} is no kubeconfig: {error}"
+        raise ClusterError(problem, fix=_FIX) from error
+    except (ConfigException, YAMLError, OSError, ValueError) as error:
         raise ClusterError(f"no access to a cluster: {error}", fix=_FIX) from error
 
 
@@ -126,6 +129,11 @@ def _default_kubeconfig() -> Path:
     return Path.home() / ".kube" / "config"
 
 
+def _kubeconfig(settings: KubeSettings) -> str:
+    """Return the path of the kubeconfig, or several with colons between them."""
+    return settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
+
+
 def _in_cluster() -> Access:
     from kubernetes.client import Configuration
     from kubernetes.config import load_incluster_config
@@ -139,7 +147,7 @@ def _from_kubeconfig(settings: KubeSettings) -> Access:
     from kubernetes.client import Configuration
     from kubernetes.config import list_kube_config_contexts, load_kube_config
 
-    path = settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
+    path = _kubeconfig(settings)
     if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
         raise ClusterError(f"no access to a cluster: there is no kubeconfig {path}", fix=_FIX)
     contexts, active = list_kube_config_contexts(config_file=path)

@@ -74,7 +74,10 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
     names = ", ".join(declared)
     if name is not None:
         raise UsageError(
-            f"the settings declare no cluster {name!r}", fix=f"They declare {names}. Declare it too below `clusters:`."
+            f"the settings declare no cluster {name!r}",
+            fix=f"They declare {names}. Declare it too below `clusters:`."
+            if names
+            else "Declare it below `clusters:`.",
         )
     if len(declared) > 1:
         raise UsageError(

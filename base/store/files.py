@@ -218,10 +218,11 @@ class Folder:
                 raise self._access_error("write", name, error) from error
 
     def names(self, folder: str = "") -> list[str]:
-        """Names directly below a folder, sorted; empty when there is no such folder."""
+        """Names directly below a folder, sorted; empty when there is no such folder, or a file in its place."""
+        place = self.path(folder).rstrip("/")
         try:
             self._fs.invalidate_cache()
-            paths = self._fs.ls(self.path(folder).rstrip("/"), detail=False)
+            paths = [path for path in self._fs.ls(place, detail=False) if path != place]  # a file is its own content
         except (FileNotFoundError, NotADirectoryError):
             return []
         except Exception as error:

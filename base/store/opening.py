@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.store.buckets import INTERACTIVE
-from cotenant.base.store.store import Store
+from cotenant.base.store.files import Folder
+from cotenant.base.store.store import CONTENTS, Store
 
 
 def open_cluster_store(url: str, cluster: str | None) -> Store:
@@ -31,6 +32,12 @@ def opened_all(url: str) -> tuple[Store, ...]:
 def stored_clusters(url: str) -> tuple[str, ...]:
     """Names of the clusters of a store, sorted; NoData when there is none."""
     names = Store.clusters(url)
+    if not names and CONTENTS & set(Folder(url).names()):
+        above, _, name = url.rstrip("/").rpartition("/")
+        raise NoData(
+            f"{url} is the folder of one cluster, not a store",
+            fix=f"Name the folder above it: {above or '/'} ({name}).",
+        )
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")
     return names

@@ -37,7 +37,8 @@ from cotenant.base.usage.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 
 QUALITY_RECORDS_KEPT: Final = 100
-_CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
+CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
+"""Names of which the folder of a cluster has some."""
 _ASIDE = re.compile(r"(?P<name>.+)\.corrupt-\d+")
 
 CURRENT: Final = "current"
@@ -113,7 +114,7 @@ class Store:
     def clusters(url: str) -> tuple[str, ...]:
         """Names of the clusters that have a folder in the store, sorted."""
         folder = Folder(url)
-        return tuple(name for name in folder.names() if fits_folder(name) and _CONTENTS & set(folder.names(name)))
+        return tuple(name for name in folder.names() if fits_folder(name) and CONTENTS & set(folder.names(name)))
 
     # ---- usage
 

@@ -14,6 +14,7 @@ from cotenant.experiment.comparison import INSTALLED, KNOBS, run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.outcome import Incident, Sharing, SharingScenario
 from cotenant.experiment.world import SYNTHETIC, World, synthetic_world
+from cotenant.python_api.tables import require_integer
 from cotenant.simulation.nodes.incident_story import story_of
 
 
@@ -36,6 +37,10 @@ def simulate(
     unknown = [way for way in ways if way not in set(Sharing)]
     if unknown:
         raise UsageError(f"ways={unknown!r} are not known", fix=f"Choose of {', '.join(Sharing)}.")
+    for name, given in (("ways", ways), ("seeds", seeds)):
+        if not len(given):
+            raise UsageError(f"{name}={given!r} is empty", fix="Leave it out, or name at least one.")
+    _require_sizes(nodes, pods, days)
     knobs = {Sharing(way): KNOBS[Sharing(way)] for way in ways}
     rows: list[dict[str, Any]] = []
     for seed in seeds:
@@ -56,6 +61,7 @@ def simulate_incident(
     """
     if name not in set(Incident):
         raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")
+    _require_sizes(nodes, pods, days)
     scenario = SharingScenario(SYNTHETIC, nodes, pods, days, seed, Incident(name))
     world, spared = _world(scenario), _world(replace(scenario, incident=None))
     hit = run_all_settings(world, {Sharing.COTENANT: (INSTALLED[Sharing.COTENANT],)}, Interference(), Silent())[0]
@@ -65,6 +71,12 @@ def simulate_incident(
     costs = pd.DataFrame([(cost.what, cost.value, cost.unit, cost.at_most) for cost in story.costs])
     costs.columns = pd.Index(["what", "value", "unit", "at_most"])
     return lines.astype({"witness": "str", "text": "str"}), costs.astype({"at_most": "float64"})
+
+
+def _require_sizes(nodes: int, pods: int, days: int) -> None:
+    """UsageError for what `cotenant simulate` refuses too: without a node or pod there is nothing to play."""
+    for name, value, least in (("nodes", nodes, 1), ("pods", pods, 1), ("days", days, 2)):
+        require_integer(name, value, "A small run is nodes=20, pods=400, days=3.", least=least)
 
 
 def _world(scenario: SharingScenario) -> World:

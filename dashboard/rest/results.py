@@ -43,8 +43,9 @@ from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
 from cotenant.dashboard.server.status import status
 from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import SCHEMAS, ResultSource, Snapshot
+from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.model.recommendation import Recommendation
-from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, SizeReport, level_document, report_document
 
@@ -177,7 +178,8 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     """
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
-        raise NoData("no node has a forecast", fix="Run `cotenant scan` or `cotenant demo`.")
+        why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name]) or "no node has a forecast"
+        raise NoData(f"what nodes can lend is not known: {why}", fix="Run `cotenant scan` or `cotenant demo`.")
     now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
     if now >= lendable.end_seconds:
         raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")

@@ -212,9 +212,7 @@ def test_an_unknown_context_is_an_error_that_lists_the_known_ones(api: Any, kube
     assert load_access(KubeSettings(kubeconfig=kubeconfig(api.url), context="other")).cluster == "other"
 
 
-@pytest.mark.parametrize(
-    "content", [None, "", "just words", "a: [", "clusters: []", json.dumps({"current-context": "x"})]
-)
+@pytest.mark.parametrize("content", [None, "", "a: [", "clusters: []", json.dumps({"current-context": "x"})])
 def test_a_missing_or_broken_kubeconfig_is_an_error_with_a_fix(tmp_path: Path, content: str | None) -> None:
     path = tmp_path / "config"
     if content is not None:
@@ -223,6 +221,24 @@ def test_a_missing_or_broken_kubeconfig_is_an_error_with_a_fix(tmp_path: Path, c
         connect(KubeSettings(kubeconfig=str(path)))
     assert "kubeconfig" in caught.value.fix
     assert (f"there is no kubeconfig {path}" in caught.value.message) is (content is None)
+
+
+NUMBER_FOR_SERVER = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: c}}]
+clusters: [{name: c, cluster: {server: 5}}]
+users: []
+"""
+
+
+@pytest.mark.parametrize("content", [b"just words", b"- a list", b"\xff\xfe", NUMBER_FOR_SERVER.encode()])
+def test_a_file_that_has_not_the_form_of_a_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "config"
+    path.write_bytes(content)
+    with pytest.raises(ClusterError, match=f"{path} is no kubeconfig: "):
+        connect(KubeSettings(kubeconfig=str(path)))
 
 
 def test_no_kubeconfig_at_all_is_an_error_with_a_fix() -> None:

@@ -142,7 +142,7 @@ def test_before_the_first_analysis_it_says_what_a_recorder_has(tmp_path: Path) -
     store.write_document(STATUS_DOCUMENT, recording)
     done = run(store, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert "error: the store has no results yet: recording since " in done.stderr
+    assert "error: the store has no results of cluster young yet: recording since " in done.stderr
     assert "3 nodes from kubelet" in done.stderr and "fix: Analyse what is recorded: cotenant scan." in done.stderr
 
 

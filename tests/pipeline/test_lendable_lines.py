@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -408,6 +409,8 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     assert np.isfinite(overview.cpu.batch).sum() > 100
     rows = on_the_command_line(stale, "get", "reclaimable")
     assert [(row["batch_cpu"], row["reason"]) for row in rows] == [(None, "metric-expired")] * SPEC.nodes
+    words = command_line.cotenant("get", "reclaimable", "--store", stale.store.url).stderr
+    assert "free for batch now: not known: The node's metric is too old; nothing is reclaimed." in words
     view = view_on(dashboard.StoreSource(stale.store, dashboard.QUICK), stale.end_seconds)
     page = text_of(overview_page.render(view, ""))
     card = page.split("What can be lent is not known")[1][:2000]
@@ -415,6 +418,17 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     assert why and why in card
     assert "95 %" not in card and "at least" not in card
     assert "of 0 of 5 nodes" in page
+
+
+@pytest.mark.server
+def test_scripts_hear_why_nothing_is_known_of_what_old_results_lend(stale: Made) -> None:
+    with (
+        dashboard.served(dashboard.app_of(Results(stale.store, stale.end_seconds))) as address,
+        pytest.raises(urllib.error.HTTPError) as refused,
+    ):
+        urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
+    said = refused.value.read().decode()
+    assert refused.value.code == 404 and "what nodes can lend is not known: The node's metric is too old" in said
 
 
 def test_a_node_without_any_sample_is_not_known_and_the_others_are(

@@ -166,6 +166,15 @@ def test_a_strategy_on_the_stored_history_proposes_what_the_scan_did(store: cote
         store.recommend(strategy="krr")
 
 
+def test_the_folder_of_one_cluster_is_told_from_a_store(tmp_path: Path) -> None:
+    made = cotenant.demo_store(tmp_path / "usage", nodes=1, workloads=3, days=1, analyse=False)
+    for place in (tmp_path / "usage" / made.cluster, f"file://{tmp_path}/usage/{made.cluster}/"):
+        with pytest.raises(cotenant.NoData, match="is the folder of one cluster, not a store") as refused:
+            cotenant.open_store(place)
+        assert refused.value.fix.endswith(f"{tmp_path}/usage ({made.cluster}).")
+    assert cotenant.open_store(tmp_path / "usage").cluster == made.cluster
+
+
 def test_a_place_without_a_history_says_what_to_run(tmp_path: Path) -> None:
     with pytest.raises(cotenant.NoData, match="no history is stored") as refused:
         cotenant.open_store(tmp_path)

@@ -100,6 +100,15 @@ def test_a_cluster_without_anything_of_its_own_is_declared_too() -> None:
 NAMES = st.lists(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), min_size=1, max_size=5, unique=True)
 
 
+def test_a_name_where_the_settings_declare_none_is_refused_with_the_place_to_declare_it() -> None:
+    with pytest.raises(UsageError) as error:
+        select_cluster("prod", [])
+    assert (error.value.message, error.value.fix) == (
+        "the settings declare no cluster 'prod'",
+        "Declare it below `clusters:`.",
+    )
+
+
 @given(NAMES, st.none() | st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True))
 def test_the_one_is_named_or_the_only_one_and_else_the_error_lists_all(names: list[str], name: str | None) -> None:
     if name in names or (name is None and len(names) == 1):

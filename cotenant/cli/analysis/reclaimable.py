@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Annotated
 
@@ -67,14 +68,18 @@ def reclaimable(
 
 def _print_free(scans: StoredScans) -> None:
     """Write what is free for batch in all nodes together, the same number as on Home, one line per cluster."""
-    from cotenant.recommender.model.views import Overview
+    from cotenant.recommender.colocation.model.batch_totals import why_unknown
+    from cotenant.recommender.model.views import RECLAIMABLE, Overview
 
     for store in scans.stores:
         overview = store.read_document("overview", Overview)
         if overview is not None:
             free = [amount(overview.cpu.batch_now, Resource.CPU), amount(overview.memory.batch_now, Resource.MEMORY)]
+            words = ", ".join(free)
+            if not math.isfinite(overview.cpu.batch_now) and not math.isfinite(overview.memory.batch_now):
+                words = f"not known: {why_unknown(store.relation(RECLAIMABLE)) or 'no node is known'}"
             whose = f"{store.cluster}: " if scans.of_all else ""
-            message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {', '.join(free)}")
+            message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {words}")
 
 
 def _print_worst_days(scans: StoredScans) -> None:

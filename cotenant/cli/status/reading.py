@@ -48,9 +48,15 @@ def _no_results(store: Store, clock: Clock) -> NoData:
 
     recording = store.read_document(STATUS_DOCUMENT, RecorderStatus)
     if recording is None:
-        return NoData("the store has no results yet", fix="Scan first: cotenant scan --prometheus URL.")
+        return NoData(
+            f"the store has no results of cluster {store.cluster} yet",
+            fix="Scan first: cotenant scan --prometheus URL.",
+        )
     said = "; ".join(recording.lines(clock.now_seconds()))
-    return NoData(f"the store has no results yet: {said}", fix="Analyse what is recorded: cotenant scan.")
+    return NoData(
+        f"the store has no results of cluster {store.cluster} yet: {said}",
+        fix="Analyse what is recorded: cotenant scan.",
+    )
 
 
 def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:

@@ -1,0 +1,32 @@
+"""What cannot be simulated is refused with the argument, its value and a fix, before anything is computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import cotenant
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nodes": 0}, "nodes=0 is no whole number of at least 1"),
+        ({"pods": 0}, "pods=0 is no whole number of at least 1"),
+        ({"days": 1}, "days=1 is no whole number of at least 2"),
+        ({"days": 2.5}, "days=2.5 is no whole number of at least 2"),
+        ({"seeds": ()}, r"seeds=\(\) is empty"),
+        ({"ways": []}, r"ways=\[\] is empty"),
+    ],
+)
+def test_a_run_of_nothing_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(cotenant.UsageError, match=said) as refused:
+        cotenant.simulate(**given)
+    assert refused.value.fix
+
+
+@pytest.mark.parametrize("given", [{"nodes": 0}, {"pods": -1}, {"days": 1}])
+def test_an_incident_on_nothing_is_refused(given: dict[str, int]) -> None:
+    with pytest.raises(cotenant.UsageError, match="is no whole number of at least"):
+        cotenant.simulate_incident("flash-crowd", **given)
