@@ -193,7 +193,21 @@ def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: boo
     session, flags = session_of(ctx), {"store.url": store}
     if all_clusters:
         refuse_name(session)
-    return session.read(flags) if all_clusters else session.load(flags)
+        loaded = session.read(flags)
+        note_unstored(loaded)
+        return loaded
+    return session.load(flags)
+
+
+def note_unstored(loaded: Loaded[SettingSections]) -> None:
+    """Say on stderr which clusters the settings declare and the store does not hold: no row is of them."""
+    from cotenant.base.store.store import Store
+
+    stored = Store.clusters(url_of(loaded.settings)) if loaded.clusters else ()
+    if stored:  # else the error says it
+        for name in loaded.clusters:
+            if name not in stored:
+                message(f"note: without cluster {name}: no history of it is stored")
 
 
 def refuse_name(session: CliSession) -> None:

@@ -121,6 +121,26 @@ def test_tables_show_all_clusters_on_demand_and_else_ask_for_a_name(
     assert "It holds lab, prod" in unknown.stderr
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(("get", table) for table in ("pods", "reclaimable", "forecast", "findings", "replicas")),
+        ("recs", "list"),
+        ("status",),
+        ("scan", "--offline", "-q"),
+    ],
+)
+def test_a_declared_cluster_that_was_never_scanned_is_named_beside_the_rows_of_the_others(
+    clusters: ScannedClusters, words: tuple[str, ...]
+) -> None:
+    declared = (clusters.folder / "settings.yaml").read_text()
+    (clusters.folder / "never.yaml").write_text(f"{declared}  never: {{}}\n")
+    note = "note: without cluster never: no history of it is stored"
+    assert note in clusters.run(*words, "--all-clusters", settings="never.yaml").stderr.splitlines()
+    assert note not in clusters.run(*words, "--all-clusters").stderr
+    assert note not in clusters.run(*words, "--cluster", "lab", settings="never.yaml").stderr
+
+
 def test_a_filter_takes_the_column_cluster_and_csv_has_it_first(clusters: ScannedClusters) -> None:
     rows = clusters.rows("get", "pods", "--all-clusters", "--filter", "cluster=prod")
     assert rows == [r for r in clusters.rows("get", "pods", "--all-clusters") if r["cluster"] == "prod"]

@@ -13,7 +13,7 @@ from pathlib import Path
 from threading import Semaphore, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from cotenant.base.commands.results import StoredScans, chosen_of_scan, refuse_name, url_of
+from cotenant.base.commands.results import StoredScans, chosen_of_scan, note_unstored, refuse_name, url_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.settings.root import SettingSections
@@ -82,6 +82,8 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
         return [ScanJob(Settings.of(loaded.settings), name, offline, loaded.reaches_cluster)]
     refuse_name(session)
     session.require_no_context(flags, "--all-clusters")
+    if offline:
+        note_unstored(loaded)
     return [
         _job(session.of_cluster(name), flags, offline) for name in _names(loaded.settings, loaded.clusters, offline)
     ]

@@ -23,6 +23,7 @@ from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
     StoreOption,
+    note_unstored,
     open_store,
     refuse_name,
     url_of,
@@ -63,11 +64,13 @@ def status(
 
     if all_clusters:
         refuse_name(session_of(ctx))
-    url = url_of(session_of(ctx).read({"store.url": store}).settings)
+    loaded = session_of(ctx).read({"store.url": store})
+    url = url_of(loaded.settings)
     given = {"kube.kubeconfig": kubeconfig, "kube.context": context}
     if all_clusters or (cluster is None and len(Store.clusters(url)) > 1):
         if any(given.values()):
             session_of(ctx).require_no_context(given, "the status of several clusters")
+        note_unstored(loaded)
         _print_clusters(url, output, headers=not no_headers)
         return
     if output is Format.CSV:
