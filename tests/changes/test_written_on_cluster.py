@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +44,6 @@ OF_OTHERS: Final = re.compile(
     r"/status/.*|/metadata/(generation|resourceVersion|managedFields/.*|annotations/deployment.kubernetes.io/revision)"
 )
 """Fields that the server and its controllers write."""
-TRIES, PAUSE_SECONDS = 10, 0.3
 OPTIONS: Final = {"name": "JAVA_TOOL_OPTIONS", "value": "-Xmx900m"}
 GPU: Final = {"nvidia.com/gpu": "1"}
 CONTAINER: Final = {
@@ -201,12 +199,9 @@ def applied(shell: Shell, files: Mapping[str, str], form: BundleForm) -> None:
         (space,) = {path.partition("/")[0] for path in files if "/" in path}
         root = {"resources": ["all.yaml"], "components": [space]}
         (shell.working / "kustomization.yaml").write_text(yaml.safe_dump(root))
-        read = f"kubectl get -n {space} deployments,horizontalpodautoscalers.v2.autoscaling -o yaml > all.yaml"
-        for _ in range(TRIES):  # a controller may write between the reading and the replacement, which is then refused
-            done = shell.run(f"{read}\nkubectl kustomize . | kubectl replace -f -")
-            if "the object has been modified" not in done.stderr:
-                break
-            time.sleep(PAUSE_SECONDS)
+        # without the version that was read: a controller may write before one of the objects is replaced
+        read = f"kubectl get -n {space} deployments,horizontalpodautoscalers.v2.autoscaling -o yaml"
+        done = shell.run(f"{read} | sed '/resourceVersion:/d' > all.yaml\nkubectl kustomize . | kubectl replace -f -")
     assert done.returncode == 0, done.stderr
 
 

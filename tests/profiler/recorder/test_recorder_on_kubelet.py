@@ -31,6 +31,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
+from cotenant.profiler.recorder.exposition import SampleColumns
 from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import (
     RESOURCES,
@@ -104,6 +105,11 @@ def scraped_samples(server: Server, namespace: str) -> list[tuple[float, float]]
     return [(at, float(value)) for series in found for at, value in series["values"]]
 
 
+def scraped_until(server: Server, namespace: str) -> float:
+    """Time of the newest sample of the burner that Prometheus has; 0 = none."""
+    return max((at for at, _ in scraped_samples(server, namespace)), default=0.0)
+
+
 def scraped_mean_millicores(server: Server, namespace: str, begin: float, end: float) -> float:
     """Mean of the burner between two Unix times, by the samples that Prometheus has."""
 
@@ -130,6 +136,26 @@ def await_room_in_slot(plane: ControlPlane, namespace: str) -> None:
     )
 
 
+def sample_times(recorder: Recorder, namespace: str) -> list[float]:
+    """Times of the burner's samples as the recorder takes them in from now on.
+
+    Each container's counter has a time of its own, and is of up to 15 s before it is asked for: while the machine is
+    busy, means from the newest sample of all to the newest of all would be of another time than the burner's.
+    """
+    times: list[float] = []
+    add = recorder.containers.add
+
+    def noting(source: str, cpu: SampleColumns, *others: SampleColumns, received_seconds: float) -> None:
+        labels = (f'namespace="{namespace}"'.encode(), b'pod="burner"')
+        times.extend(
+            at for words, at in zip(cpu.labels, cpu.times.tolist(), strict=True) if all(w in words for w in labels)
+        )
+        add(source, cpu, *others, received_seconds=received_seconds)
+
+    recorder.containers.add = noting  # type: ignore[method-assign,assignment]
+    return times
+
+
 @pytest.fixture(scope="module")
 def recorded(
     control_plane: ControlPlane, node: Kubelet, tmp_path_factory: pytest.TempPathFactory
@@ -154,12 +180,12 @@ def recorded(
             job = scrape_job(plane, node.name)
             with CgroupReader(node.cgroup(burner, "burstable")) as truth, Server(data, scrapes=[job]) as prometheus:
                 try:
-                    wait_for("the first scrape", lambda: scraped_samples(prometheus, namespace), 60)
-                    begun = time.time()
-                    thread.start()
+                    known = time.time()
                     # A kubelet's counters may be of many seconds before they are asked for, and of before the truth.
-                    wait_for("counters of now", lambda: recorder.containers.newest_seconds >= begun, 60)
-                    first = recorder.containers.newest_seconds
+                    wait_for("a counter of now", lambda: scraped_until(prometheus, namespace) >= known, 60)
+                    begun = time.time()
+                    of_burner = sample_times(recorder, namespace)
+                    thread.start()
                     # It takes 200 MiB at once and may have 32: killed, started anew by the kubelet, killed again.
                     greedy = ["/bin/sh", "-c", "sleep 3; exec dd if=/dev/zero of=/dev/null bs=200M count=1"]
                     with contextlib.closing(plane.api()) as later:  # the server closes connections that were quiet
@@ -170,7 +196,7 @@ def recorded(
                 finally:
                     stopping.set()
                     thread.join(60)
-                last = recorder.containers.newest_seconds
+                first, last = of_burner[0], of_burner[-1]
                 scraped = scraped_mean_millicores(prometheus, namespace, first, last)
             burnt, refused = truth.mean_millicores(first, last)
             yield Recorded(store, namespace, begun, time.time(), burnt, refused, scraped, shown["restartCount"])
