@@ -191,13 +191,13 @@ def anchor_namespace(settings: SettingSections) -> str:
 def ledger_location(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
     """The file in force: the setting, else in the folder that the XDG base directory specification names for state.
 
-    A bucket's address stays a text.
+    A bucket's address stays a text. "~/" is the user's home, as in `store.url`: no shell has written it out in a file.
     """
+    home = Path(environ.get("HOME") or Path.home())
     if "://" in settings.ledger:
         return settings.ledger
     if settings.ledger:
-        return Path(settings.ledger)
+        return home / settings.ledger.removeprefix("~/") if settings.ledger.startswith("~/") else Path(settings.ledger)
     base = Path(environ.get("XDG_STATE_HOME") or "")
-    home = Path(environ.get("HOME") or Path.home())
     folder = base if base.is_absolute() else home / ".local" / "state"
     return folder / "cotenant" / "ledger.db"
