@@ -9,8 +9,9 @@ JOBS   ?= 4
 PACKAGES := cotenant bench tools tests
 ROOMS := $(filter-out cotenant bench tests,$(patsubst %/__init__.py,%,$(wildcard */__init__.py)))
 
-# Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew.
-unexport PYTHONDONTWRITEBYTECODE
+# Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew; one
+# that forbids buffers hides what a process lost in them.
+unexport PYTHONDONTWRITEBYTECODE PYTHONUNBUFFERED
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check audit bench lock docs notebooks clean

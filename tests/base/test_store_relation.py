@@ -79,7 +79,7 @@ def test_threads_that_come_first_at_once_share_one_folder() -> None:
 
 
 def test_what_a_killed_process_left_goes_and_what_a_live_one_has_stays(tmp_path: Path) -> None:
-    program = "import os; from cotenant.base.store.scratch import scratch; print(scratch()); os._exit(9)"
+    program = "import os; from cotenant.base.store.scratch import scratch; print(scratch(), flush=True); os._exit(9)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, timeout=60
