@@ -35,7 +35,7 @@ from cotenant.autopilot.policy_draft import DraftClient, draft_write, parse_draf
 from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, mode_write, policy_address, switch_write
 from cotenant.autopilot.rounds.floors import floor_forecasts
 from cotenant.autopilot.rounds.hindsight import WEEK_DAYS, WeekAfter, weeks_after
-from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append
+from cotenant.autopilot.rounds.ledger_history import LedgerHistory, LedgerReader, append, require_known
 from cotenant.autopilot.rounds.reading import (
     EVERYWHERE,
     PolicyReading,
@@ -235,6 +235,7 @@ class ClusterAutopilotService:
                 self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
                 _require_switching(client, workload.namespace)
+                require_known(workload, self._history(), self._recommended)
             self._write(name, AutopilotEvent.RESUMED, str(workload or EVERYTHING), {"words": reason})
             if workload is None:
                 self._send(client, on)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,12 +13,15 @@ from cotenant.autopilot.decide.floors import LentFloor, lent_of
 from cotenant.autopilot.decide.history import Decisions, LedgerNote, folded_notes
 from cotenant.autopilot.decide.starts import PodBoost, boost_of
 from cotenant.autopilot.model import AutopilotEvent
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.ledger.chain import GENESIS
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import Clock
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeStatus
+from cotenant.recommender.model.recommendation import Recommendation
 
 _EVENTS = frozenset(event.value for event in AutopilotEvent)
 
@@ -74,6 +77,33 @@ def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotE
     """Write rows (event, subject, body), all or none; on the disk when it returns."""
     if rows:
         ledger.append(clock.now_seconds(), actor, [(event.value, subject, body) for event, subject, body in rows])
+
+
+def require_known(
+    workload: WorkloadRef, history: LedgerHistory, recommended: Callable[[str], Sequence[Recommendation]]
+) -> None:
+    """Raise UsageError for a workload that neither the ledger nor the stored recommendations name.
+
+    Such a name is mistyped, and the workload that is meant would stay as it is. recommended: as the rounds have it;
+    where nothing is stored, no name can be called wrong.
+    """
+    decisions = history.decisions
+    if str(workload) in {*decisions.left_alone, *decisions.proposals}:
+        return
+    if any(status.change.ref == workload for status in history.standings.values()):
+        return
+    try:
+        known = {str(recommendation.container.workload) for recommendation in recommended(workload.namespace)}
+    except NoData:
+        return
+    if str(workload) not in known:
+        in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
+        raise UsageError(
+            f"the autopilot knows no workload {workload}: the last scan did not see it",
+            fix=f"Left alone are {', '.join(in_namespace)}."
+            if in_namespace
+            else "cotenant autopilot status says more.",
+        )
 
 
 def _details(body: str) -> dict[str, str]:

@@ -136,3 +136,16 @@ def test_what_cannot_be_is_refused_in_words(service: DeskScene) -> None:
     assert "is not NAMESPACE/NAME" in refused("act", "nightly")
     assert "there is no AutopilotPolicy" in refused("act", f"{service.scene.namespace}/nightly")
     assert "is not NAMESPACE/KIND/NAME" in refused("resume", "web")
+
+
+def test_a_mistyped_workload_is_not_resumed(service: DeskScene) -> None:
+    scene = service.scene
+    workload = created(scene.plane, scene.namespace, "web", 0)
+    service.publish(workload)
+    assert service.run("resume", str(workload)).exit_code == 0
+    kubeconfig = ["--kubeconfig", str(scene.approver())]
+    mistyped = f"{scene.namespace}/Deployment/wbe"
+    done = CliRunner().invoke(root, ["--config", str(service.file), "autopilot", "resume", mistyped, *kubeconfig])
+    assert done.exit_code == 2
+    assert f"the autopilot knows no workload {mistyped}" in done.output
+    assert scene.events() == ["autopilot-resumed"]
