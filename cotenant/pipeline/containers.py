@@ -41,7 +41,10 @@ from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasu
 from cotenant.settings import Settings
 
 SERIES_AT_ONCE: Final = 256
-"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone."""
+"""Series of a signal whose dense rows exist at the same time: 4 MB for two weeks. A larger workload comes alone.
+
+What is calibrated over containers (`day_risk`) is calibrated over such a group.
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

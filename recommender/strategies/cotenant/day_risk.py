@@ -4,11 +4,12 @@ A day's highest demand is bounded by what the last two weeks saw and a margin: b
 of the 14-day and the 7-day maximum (an old peak counts half) and spread = what was provided x (maximum / mean) ^ 3/4.
 Two things speak for that shape. A rare jump has little to do with how high the last peak was, much with how large the
 container is (what was provided). And a margin costs little relative slack where usage is mostly far below its peak,
-much where it is even: so it is spent where maximum / mean is high. `s` is one number for all containers, calibrated by
-back-test: every full day of the history is predicted from the days before it, and `s` is the quantile of (peak - base)
-/ spread that the risk asks for, with the finite-sample correction of split conformal prediction ((n + 1)(1 - risk) th
-smallest; Vovk et al. 2005). No request is far above what was provided or ever seen: demand cannot be. Days of one fleet
-are not independent, so the realised share varies around the risk.
+much where it is even: so it is spent where maximum / mean is high. `s` is one number for the containers that are
+evaluated together (256 of a shard in an analysis, so that each group keeps the risk), calibrated by back-test: every
+full day of the history is predicted from the days before it, and `s` is the quantile of (peak - base) / spread that the
+risk asks for, with the finite-sample correction of split conformal prediction ((n + 1)(1 - risk) th smallest; Vovk et
+al. 2005). No request is far above what was provided or ever seen: demand cannot be. Days of one fleet are not
+independent, so the realised share varies around the risk.
 
 A handful of days decides the margin, so from day to day it would jump up and down. It rises at once to what the risk
 asks, and falls by at most 4 % of itself a day (`least_later_margin`): requests of azure_v1 and bitbrains_rnd then move
