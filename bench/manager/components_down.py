@@ -26,7 +26,6 @@ from pathlib import Path
 import yaml
 
 from bench.extender.extender_outage import Extender, all_bound, pod
-from bench.extender.extender_throughput import scheduler
 from bench.record import ROOT, Row, below, record
 from tests.cluster.accounts import install_rights
 from tests.cluster.api import Api, ApiError
@@ -36,7 +35,7 @@ from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.enforcer.agents import BATCH, KNOBS, Running
-from tests.scheduler_ext.extender.live import install_crds
+from tests.scheduler_ext.extender.live import install_crds, scheduler
 from tests.support.kubepods import Kubepods, missing
 
 SPACES = ("bench", "batch")
