@@ -183,6 +183,8 @@ class Kubepods:
 
     def kill(self, pod: Pod | None = None) -> None:
         """Every process of the pod, or of the whole tree, with all that they started."""
+        for process in self.processes if pod is None else ():
+            process.kill()  # one that has not entered its group yet would be found in none, and waited for to its end
         inside = self.folder("cpu", pod.container if pod else "")
         for folder, _, _ in os.walk(inside):
             for word in _lines(Path(folder) / "cgroup.procs"):
