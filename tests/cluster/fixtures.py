@@ -33,7 +33,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         planes = set(SHARED) & set(getattr(item, "fixturenames", ()))
         if planes:
             group = BARE_CLUSTER if planes == {"bare_plane"} else CLUSTER
-            for mark in (pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group(group)):
+            for mark in (pytest.mark.cluster, pytest.mark.xdist_group(group)):
                 item.add_marker(mark)
 
 

@@ -18,7 +18,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         fixtures = frozenset(getattr(item, "fixturenames", ()))
         if fixtures & set(CONTAINER_FIXTURES):
-            item.add_marker(pytest.mark.slow)
             if "containerd_with_nri" in fixtures:  # Debian's is older: this one is built
                 item.add_marker(pytest.mark.cluster)
             if "control_plane" not in fixtures:  # which has a group of its own
