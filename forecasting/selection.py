@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 REHEARSALS: Final = 5
 """Newest back-tests whose mixture is rehearsed from older ones."""
 RATIO_LIMIT: Final = np.log(100.0)
-SERIES_AT_ONCE: Final = 64
+SERIES_AT_ONCE: Final = 256
 """Series that a member forecasts together: their working memory stays small and near the processor's cache."""
 
 

@@ -100,9 +100,7 @@ def require_known(
         in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
         raise UsageError(
             f"the autopilot knows no workload {workload}: the last scan did not see it",
-            fix=f"Left alone are {', '.join(in_namespace)}."
-            if in_namespace
-            else "cotenant autopilot status says more.",
+            fix=f"Left alone are {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names.",
         )
 
 

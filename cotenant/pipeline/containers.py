@@ -18,6 +18,7 @@ from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.resource import Resource
+from cotenant.base.threads import side_by_side
 from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.server_quantiles import ServerQuantiles
@@ -131,8 +132,7 @@ def evaluate_workloads(
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
         return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
 
-    # one by one: the dense rows of two groups were the most that a first analysis took
-    return concatenate_results(map(evaluate_part, parts.groups(series_at_once)))
+    return concatenate_results(side_by_side(evaluate_part, parts.groups(series_at_once)))
 
 
 def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:

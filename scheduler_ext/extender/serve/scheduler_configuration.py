@@ -2,7 +2,8 @@
 
 Two entries, because a bind verb without managed resources would make us the binder of every pod: the first filters,
 ranks and vetoes preemption for all pods and is stepped over while we are away; the second binds only pods that ask for
-it, by a resource that the scheduler's own fit does not look at, and is never stepped over.
+it, by a resource that the scheduler's own fit does not look at, and is never stepped over. Where all other pods are
+left to the scheduler (`managed_only`), one entry does both.
 """
 
 from __future__ import annotations
