@@ -119,7 +119,7 @@ def _forecast(
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
     settings, members = models.settings, models.members
     past, coarse = _align_usage(usage, settings)
-    levels, highest = _from_portraits(portraits, usage.refs)
+    levels, highest = _from_portraits(portraits, usage.refs, settings)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
     path = _portrait_path(levels, coarse, reasons)
     model, error = [PORTRAIT_MODEL] * len(reasons), [_UNKNOWN] * len(reasons)
@@ -141,7 +141,8 @@ def _forecast(
     if calendar.rests:  # past days are no guide to a day of rest, of which the path is made apart
         local, timing = local[:, :0], np.nan_to_num(median)
     expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _ok_mask(reasons)
-    maxima = daily_maxima(past.values, past.grid.slots_per_day)[:, -settings.history_days :]
+    fine_values = past.tail(coarse.grid.size * (STEP_SECONDS // past.grid.step_seconds)).values
+    maxima = daily_maxima(calendar.like_ahead(fine_values), past.grid.slots_per_day)[:, -settings.history_days :]
     peak = peak_quantiles(maxima, highest) * calendar.busiest
     peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
     grid = coarse.grid.following(HORIZON)
@@ -187,12 +188,31 @@ def _fine(path: Array, peak: Array, past: Usage[RefT], coarse: Usage[RefT], reas
     return FinePath(fine.step_seconds, np.minimum(fine.quantiles, highest), fine.profile)
 
 
-def _from_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> tuple[Floats, Floats]:
-    """Portrait's quantiles (n, levels) and maximum (n,) of each series; NaN where it has none."""
+def _from_portraits(
+    portraits: Portraits[RefT], refs: Sequence[RefT], settings: ForecastingSettings
+) -> tuple[Floats, Floats]:
+    """Quantiles (n, levels) and maximum (n,) of the ordinary days of each series' portrait; NaN where it has none."""
     row = {ref: index for index, ref in enumerate(portraits.refs)}
     index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
-    levels = np.append(portraits.histograms.percentiles(LEVELS), np.full((1, len(LEVELS)), np.nan), axis=0)
-    return levels[index], np.append(portraits.maximum, np.nan)[index]
+    levels, highest = portraits.histograms.percentiles(LEVELS), portraits.maximum
+    if settings.events and portraits.refs:
+        highest = _ordinary_maximum(portraits, settings)
+        levels = np.fmin(levels, highest[:, None])  # a histogram does not say which of its samples are of an event
+    levels = np.append(levels, np.full((1, len(LEVELS)), np.nan), axis=0)
+    return levels[index], np.append(highest, np.nan)[index]
+
+
+def _ordinary_maximum(portraits: Portraits[RefT], settings: ForecastingSettings) -> Floats:
+    """Highest sample of each portrait, (n,), with its UTC days brought back to the usual level.
+
+    A day is brought back by the least factor of its slots: its highest sample may be of any of them.
+    """
+    count = portraits.daily_maxima.shape[1]
+    newest = (portraits.end_seconds - portraits.step_seconds) // DAY_SECONDS
+    grid = TimeGrid((newest - count + 1) * DAY_SECONDS, STEP_SECONDS, count * HORIZON)
+    factor = Calendar.of(grid, 0, settings).factor.reshape(count, HORIZON).min(axis=1)
+    highest: Floats = np.fmax.reduce(portraits.daily_maxima / factor, axis=1, initial=np.nan)
+    return highest
 
 
 def _portrait_path(levels: Floats, coarse: Usage[RefT], reasons: Sequence[Reason]) -> Array:

@@ -84,10 +84,23 @@ class Calendar:
 
     def ordinary(self, history: FloatMatrix) -> FloatMatrix:
         """History (n, grid.size) without days of rest, and with events brought back to the usual level."""
-        if self.plain:
+        return self._usual_level(history, rested=self.off)
+
+    def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
+        """History (n, grid.size x k), k values a slot, as the days that the highest value ahead is learned from.
+
+        These are the ordinary ones with events at the usual level, and all of them before a day of rest, whose like are
+        few.
+        """
+        return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
+
+    def _usual_level(self, history: FloatMatrix, rested: Flags) -> FloatMatrix:
+        """History with gaps in the slots that rested (grid.size + horizon,) and others divided by their factor."""
+        if self.plain or not self.grid.size:
             return history
-        past = slice(0, self.grid.size)
-        adjusted: FloatMatrix = np.where(self.off[past], np.float32(np.nan), history / self.factor[past])
+        past, each = slice(0, self.grid.size), history.shape[1] // self.grid.size
+        gaps, factor = np.repeat(rested[past], each), np.repeat(self.factor[past], each)
+        adjusted: FloatMatrix = np.where(gaps, np.float32(np.nan), history / factor)
         return adjusted
 
     def special(self, path: Array, history: FloatMatrix) -> Array:

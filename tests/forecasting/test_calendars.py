@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Final
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -14,12 +17,15 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import SettingsError
 from cotenant.base.identity import NodeRef
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import LEVELS, Forecasts
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.local_time.calendars import Calendar
 from cotenant.forecasting.settings import CalendarEvent, ForecastingSettings
+from cotenant.profiler import portrait
+from cotenant.profiler.settings import PortraitSettings
 from tests.forecasting.test_engine import NOBODY
 
 DAY = 86_400
@@ -87,6 +93,75 @@ def test_a_sale_scales_what_is_forecast_and_its_peak() -> None:
     usual, told = foreseen(origin, ForecastingSettings()), foreseen(origin, ForecastingSettings(events=[sale]))
     np.testing.assert_allclose(told.quantiles, 2 * usual.quantiles, rtol=1e-6)
     np.testing.assert_allclose(told.peak, 2 * usual.peak, rtol=1e-6)
+
+
+SALES: Final = ("2025-09-19", "2025-09-26", "2025-10-03")
+"""Fridays: two before UNITY_DAY, and that day."""
+NOON: Final = 43_200
+
+
+def restless(end: int, days: float = 14) -> Usage[NodeRef]:
+    """Four series with a daily wave from 50 to 150 and noise, in 5-minute values up to `end`."""
+    grid = TimeGrid(end - round(days * DAY), 300, round(days * 288))
+    wave = 100 - 50 * np.cos(2 * np.pi * grid.times() / DAY)
+    values = wave + np.random.default_rng(0).normal(0, 2, (4, grid.size))
+    refs = tuple(NodeRef(f"n{i}") for i in range(4))
+    return Usage(refs, grid, values.astype(np.float32), Resource.CPU, Statistic.MEAN)
+
+
+def doubled(usage: Usage[NodeRef], days: Sequence[str]) -> Usage[NodeRef]:
+    """The same usage, twice as much on these UTC days."""
+    on_sale = np.isin(
+        usage.grid.times() // DAY, [datetime.fromisoformat(f"{day}T00:00Z").timestamp() // DAY for day in days]
+    )
+    return replace(usage, values=usage.values * np.where(on_sale, np.float32(2), np.float32(1)))
+
+
+def sales(days: Sequence[str]) -> ForecastingSettings:
+    return ForecastingSettings(events=[CalendarEvent("sale", day, factor=2.0) for day in days])
+
+
+@pytest.mark.parametrize(
+    ("end", "days", "ahead"),
+    [
+        (UNITY_DAY, SALES[:2], 1),
+        (UNITY_DAY, SALES, 2),
+        # From noon to noon no day of the history is all on sale, nor is the day ahead: its height is that of the sale.
+        (UNITY_DAY - NOON, SALES[:2], 1),
+        (UNITY_DAY - NOON, SALES, 2),
+        (UNITY_DAY + NOON, SALES, 2),
+    ],
+)
+def test_sales_count_once_in_the_peak_as_in_the_path(end: int, days: tuple[str, ...], ahead: int) -> None:
+    usual = restless(end)
+    told = forecast(doubled(usual, days), NOBODY, sales(days))
+    plain = forecast(usual, NOBODY, ForecastingSettings())
+    assert set(told.reason) == {Reason.OK}
+    # On a sale there is twice as much to do: without it both histories are the same, and so is what is learned.
+    np.testing.assert_array_equal(told.peak, ahead * plain.peak)
+    on_sale = (told.grid.times() // DAY * DAY == UNITY_DAY) & (ahead == 2)
+    np.testing.assert_array_equal(told.quantiles, plain.quantiles * np.where(on_sale, 2, 1)[None, :, None])
+
+
+@pytest.mark.parametrize(("ends", "ahead"), [("2025-10-02", 1), ("2025-10-03", 2)])
+def test_the_maximum_of_a_portrait_from_a_sale_counts_once(ends: str, ahead: int) -> None:
+    # Six hours are no day whose highest value is known, so that of the portrait stands in for it. Its quantiles are of
+    # a sale too, and no sample of an ordinary day is above the highest.
+    usual = restless(UNITY_DAY, days=0.25)
+    sold, settings = doubled(usual, ["2025-10-02"]), PortraitSettings()
+    event = CalendarEvent("sale", "2025-10-01", ends, factor=2.0)
+    told = forecast(sold, portrait.build(sold.refs, np.arange(4), sold, settings), ForecastingSettings(events=[event]))
+    assert set(told.reason) == {Reason.FROM_PORTRAIT}
+    highest = ahead * usual.values.max(axis=1)
+    assert told.peak == pytest.approx(np.repeat(highest[:, None], len(LEVELS), axis=1))
+    assert (told.quantiles <= told.peak[:, None]).all()
+
+
+def test_a_past_holiday_is_no_ordinary_day_of_the_peak() -> None:
+    usual = restless(UNITY_DAY + 2 * DAY)
+    resting = replace(usual, values=np.where(usual.grid.times() // DAY * DAY == UNITY_DAY, 1, usual.values))
+    told = [forecast(usage, NOBODY, ForecastingSettings(holidays="DE")) for usage in (usual, resting)]
+    np.testing.assert_array_equal(told[0].peak, told[1].peak)
 
 
 def test_a_past_sale_is_brought_back_to_the_usual_level() -> None:
