@@ -11,7 +11,7 @@ from typing import Final
 from cotenant.base.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import NodeReading, PodSpec, Verdict
-from cotenant.enforcer.decide.overrides import active, apply_annotation
+from cotenant.enforcer.decide.overrides import apply_annotation, live
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
 from cotenant.enforcer.observe.cpusets import pod_assignment
 
@@ -23,7 +23,7 @@ NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 def may_burst(pod: PodSpec) -> bool:
     """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
-    return active(pod) and pod.qos_class not in NOT_BURSTING and not pod_assignment(pod).cpus
+    return live(pod) and pod.qos_class not in NOT_BURSTING and not pod_assignment(pod).cpus
 
 
 def raises_quota(strategy: CpuBurst) -> bool:

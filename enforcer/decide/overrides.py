@@ -32,9 +32,13 @@ def class_of(pod: PodSpec) -> QosClass:
     return _BY_KUBE_QOS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 
-def active(pod: PodSpec) -> bool:
-    """Return whether the pod has not ended and is not being deleted."""
-    return pod.phase not in ENDED_PHASES and not pod.deleting
+def live(pod: PodSpec) -> bool:
+    """Return whether containers of the pod may run: it has not ended.
+
+    So they do through the grace period of a pod that is being deleted, and all that is enforced on them stays until
+    then: limits, placement, and the CPUs that are its own.
+    """
+    return pod.phase not in ENDED_PHASES
 
 
 def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tuple[Verdict, ...]]:

@@ -19,6 +19,7 @@ from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.enforcer.contract import NodeReading, PodSpec
+from cotenant.enforcer.decide.overrides import live
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
     """CPUs assigned to pods of these classes that have not ended; of a pod that claims too many none."""
-    live = (p for p in pods if p.qos_class in classes and p.phase in ("Running", "Pending") and not overclaims(p))
-    return frozenset().union(*(pod_assignment(pod).cpus for pod in live))
+    owners = (p for p in pods if p.qos_class in classes and live(p) and not overclaims(p))
+    return frozenset().union(*(pod_assignment(pod).cpus for pod in owners))
 
 
 def overclaims(pod: PodSpec) -> bool:

@@ -19,7 +19,7 @@ from cotenant.base.allocation.topology_document import (
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kubernetes.intent import Apply, Create, Intent, Patch
 from cotenant.enforcer.contract import Observation, PodSpec
-from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 from cotenant.enforcer.strategies.cpuset_pools import pools_of
 
@@ -79,7 +79,7 @@ def _exclusive_pod_cpus(pods: list[PodSpec], by_kubelet: Mapping[str, Cpus]) -> 
     for pod in pods:
         if kubelet_cpus := by_kubelet.get(pod.key):
             yield PodCpus(pod.namespace, pod.name, pod.uid, kubelet_cpus, by_kubelet=True)
-        elif active(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
+        elif live(pod) and (cpus := pod_assignment(pod).cpus) and not overclaims(pod):
             yield PodCpus(pod.namespace, pod.name, pod.uid, cpus)
 
 

@@ -30,7 +30,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
-from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.strategies.unchanged import Unchanged
 
@@ -46,13 +46,13 @@ class BeTotals(Stateless):
         self._known: Unchanged[tuple[tuple[Want, ...], str]] = Unchanged()
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """CPU weight, CPU quota and memory limit for every active pod labelled BE, and its containers.
+        """CPU weight, CPU quota and memory limit for every live pod labelled BE, and its containers.
 
         A pod is decided again only when it, the policy or the node's CPU normalization ratio changed. A pod whose
         annotation cannot be read gets the verdict AnnotationUnreadable.
         """
         ratio, quotas_off = ratio_of(observation.node), observation.node.kubelet_quotas_off
-        pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and active(p.spec))
+        pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and live(p.spec))
         pod_decisions = self._known.each(
             pods, (policy, ratio, quotas_off), lambda pod: _pod(pod, decision(pod.spec, policy, ratio), quotas_off)
         )

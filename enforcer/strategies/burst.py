@@ -47,7 +47,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import QUOTA_MIN_MICROSECONDS, quota_of
 from cotenant.enforcer.decide.cpu_bandwidth import NOT_BURSTING, may_burst, raises_quota, ratio_of, saves
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
-from cotenant.enforcer.decide.overrides import active, apply_annotation
+from cotenant.enforcer.decide.overrides import apply_annotation, live
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
 
 NAME: Final = "cpu-burst"
@@ -191,7 +191,7 @@ def pool_samples(observation: Observation, before: tuple[tuple[float, float], ..
 
 def pool_millicores(observation: Observation) -> int:
     """CPUs that no LSE or LSR pod has asked for."""
-    bound = (p.spec for p in observation.pods if active(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
+    bound = (p.spec for p in observation.pods if live(p.spec) and p.spec.qos_class in {QosClass.LSE, QosClass.LSR})
     return observation.node.cpu_millicores - sum(counted_requests(pod.resources).get(CPU, 0) for pod in bound)
 
 

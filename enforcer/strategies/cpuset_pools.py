@@ -49,7 +49,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import has_skip_hooks_label
 from cotenant.enforcer.decide.kubelet_values import values_before_hooks
-from cotenant.enforcer.decide.overrides import UNREADABLE, active
+from cotenant.enforcer.decide.overrides import UNREADABLE, live
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import (
     Assigned,
@@ -98,8 +98,8 @@ class CpusetPools(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """cpuset.cpus of the containers of all active pods, by the rules of the module; nothing for skipped pods."""
-        pods = [p for p in observation.pods if active(p.spec) and not has_skip_hooks_label(p.spec)]
+        """cpuset.cpus of the containers of all live pods, by the rules of the module; nothing for skipped pods."""
+        pods = [p for p in observation.pods if live(p.spec) and not has_skip_hooks_label(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]

@@ -37,7 +37,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import SHARES_MIN, pod_resources
 from cotenant.enforcer.decide.kubelet_values import values_of_pod
-from cotenant.enforcer.decide.overrides import active, apply_annotation, class_of
+from cotenant.enforcer.decide.overrides import apply_annotation, class_of, live
 from cotenant.enforcer.model.node_policy import CpuQos, NodePolicy
 
 NAME: Final = "group-identity"
@@ -54,7 +54,7 @@ class GroupIdentity(Stateless):
         """Identities of tiers and pods, or their substitutes on this kernel."""
         verdicts: list[Verdict] = []
         wants = list(_tiers(observation, policy))
-        for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):
+        for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):
             of_class = cpu_qos_of(pod.spec, policy)
             qos, complaint = apply_annotation(of_class, pod.spec, CPU_QOS_ANNOTATION)
             verdicts += complaint

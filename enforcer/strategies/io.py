@@ -28,7 +28,7 @@ from cotenant.enforcer.contract import (
     Verdict,
     Want,
 )
-from cotenant.enforcer.decide.overrides import active, apply_annotation, class_of
+from cotenant.enforcer.decide.overrides import apply_annotation, class_of, live
 from cotenant.enforcer.model.node_policy import BlkioQos, Block, IoLimits, NodePolicy
 
 NAME: Final = "blkio"
@@ -49,10 +49,10 @@ class DiskLimits(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Disk limits and weights of all active pods that have a cgroup; knobs that this kernel lacks are left out."""
+        """Disk limits and weights of all live pods that have a cgroup; knobs that this kernel lacks are left out."""
         wants: list[Want] = []
         verdicts: list[Verdict] = []
-        for pod in (p for p in observation.pods if active(p.spec) and p.group is not None):
+        for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):
             blocks, complaint = blocks_of(pod.spec, policy)
             limits, missing = on_devices(pod.spec, blocks, observation.node.block_devices)
             verdicts += (*complaint, *missing)

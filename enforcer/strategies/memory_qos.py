@@ -54,7 +54,7 @@ from cotenant.enforcer.decide.granted import (
     total,
 )
 from cotenant.enforcer.decide.knobs import PAGE_BYTES
-from cotenant.enforcer.decide.overrides import active, annotation_fields, class_of, replace_fields, unreadable
+from cotenant.enforcer.decide.overrides import annotation_fields, class_of, live, replace_fields, unreadable
 from cotenant.enforcer.model.node_policy import MemoryQos, NodePolicy
 from cotenant.enforcer.model.node_policy_defaults import NONE_CLASS
 from cotenant.enforcer.strategies.unchanged import Unchanged
@@ -130,13 +130,13 @@ class MemoryProtection:
         return MemoryState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
-        """Protection and throttling of every active pod, and the tiers' sums."""
+        """Protection and throttling of every live pod, and the tiers' sums."""
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         watched: dict[str, ThrottledContainer] = {}
         sums: dict[KubeQos, ProtectionBytes] = {}
         allocatable = observation.node.allocatable.get(_MEMORY, 0)
-        pods = (p for p in observation.pods if active(p.spec))
+        pods = (p for p in observation.pods if live(p.spec))
         basis = (policy, allocatable, observation.supported)
         for pod, fixed in self._known.each(
             pods, basis, lambda p: _spec_dependent_values(p, policy, allocatable, observation.supported)

@@ -27,7 +27,7 @@ from cotenant.enforcer.contract import (
     SurfaceWant,
     Verdict,
 )
-from cotenant.enforcer.decide.overrides import active, class_of
+from cotenant.enforcer.decide.overrides import class_of, live
 from cotenant.enforcer.decide.surfaces import Traffic, TrafficClass, text_of
 from cotenant.enforcer.model.node_policy import NetworkQos, NodePolicy
 
@@ -65,7 +65,7 @@ class Network(Stateless):
         total = total_bits(policy) or link.bits_per_second
         if total <= 0:
             return Step(StrategyPlan(verdicts=(_unknown_speed_verdict(observation.node.name, link.device),)), state)
-        pods = [p.spec for p in observation.pods if active(p.spec)]
+        pods = [p.spec for p in observation.pods if live(p.spec)]
         classes = tuple(
             _class(row, policy.classes.of(row[0]).network_qos, total, addresses(pods, row[0])) for row in on
         )

@@ -32,7 +32,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.container_resources import quota_of
 from cotenant.enforcer.decide.cpu_bandwidth import moved_by_burst, read_ratio
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
-from cotenant.enforcer.decide.overrides import active
+from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import pod_assignment
 
@@ -55,7 +55,7 @@ class Normalisation(Stateless):
 def _shares(pod: PodSpec) -> bool:
     labelled = pod.qos_class is QosClass.LS
     plain = pod.qos_class is QosClass.NONE and pod.kube_qos is not KubeQos.BEST_EFFORT
-    return active(pod) and (labelled or plain) and not pod_assignment(pod).cpus
+    return live(pod) and (labelled or plain) and not pod_assignment(pod).cpus
 
 
 def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:

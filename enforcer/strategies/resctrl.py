@@ -34,7 +34,7 @@ from cotenant.enforcer.contract import (
     SurfaceWant,
     Verdict,
 )
-from cotenant.enforcer.decide.overrides import active, class_of, unreadable
+from cotenant.enforcer.decide.overrides import class_of, live, unreadable
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
 from cotenant.enforcer.model.node_policy import NodePolicy, ResctrlQos
 
@@ -84,7 +84,7 @@ class Resctrl(Stateless):
         offers = observation.node.resctrl
         classes = {name: policy.classes.of(qos).resctrl_qos for qos, name in _GROUPS.items()}
         enabled = {name: qos for name, qos in classes.items() if qos.enable}
-        pods = [p for p in observation.pods if active(p.spec)]
+        pods = [p for p in observation.pods if live(p.spec)]
         own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
         if offers is None:
             return Step(StrategyPlan(verdicts=_unsupported_verdicts(observation) if enabled or own else ()), state)

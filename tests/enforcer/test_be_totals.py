@@ -64,9 +64,9 @@ def test_nobody_else_is_touched() -> None:
     assert plan(*others) == StrategyPlan()
 
 
-def test_pods_that_leave_ended_or_want_to_be_left_alone_are() -> None:
+def test_pods_that_ended_or_want_to_be_left_alone_are() -> None:
     pods = [
-        pod("a", deleting=True),
+        pod("a", phase="Failed"),
         pod("b", phase="Succeeded"),
         pod("c", labels={SKIP_HOOKS_LABEL: "true"}),
     ]

@@ -76,7 +76,6 @@ def test_a_pods_buffer_is_the_sum_of_its_containers() -> None:
         {"qos": QosClass.LSR},
         {"qos": QosClass.BE},
         {"phase": "Succeeded"},
-        {"deleting": True},
     ],
 )
 def test_bound_best_effort_and_ended_pods_are_left_alone(others: dict[str, Any]) -> None:
