@@ -384,7 +384,7 @@ GUARDS: Final = (
             ),
         ],
         _GATES,
-        component="extender",
+        component="manager",
         why="Our scheduling gates and marks on pods go with cotenant.",
     ),
     Guard(
@@ -454,7 +454,7 @@ GUARDS: Final = (
             Rule(_set_no_annotation(FLOORS), "the hook sets no annotation of an autoscaler"),
         ],
         _NOTES,
-        component="extender",
+        component="manager",
         why="A floor that a plan raised goes back to what stood there.",
     ),
 )

@@ -65,13 +65,14 @@ PROCESS = of(
 
 
 FIXED = {
-    "AdmissionSettings": ("port",),
+    "AdmissionSettings": ("port", "namespace"),
     "DashboardSettings": ("port",),
     "ExtenderSettings": ("port",),
+    "ManagerSettings": ("namespace",),
     "TelemetrySettings": ("health_port",),
     "EnforcerSettings": ("state_dir", "cgroup_root", "proc_root", "kubelet_config"),
 }
-"""Settings that a manifest's ports, probes and mounts depend on: no value of the chart changes one side alone."""
+"""Settings that a manifest's ports, probes, mounts, names and rights depend on: no value of the chart changes one side alone."""
 
 
 def schema() -> Schema:

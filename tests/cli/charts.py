@@ -103,3 +103,11 @@ def named(objects: list[Json], kind: str, name: str) -> Json:
     """The object of a kind and name."""
     (body,) = [o for o in objects if o["kind"] == kind and o["metadata"]["name"] == name]
     return body
+
+
+def containers(body: Json) -> list[Json]:
+    """Containers of a pod template, none for other objects."""
+    spec: Any = body.get("spec") or {}
+    spec = spec.get("jobTemplate", {}).get("spec", spec)
+    inside = spec.get("template", {}).get("spec", {}) if isinstance(spec.get("template"), dict) else {}
+    return [*inside.get("initContainers", ()), *inside.get("containers", ())]

@@ -25,6 +25,7 @@ from tests.cli.charts import (
     SWITCHES,
     Json,
     chart,
+    containers,
     every_combination,
     helm,
     named,
@@ -171,20 +172,16 @@ def test_versions_are_those_of_the_package() -> None:
     assert images == {f"cotenant/cotenant:{__version__}", f"cotenant/cotenant-node:{__version__}"}
 
 
-def containers(body: Json) -> list[Json]:
-    """Containers of a pod template, none for other objects."""
-    spec: Any = body.get("spec") or {}
-    spec = spec.get("jobTemplate", {}).get("spec", spec)
-    inside = spec.get("template", {}).get("spec", {}) if isinstance(spec.get("template"), dict) else {}
-    return [*inside.get("initContainers", ()), *inside.get("containers", ())]
-
-
 def test_another_namespace_is_refused() -> None:
     assert "in namespace cotenant" in refusal({}, "default")
 
 
 def test_values_are_put_over_the_objects() -> None:
-    settings = {"store": {"url": "s3://bucket/cotenant"}, "enforcer": {"dry_run": False, "tick_seconds": 2}}
+    settings = {
+        "store": {"url": "s3://bucket/cotenant"},
+        "actions": {"ledger": "s3://bucket/ledger"},
+        "enforcer": {"dry_run": False, "tick_seconds": 2},
+    }
     manager = {
         "replicas": 2,
         "container": {"resources": {"limits": {"memory": "3Gi"}}},
@@ -219,6 +216,16 @@ def test_values_are_put_over_the_objects() -> None:
     assert written["telemetry"]["log_format"] == "json"
 
 
+def test_an_autopilot_without_a_volume_needs_a_place_for_its_ledger() -> None:
+    elsewhere = {"store": {"url": "s3://bucket/cotenant"}}
+    autopilot = frozenset({"autopilot"})
+    assert "settings.actions.ledger" in refusal(values_of(autopilot, settings=elsewhere))
+    ledger = {"actions": {"ledger": "s3://bucket/ledger"}}
+    objects = rendered(values_of(autopilot, settings=elsewhere | ledger))
+    written = yaml.safe_load(named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"])
+    assert written["actions"] == ledger["actions"]
+
+
 def digests(objects: list[Json]) -> dict[str, str]:
     """Digest of the settings that a process reads, by its workload."""
     key = "cotenant.dev/settings-digest"
@@ -249,7 +256,13 @@ def test_values_of_the_node_agents_container_reach_its_watchdog_and_no_variable_
 
 @pytest.mark.parametrize(
     ("section", "setting", "value"),
-    [("dashboard", "port", 9000), ("telemetry", "health_port", 1), ("enforcer", "state_dir", "/elsewhere")],
+    [
+        ("dashboard", "port", 9000),
+        ("telemetry", "health_port", 1),
+        ("enforcer", "state_dir", "/elsewhere"),
+        ("manager", "namespace", "koord"),
+        ("admission", "namespace", "hooks"),
+    ],
 )
 def test_a_setting_that_the_manifests_fix_is_refused(section: str, setting: str, value: object) -> None:
     assert setting in refusal({"settings": {section: {setting: value}}})
@@ -280,34 +293,6 @@ def test_with_cert_manager_each_certificate_is_by_whom_it_must_be() -> None:
     (endpoint,) = named(objects, "PodMonitor", "cotenant-webhook")["spec"]["podMetricsEndpoints"]
     certificate = named(objects, "Certificate", "cotenant-webhook")["spec"]["secretName"]
     assert endpoint["tlsConfig"]["ca"]["secret"]["name"] == certificate
-
-
-@pytest.mark.parametrize(
-    ("switches", "more", "rights"),
-    [
-        ({"scan", "webhooks"}, {}, 0),  # these write nothing that stays
-        ({"colocation"}, {"uninstallHook": {"enabled": False}}, 0),
-        # the cluster's objects, our namespace, and taints: also of a part that was switched off before
-        ({"colocation"}, {}, 3),
-        ({"colocation", "scheduling"}, {}, 5),
-    ],
-)
-def test_a_hook_after_uninstall_has_the_rights_of_the_parts_that_are_on(
-    switches: set[str], more: Json, rights: int
-) -> None:
-    by_template = rendered_by_template(values_of(frozenset(switches), crds={"install": False}, **more))
-    hooks = by_template.get("uninstall.yaml", [])
-    roles = [o for o in hooks if o["kind"] in ("Role", "ClusterRole")]
-    assert len(roles) == len([o for o in hooks if o["kind"] in ("RoleBinding", "ClusterRoleBinding")]) == rights
-    assert len([o for o in hooks if o["kind"] == "Job"]) == (rights > 0)
-    for hook in hooks:
-        notes = hook["metadata"]["annotations"]
-        # After the release, so that a hook that fails holds nothing up; the rights before the Job, and gone with it.
-        assert notes["helm.sh/hook"] == "post-delete"
-        assert notes["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
-        assert (notes.get("helm.sh/hook-weight") == "-1") is (hook["kind"] != "Job")
-        if hook["kind"] == "Job":
-            assert hook["spec"]["activeDeadlineSeconds"] < 300  # what Helm waits
 
 
 # --- the policy that every rendering keeps ----------------------------------------------------------------------------

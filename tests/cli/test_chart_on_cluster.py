@@ -222,6 +222,15 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     untainting = values_of(EVERYTHING - {"tainting"}, applier={"enabled": True})
     text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=untainting)
     assert "kubectl taint nodes --all cotenant.dev/load-" in text
+    # Nor of any other part: each has what it leaves behind, and with all of them off the hook stays.
+    text = release(
+        plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=values_of(frozenset({"scan"}))
+    )
+    for left in ("scheduling gate", "batch and mid resources", "-n cotenant-reservations delete pods", "lent-floor"):
+        assert left in text
+    assert "name: cotenant-uninstall-scheduling" in text
+    text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=values)
+    assert "switched off" not in text
     manager = live(plane, "deployment")["cotenant-manager"]
     assert "cotenant.dev/settings-digest" in manager["spec"]["template"]["metadata"]["annotations"]
     # `cotenant install` and `cotenant uninstall` see that Helm owns it.

@@ -43,7 +43,7 @@ class ManagerSettings(Section, frozen=True):
         list[str],
         setting(
             "Controllers that do not run: colocation, node-slo, node-metric, recommendations, forecasts, "
-            "reservations, plans, queues, migrations, descheduler, autopilot. "
+            "reservations, plans, queues, migrations, descheduler, autopilot, ladders, load-taints. "
             "What they wrote before stays; to withdraw batch and mid use `enable: false` in colocation-config.",
             when="another program does a controller's work",
         ),

@@ -60,6 +60,19 @@
 {{- $off | uniq | sortAlpha | toJson -}}
 {{- end -}}
 
+{{/* Features of the manager that this upgrade switches off, as a JSON list: by the settings that are in force until now. */}}
+{{- define "cotenant.featuresEnded" -}}
+{{- $data := dig "data" dict (lookup "v1" "ConfigMap" .Release.Namespace "cotenant-settings" | default dict) -}}
+{{- $before := dig "manager" "features_off" list (index $data "settings.yaml" | default "" | fromYaml) -}}
+{{- $ended := list -}}
+{{- if $data -}}
+{{- range $feature := include "cotenant.featuresOff" . | fromJsonArray -}}
+{{- if not (has $feature $before) -}}{{- $ended = append $ended $feature -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $ended -}}
+{{- end -}}
+
 {{/* What every process but the node agent reads: the manifest's settings, the features that are off, your settings. YAML. */}}
 {{- define "cotenant.settings" -}}
 {{- $settings := index (.Files.Get "files/settings.yaml" | fromYaml).data "settings.yaml" | fromYaml -}}

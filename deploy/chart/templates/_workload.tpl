@@ -19,6 +19,9 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- with $root.Values.imagePullSecrets -}}{{- $_ := set $pod "imagePullSecrets" . -}}{{- end -}}
 {{- $_ := include "cotenant.store" (dict "pod" $pod "template" $template "root" $root) -}}
 {{- $_ := include "cotenant.env" (dict "name" $name "container" $container "values" $values "root" $root) -}}
+{{- if and (eq $name "enforcer") (dig "runtime" "nri" false ($root.Values.settings | default dict)) -}}
+{{- $_ := include "cotenant.folders" (dict "pod" $pod "container" $container "folders" (dict "nri" (dict "path" (dig "runtime" "nri_socket" "/var/run/nri/nri.sock" $root.Values.settings | dir) "type" "Directory"))) -}}
+{{- end -}}
 {{- if and (eq $name "enforcer") $root.Values.devices.enabled -}}
 {{- $_ := include "cotenant.devices" (dict "pod" $pod "container" $container) -}}
 {{- end -}}
@@ -66,9 +69,19 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- if not (has "COTENANT_ENFORCER__DRA__ON" $names) -}}
 {{- $_ := set $container "env" (append $container.env (dict "name" "COTENANT_ENFORCER__DRA__ON" "value" "true")) -}}
 {{- end -}}
+{{- $folders := dict -}}
 {{- range $name, $path := dict "dra-plugin" "/var/lib/kubelet/plugins/node.cotenant.dev" "dra-registry" "/var/lib/kubelet/plugins_registry" "cdi" "/var/run/cdi" -}}
-{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" $name "mountPath" $path)) -}}
-{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" $name "hostPath" (dict "path" $path "type" "DirectoryOrCreate"))) -}}
+{{- $_ := set $folders $name (dict "path" $path "type" "DirectoryOrCreate") -}}
+{{- end -}}
+{{- include "cotenant.folders" (dict "pod" $pod "container" $container "folders" $folders) -}}
+{{- end -}}
+
+{{/* Folders of the node at their own paths in a container: dict "pod", "container", "folders" hostPath by name. */}}
+{{- define "cotenant.folders" -}}
+{{- $container := .container -}}{{- $pod := .pod -}}
+{{- range $name, $folder := .folders -}}
+{{- $_ := set $container "volumeMounts" (append $container.volumeMounts (dict "name" $name "mountPath" $folder.path)) -}}
+{{- $_ := set $pod "volumes" (append $pod.volumes (dict "name" $name "hostPath" $folder)) -}}
 {{- end -}}
 {{- end -}}
 
@@ -91,7 +104,7 @@ Puts values over the plain manifest of a Deployment, DaemonSet, CronJob or Pod, 
 {{- define "cotenant.env" -}}
 {{- $settings := list -}}
 {{- if eq .name "enforcer" -}}
-{{- range $section := list "enforcer" "telemetry" -}}
+{{- range $section := list "enforcer" "kube" "runtime" "telemetry" -}}
 {{- with index ($.root.Values.settings | default dict) $section -}}
 {{- $settings = concat $settings (include "cotenant.variables" (dict "prefix" (printf "COTENANT_%s" (upper $section)) "values" .) | fromJsonArray) -}}
 {{- end -}}
