@@ -35,11 +35,11 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.decide.changes import Done, KnobWrite, Notes, OriginalValue, Place, Settled, WriteOutcome
-from cotenant.enforcer.decide.knobs import same
+from cotenant.enforcer.decide.knobs import BLOCK_DEVICES, same
 from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits
 from cotenant.enforcer.decide.settle import Circumstances, settle
 from cotenant.enforcer.decide.write_order import SETS, ancestors, fit_cpu_list
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack, WriteAnswer
 
 TOLD_SECONDS: Final = 60.0
 """The same is told again after this time."""
@@ -49,8 +49,8 @@ OLDEST_SECONDS: Final = 1e9
 """Age of a list of pods that was never heard of (`agent.with_ages`)."""
 DENIED_SECONDS: Final = 30.0
 """Where writing is denied it is tried again after this time."""
-_GONE: Final = (errno.ENODEV,)
-_ORDER: Final = (errno.EINVAL, errno.EBUSY, errno.ENOSPC, errno.ERANGE)
+_DENIED: Final = (errno.EROFS, errno.EPERM, errno.EACCES)
+"""Nothing can be written on this node; any other errno is of one value in one place."""
 _NOWHERE: Final = Observation(0.0, 0.0, NodeReading("", (), 0, 0))
 
 
@@ -290,12 +290,12 @@ class Applier:
         if refused == 0:
             if not write.on_the_way:
                 self._read_back(write, writing)
-        elif refused in _GONE:
+        elif refused is Lack.GONE:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
             writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no such file"))
-        elif refused in _ORDER or (refused == errno.EACCES and write.knob in SETS):
+        elif refused not in _DENIED or (refused == errno.EACCES and write.knob in SETS):
             if not write.on_the_way:
                 writing.refused.append((write, refused))
         else:
@@ -303,7 +303,7 @@ class Applier:
             self._denied_until = self._monotonic() + DENIED_SECONDS
             writing.done.append(_answer(write, WriteOutcome.DENIED, refused, self.denied))
 
-    def _cpus_instead(self, write: KnobWrite, refused: int) -> str:
+    def _cpus_instead(self, write: KnobWrite, refused: WriteAnswer) -> str:
         """The list that comes to the same as one that the kernel refuses, "" = none."""
         if write.knob is not Knob.CPUSET_CPUS or not refused:
             return ""
@@ -368,6 +368,8 @@ class Applier:
             return  # a note too many is harmless: next time it is found given back
 
     def _failure(self, write: KnobWrite, refused: int) -> Done:
+        if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
+            return _answer(write, WriteOutcome.UNSUPPORTED, refused, f"no such device: {write.value}")
         return _answer(write, WriteOutcome.FAILED, refused, f"the kernel refuses it: {os.strerror(refused)}")
 
     # --- telling -----------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ Sources: kernel documentation of cgroup v1 and v2; OCI runtimes' conversion of s
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ _V2_IO_KEY: Final = {
     Knob.BLKIO_READ_BPS: "rbps", Knob.BLKIO_WRITE_BPS: "wbps",
     Knob.BLKIO_READ_IOPS: "riops", Knob.BLKIO_WRITE_IOPS: "wiops",
 }  # fmt: skip
+BLOCK_DEVICES: Final = frozenset(_V2_IO_KEY)
+"""Knobs with an amount for each block device."""
 _CPU_LISTS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH)
 
@@ -129,6 +132,17 @@ def _kept_text(knob: Knob, value: str) -> str:
 def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
     """Return whether two values are the same for the kernel."""
     return first == second or kept(knob, first, dialect) == kept(knob, second, dialect)
+
+
+def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) -> bool:
+    """Return whether a value that stands there is what was written, but for block devices that are gone since.
+
+    The kernel drops the line of a device with it, and takes none of a device that is not there.
+    """
+    if knob in BLOCK_DEVICES:
+        with contextlib.suppress(UsageError):
+            return _devices(str(present)).items() <= _devices(str(written)).items()
+    return same(knob, present, written, dialect)
 
 
 def round_for_write(knob: Knob, value: Value) -> Value:

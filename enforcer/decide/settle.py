@@ -34,6 +34,7 @@ from cotenant.enforcer.decide.knobs import (
     MICROSECONDS_PER_MILLICORE,
     PAGE_BYTES,
     Dialect,
+    may_stem_from,
     objection,
     round_for_write,
     same,
@@ -176,7 +177,11 @@ def _holds_agent_value(note: OriginalValue, group: GroupReading, dialect: Dialec
     if _idle_hides(note.knob, group):
         return True
     present = group.knobs.get(note.knob)
-    return present is not None and any(same(note.knob, present, value, dialect) for value in note.written)
+    return present is not None and _was_written(note, present, dialect)
+
+
+def _was_written(note: OriginalValue, present: Value, dialect: Dialect) -> bool:
+    return any(may_stem_from(note.knob, present, value, dialect) for value in note.written)
 
 
 # --- what the kernel can take ------------------------------------------------------------------------------------
@@ -390,9 +395,7 @@ def _is_note_needed(note: OriginalValue, targets: _Targets, groups: Groups) -> b
 
 
 def _has_drifted(note: OriginalValue | None, present: Value | None, dialect: Dialect) -> bool:
-    if note is None or present is None:
-        return False
-    return not any(same(note.knob, present, value, dialect) for value in note.written)
+    return note is not None and present is not None and not _was_written(note, present, dialect)
 
 
 def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bool) -> KnobWrite:

@@ -8,7 +8,8 @@ A path is opened below a descriptor of its hierarchy's root, never following a l
 outside can be opened, whatever is asked. A cgroup file system has no links; a tree of another kind is walked part by
 part. What is read each tick stays open (three times faster than opening it), within a share of RLIMIT_NOFILE: four
 counters of a cgroup, and knobs that carry our values; everything else is opened on demand. The kernel answers ENODEV
-on a file whose cgroup is gone, also when a new one has its name. That a cgroup is gone is no error but a value: `Lack`.
+on a file whose cgroup is gone, also when a new one has its name; and to a write that names a block device which is not
+there. That a cgroup is gone is no error but a value: `Lack`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from enum import Enum
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Literal, Self, TypeAlias
 
 from cotenant.base.errors import NodeUnreadable, UsageError
 from cotenant.enforcer.contract import CgroupPath, Knob, MemoryUse, Value
@@ -58,6 +59,8 @@ class Lack(Enum):
     """No permission, switched off, or not in a form that we know."""
 
 
+WriteAnswer: TypeAlias = int | Literal[Lack.GONE]
+"""Outcome of a write: 0 = written, ENOENT = no such file here, Lack.GONE = no such cgroup, else the kernel's errno."""
 MOST_FILES: Final = 16_384
 
 
@@ -230,36 +233,40 @@ class Hierarchy:
         return file is not None and any(not isinstance(self.read(path, file.controller, n), Lack) for n in file.names)
 
     # --- writing ---------------------------------------------------------------------------------------------------
-    def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> int:
-        """Set a knob. Returns the kernel's errno, 0 = written; ENOENT: no such file here, ENODEV: cgroup gone.
+    def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
+        """Set a knob. present: as `knobs.as_text`. NodeUnreadable when no more files can be opened.
 
-        present: as `knobs.as_text`. NodeUnreadable when no more files can be opened.
+        Every line of a value is tried, so that a block device which is not there (ENODEV) costs others no limit.
         """
         file = self.dialect.file(knob)
         if file is None:
             return errno.ENOENT
         name = self._names.get(knob, file.name)
         texts = as_text(knob, value, self.dialect, self._period(path, knob), present)
-        refused = next((e for text in texts if (e := self._write(path, file.controller, name, text))), 0)
+        answers = [self._write(path, file.controller, name, text) for text in texts]
+        refused = next((answer for answer in answers if answer), 0)
         if refused == errno.EINVAL and knob is Knob.MEMORY_LIMIT and self.dialect.version(knob) is Version.V1:
             return self._write_with_swap(path, file.controller, name, texts[-1])
         return refused
 
-    def _write_with_swap(self, path: CgroupPath, controller: str, name: str, text: str) -> int:
+    def _write_with_swap(self, path: CgroupPath, controller: str, name: str, text: str) -> WriteAnswer:
         """A memory limit above that of memory and swap together, which runtimes set to the same: raised along."""
         return self._write(path, controller, MEMORY_AND_SWAP, text) or self._write(path, controller, name, text)
 
-    def _write(self, path: CgroupPath, controller: str, name: str, text: str) -> int:
+    def _write(self, path: CgroupPath, controller: str, name: str, text: str) -> WriteAnswer:
         try:
             descriptor = self._open(path, controller, name, _WRITE)
         except OSError as refused:
             return refused.errno or errno.EACCES
+        if descriptor is Lack.GONE:
+            return Lack.GONE
         if isinstance(descriptor, Lack):
-            return {Lack.GONE: errno.ENODEV, Lack.ABSENT: errno.ENOENT}.get(descriptor, errno.EACCES)
+            return errno.ENOENT if descriptor is Lack.ABSENT else errno.EACCES
         try:
             os.write(descriptor, text.encode())
         except OSError as refused:
-            return refused.errno or errno.EIO
+            gone = refused.errno == errno.ENODEV and not self._is_there(self._roots[controller], path or ".")
+            return Lack.GONE if gone else refused.errno or errno.EIO
         finally:
             os.close(descriptor)
         return 0

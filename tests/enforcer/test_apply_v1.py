@@ -33,6 +33,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
+from cotenant.enforcer.observe.machine import block_devices
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
@@ -318,6 +319,41 @@ def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
         node.tree.make(CONTAINER)
         assert [d.path for d in node.tick(applier)] == [TIER]  # the new one of that name is nothing to us
     assert (node.folder / "originals.json").read_bytes().count(b"cpu.quota") == 0
+
+
+def test_a_device_that_is_not_there_costs_no_other_value_its_way_back(node: Node) -> None:
+    """A volume was detached, or was never here: the kernel answers ENODEV, as it does for a removed cgroup."""
+    there = next((n for n in block_devices(Path("/proc"), Path("/sys")).values() if not n.startswith("7:")), "")
+    if not there:
+        pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
+    limits = f"{there} 1048576,999:0 1024"
+    wants = (want(CONTAINER, Knob.CPU_SHARES, 77), want(CONTAINER, Knob.BLKIO_READ_BPS, limits))
+    with node.agent() as applier:
+        for tick in range(3):
+            done = {d.knob: d for d in node.tick(applier, *wants)}
+            assert node.shows(CONTAINER, Knob.BLKIO_READ_BPS) == f"{there} 1048576"  # the other device has its limit
+            if tick == 0:
+                assert done[Knob.CPU_SHARES].outcome is WriteOutcome.WRITTEN
+                answer = done[Knob.BLKIO_READ_BPS]
+                assert (answer.outcome, answer.errno) == (WriteOutcome.UNSUPPORTED, errno.ENODEV)
+                assert answer.message == f"no such device: {limits}"
+            assert not applier.denied
+        assert {d.outcome for d in node.tick(applier)} == {WriteOutcome.RESTORED}
+    assert [node.shows(CONTAINER, k) for k in (Knob.CPU_SHARES, Knob.BLKIO_READ_BPS)] == [2, ""]
+
+
+def test_what_the_kernel_refuses_in_one_place_denies_no_other(node: Node) -> None:
+    """A list longer than a page is E2BIG: that says nothing about any other file of the node."""
+    before = node.shows(CONTAINER, Knob.CPUSET_CPUS)
+    longer = ",".join(["0"] * 2500)  # 4999 characters, of which a page holds 4096
+    with node.agent() as applier:
+        done = node.tick(applier, want(CONTAINER, Knob.CPUSET_CPUS, longer), want(TIER, Knob.IO_WEIGHT, 500))
+        assert {d.knob: (d.outcome, d.errno) for d in done} == {
+            Knob.CPUSET_CPUS: (WriteOutcome.FAILED, errno.E2BIG),
+            Knob.IO_WEIGHT: (WriteOutcome.WRITTEN, 0),
+        }
+        assert applier.denied == ""
+    assert node.shows(CONTAINER, Knob.CPUSET_CPUS) == before
 
 
 def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:

@@ -120,6 +120,27 @@ def test_a_value_of_somebody_else_is_kept_for_the_end() -> None:
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 150_000
 
 
+def test_limits_whose_device_went_away_are_ours_and_go_back_to_what_stood_there_first() -> None:
+    """With a volume the kernel drops its line: what is left is still ours, and is nobody's original."""
+    knob, both, left = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200", "8:0 100"
+    original = OriginalValue(C1, knob, Level.CONTAINER, "8:0 900", (both,), "blkio")
+    seen = V1Kernel({C1: {knob: left}}).seen()
+    seen = replace(seen, supported=seen.supported | {knob})
+    again = settle([plan(want(C1, knob, both))], seen, {original.place: original}, V1)
+    assert [(w.value, w.drifted) for w in again.writes] == [(both, False)]
+    assert again.notes[original.place].original == "8:0 900"
+    given_back = settle([], seen, {original.place: original}, V1)
+    assert [(w.value, w.restores) for w in given_back.writes] == [("8:0 900", True)]
+
+
+@pytest.mark.parametrize("others", ["8:0 101", "8:0 100,8:16 5"])
+def test_device_limits_that_we_never_wrote_are_somebody_elses(others: str) -> None:
+    knob, mine = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200"
+    note = OriginalValue(C1, knob, Level.CONTAINER, "", (mine,), "blkio")
+    settled = settle([], V1Kernel({C1: {knob: others}}).seen(), {note.place: note}, V1)
+    assert (settled.writes, settled.notes) == ((), {})
+
+
 def test_what_somebody_else_set_last_is_left_alone() -> None:
     kernel = V1Kernel()
     notes = tick(kernel, {(C1, Knob.CPU_SHARES): 2}, {})
