@@ -221,6 +221,8 @@ class GroupReading:
     processes: int | None = None
     """None = not counted; 0 = made but not started."""
     knobs: Mapping[Knob, Value] = field(default_factory=dict)
+    least_quota: int = 1000
+    """The smallest quota that the kernel takes, microseconds per 100 ms: 1 ms of the cgroup's own CFS period."""
 
 
 @dataclass(frozen=True, slots=True)

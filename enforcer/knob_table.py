@@ -21,7 +21,7 @@ class Knob(StrEnum):
     CPU_QUOTA = "cpu.quota"
     """Microseconds per period of 100 ms; NO_LIMIT = none."""
     CPU_BURST = "cpu.burst"
-    """Microseconds that may be saved up beyond the quota."""
+    """Microseconds per period of 100 ms that may be saved up beyond the quota."""
     CPU_IDLE = "cpu.idle"
     """1 = runs only when nobody else wants to."""
     CPU_BVT = "cpu.bvt_warp_ns"

@@ -21,7 +21,7 @@ from cotenant.base.errors import UsageError
 from cotenant.enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 
 PERIOD_MICROSECONDS: Final = 100_000
-"""Quotas are spoken of per this period, whatever the cgroup's own."""
+"""Quotas and what may be saved up are spoken of per this period, whatever the cgroup's own."""
 MICROSECONDS_PER_MILLICORE: Final = PERIOD_MICROSECONDS // 1000
 PAGE_BYTES: Final = PAGESIZE
 """Of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
@@ -67,6 +67,8 @@ _V2_IO_KEY: Final = {
 }  # fmt: skip
 BLOCK_DEVICES: Final = frozenset(_V2_IO_KEY)
 """Knobs with an amount for each block device."""
+CPU_TIMES: Final = (Knob.CPU_QUOTA, Knob.CPU_BURST)
+"""Knobs whose files count microseconds of the cgroup's own period."""
 _CPU_LISTS: Final = (Knob.CPUSET_CPUS, Knob.CPUSET_MEMS)
 _PAGED: Final = (Knob.MEMORY_LIMIT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH)
 
@@ -148,11 +150,17 @@ def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) 
 def round_for_write(knob: Knob, value: Value) -> Value:
     """Return the value that is requested in practice.
 
-    A quota is rounded down to thousandths of a core, which every period of full milliseconds can express.
+    CPU time is rounded down to thousandths of a core, which every period of full milliseconds can express.
     """
-    if knob is Knob.CPU_QUOTA and isinstance(value, int) and value >= 0:
-        return max(value // 100 * 100, LEAST_QUOTA)
-    return value
+    if knob not in CPU_TIMES or not isinstance(value, int) or value < 0:
+        return value
+    rounded = value // 100 * 100
+    return max(rounded, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else rounded
+
+
+def least_quota(period: int) -> int:
+    """Microseconds per 100 ms of the smallest quota in a period of this many microseconds: the kernel takes no less."""
+    return -(-LEAST_QUOTA * PERIOD_MICROSECONDS // period)
 
 
 def weight_of(shares: int) -> int:
@@ -179,8 +187,8 @@ def as_text(
         return _device_lines(knob, str(value), str(present or ""), v2)
     if isinstance(value, str):
         return (value or "\n",)  # writing nothing at all is no write
-    if knob is Knob.CPU_QUOTA:
-        return (_quota_text(value, period, v2),)
+    if knob in CPU_TIMES:
+        return (_cpu_time_text(knob, value, period, v2),)
     if knob is Knob.CPU_SHARES:
         clamped = min(max(value, SHARES[0]), SHARES[1])
         return (str(weight_of(clamped) if v2 else clamped),)
@@ -189,10 +197,11 @@ def as_text(
     return (str(value),)
 
 
-def _quota_text(value: int, period: int, v2: bool) -> str:
+def _cpu_time_text(knob: Knob, value: int, period: int, v2: bool) -> str:
     if value == NO_LIMIT:
         return "max" if v2 else str(NO_LIMIT)
-    return str(max(value * period // PERIOD_MICROSECONDS, LEAST_QUOTA))
+    own = value * period // PERIOD_MICROSECONDS
+    return str(max(own, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else own)
 
 
 def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICROSECONDS) -> Value | None:
@@ -212,7 +221,7 @@ def from_text(knob: Knob, text: str, dialect: Dialect, period: int = PERIOD_MICR
 def _number(knob: Knob, text: str, version: Version | None, period: int) -> int | None:
     """Value of a knob's text in the agent's unit; None for a weight of 0, which says that shares were never set.
 
-    A quota is scaled to a period of 100 ms, a v2 weight becomes shares, "max" and amounts without end become NO_LIMIT.
+    CPU time is scaled to a period of 100 ms, a v2 weight becomes shares, "max" and amounts without end become NO_LIMIT.
     """
     first, *rest = text.split()
     if first == "default":  # io.weight
@@ -220,7 +229,7 @@ def _number(knob: Knob, text: str, version: Version | None, period: int) -> int 
     if first == "max":
         return NO_LIMIT
     number = int(first)
-    if knob is Knob.CPU_QUOTA and number >= 0:
+    if knob in CPU_TIMES and number >= 0:
         return -(-number * PERIOD_MICROSECONDS // int(rest[0] if rest else period))
     if knob is Knob.CPU_SHARES and version is Version.V2:
         return shares_of(number) if number else None

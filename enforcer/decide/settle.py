@@ -188,6 +188,7 @@ def _was_written(note: OriginalValue, present: Value, dialect: Dialect) -> bool:
 def _fit(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, around: Circumstances) -> None:
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
+    _fit_least_quota(targets, groups)
     if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
         _fit_starts(targets, observation, notes, around.dialect)
         _fit_resizes(targets, observation, notes, around.dialect)
@@ -261,6 +262,14 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
 def _is_near(first: Value, second: Value) -> bool:
     """Within five percent: not worth a write each tick."""
     return isinstance(first, int) and isinstance(second, int) and second > 0 and second * 0.95 <= first <= second
+
+
+def _fit_least_quota(targets: _Targets, groups: Groups) -> None:
+    """No quota below 1 ms of the cgroup's own period, which the kernel refuses and the kubelet does not set either."""
+    for (path, knob), target in list(targets.items()):
+        group = groups[path]
+        if knob is Knob.CPU_QUOTA and target.value != NO_LIMIT and wider(group.least_quota, target.value):
+            targets[path, knob] = replace(target, value=group.least_quota)
 
 
 def _fit_starts(targets: _Targets, observation: Observation, notes: Notes, dialect: Dialect) -> None:

@@ -27,7 +27,7 @@ from typing import Final, Literal, Self, TypeAlias
 
 from cotenant.base.errors import NodeUnreadable, UsageError
 from cotenant.enforcer.contract import CgroupPath, Knob, MemoryUse, Value
-from cotenant.enforcer.decide.knobs import PERIOD_MICROSECONDS, Dialect, as_text, from_text
+from cotenant.enforcer.decide.knobs import CPU_TIMES, PERIOD_MICROSECONDS, Dialect, as_text, from_text
 from cotenant.enforcer.knob_table import SPECS, Version
 from cotenant.enforcer.observe.layout import Detection, checked_path, detect
 from cotenant.enforcer.observe.rates import memory_use
@@ -208,11 +208,12 @@ class Hierarchy:
         return value
 
     def _period(self, path: CgroupPath, knob: Knob) -> int:
-        """A cgroup's CFS period, read once: nobody changes it while containers run."""
-        if knob is not Knob.CPU_QUOTA:
-            return PERIOD_MICROSECONDS
+        return self.cfs_period(path) if knob in CPU_TIMES else PERIOD_MICROSECONDS
+
+    def cfs_period(self, path: CgroupPath) -> int:
+        """A cgroup's CFS period in microseconds, read once: nobody changes it while containers run."""
         if path not in self._periods:
-            v2 = self.dialect.version(knob) is Version.V2
+            v2 = self.dialect.version(Knob.CPU_QUOTA) is Version.V2
             contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")
             fields = contents.split() if isinstance(contents, bytes) else []
             self._periods[path] = int(fields[-1]) if fields and fields[-1].isdigit() else PERIOD_MICROSECONDS

@@ -42,6 +42,7 @@ from cotenant.enforcer.contract import (
     Value,
 )
 from cotenant.enforcer.decide.changes import Place
+from cotenant.enforcer.decide.knobs import PERIOD_MICROSECONDS, least_quota
 from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
 from cotenant.enforcer.observe.cycles import CycleReader
@@ -321,6 +322,8 @@ class _TickReader:
     def _group_reading(self, path: CgroupPath, level: Level, use: CpuUse, memory: _GroupHistory) -> GroupReading:
         cpu, of_memory, io = memory.pressures
         waiting = None if memory.waiting is None else memory.waiting * self._elapsed
+        # known with its quota: the runtime sets both before the container starts
+        period = self._files.cfs_period(path) if Knob.CPU_QUOTA in memory.knobs else PERIOD_MICROSECONDS
         return GroupReading(
             path=path,
             level=level,
@@ -333,6 +336,7 @@ class _TickReader:
             cycles_per_instruction=memory.cycles,
             processes=memory.processes,
             knobs=memory.knobs,
+            least_quota=least_quota(period),
         )
 
     def _cpu(self, path: CgroupPath) -> tuple[float, CpuCounters | None]:

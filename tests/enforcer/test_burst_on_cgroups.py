@@ -12,6 +12,7 @@ import pytest
 
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.decide.changes import WriteOutcome
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.burst import Burst
@@ -54,6 +55,27 @@ def serve(node: Kubepods, web: Pod, count: int = REQUESTS) -> int:
     process = node.run(web, command, stdout=subprocess.DEVNULL)
     assert process.wait(120) == 0
     return throttled(node, web) - before
+
+
+def test_the_kernel_takes_what_may_be_saved_up_also_in_a_kubelets_own_period(node: Kubepods, tmp_path: Path) -> None:
+    """cpuCFSQuotaPeriod: 10ms. Half a core is 5000 us of that, and the kernel refuses a larger burst (EINVAL)."""
+    web, specs = half_a_core(node)
+    files = (("cpu.cfs_period_us", 10_000), ("cpu.cfs_quota_us", 5000))
+    for path, in_order in ((web.path, files), (web.container, files[::-1])):  # no child with more than its parent
+        for name, value in in_order:
+            node.write(path, "cpu", name, value)
+    node.run(web, ["sleep", "600"])
+    agent = OneStrategy(Burst(), tmp_path, Layout(base=(node.base,)))
+    try:
+        done = agent.tick(specs, {"cpuBurstStrategy": {"policy": "cpuBurstOnly"}})
+        assert {d.outcome for d in done} == {WriteOutcome.WRITTEN}
+        # 1000 % of half a core, at most the quota
+        for path in (web.container, web.path):
+            assert node.read(path, "cpu", "cpu.cfs_burst_us") == "5000"
+        assert agent.tick(specs, {"cpuBurstStrategy": {"policy": "cpuBurstOnly"}}) == []
+    finally:
+        agent.give_back()
+    assert [node.read(path, "cpu", "cpu.cfs_burst_us") for path in (web.container, web.path)] == ["0", "0"]
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from cotenant.enforcer.decide.knobs import (
     as_text,
     from_text,
     kept,
+    least_quota,
     objection,
     round_for_write,
     same,
@@ -123,13 +124,23 @@ def test_a_weight_survives_the_way_through_shares(weight: int) -> None:
     assert weight_of(shares_of(weight)) == weight
 
 
-@given(st.integers(1, 100), st.integers(1, 10_000_000))
+@given(st.sampled_from([Knob.CPU_QUOTA, Knob.CPU_BURST]), st.integers(1, 100), st.integers(1, 10_000_000))
 @settings(max_examples=100)
-def test_a_quota_survives_a_period_that_is_not_ours(period_milliseconds: int, quota: int) -> None:
-    asked, period = round_for_write(Knob.CPU_QUOTA, quota), period_milliseconds * 1000
-    back = from_text(Knob.CPU_QUOTA, as_text(Knob.CPU_QUOTA, asked, V1, period)[0], V1, period)
-    # the kernel takes no less than 1000 us of any period
-    assert back == max(asked, -(-1000 * 100_000 // period))
+def test_cpu_time_survives_a_period_that_is_not_ours(knob: Knob, period_milliseconds: int, amount: int) -> None:
+    asked, period = round_for_write(knob, amount), period_milliseconds * 1000
+    back = from_text(knob, as_text(knob, asked, V1, period)[0], V1, period)
+    # the kernel takes no quota below 1000 us of any period
+    least = -(-1000 * 100_000 // period)
+    assert back == (max(asked, least) if knob is Knob.CPU_QUOTA else asked)
+    assert least_quota(period) == least
+
+
+@pytest.mark.parametrize(("dialect", "quota"), [(V1, "10000"), (V2, "10000")])
+def test_what_may_be_saved_up_is_written_in_the_cgroups_own_period(dialect: Dialect, quota: str) -> None:
+    """A core in a kubelet's cpuCFSQuotaPeriod of 10 ms is 10000 us, of which the kernel takes no more as burst."""
+    for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST):
+        assert as_text(knob, 100_000, dialect, 10_000) == (quota,)
+        assert from_text(knob, quota, dialect, 10_000) == 100_000
 
 
 @pytest.mark.parametrize(

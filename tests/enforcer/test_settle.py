@@ -120,6 +120,19 @@ def test_a_value_of_somebody_else_is_kept_for_the_end() -> None:
     assert kernel.knobs[C1][Knob.CPU_QUOTA] == 150_000
 
 
+def test_no_quota_is_asked_for_that_the_period_of_its_cgroup_cannot_hold() -> None:
+    """1 ms of a period of 10 ms are 10 % of a core: half of that would be written, and read as more, for ever."""
+    kernel = V1Kernel({C1: {Knob.CPU_QUOTA: 10_000}, C2: {Knob.CPU_QUOTA: 30_000}})
+    seen = kernel.seen()
+    inside = tuple(replace(c, group=replace(c.group, least_quota=10_000)) for c in seen.pods[0].containers if c.group)
+    seen = replace(seen, pods=(replace(seen.pods[0], containers=inside),))
+    settled = settle([plan(want(C1, Knob.CPU_QUOTA, 5000), want(C2, Knob.CPU_QUOTA, 5000))], seen, {}, V2)
+    assert [(w.path, w.value) for w in settled.writes] == [(C2, 10_000)]
+    note = OriginalValue(C2, Knob.CPU_QUOTA, Level.CONTAINER, 5000, (30_000,), "be-totals")
+    given_back = settle([], seen, {note.place: note}, V2)
+    assert [(w.path, w.value, w.restores) for w in given_back.writes] == [(C2, 10_000, True)]
+
+
 def test_limits_whose_device_went_away_are_ours_and_go_back_to_what_stood_there_first() -> None:
     """With a volume the kernel drops its line: what is left is still ours, and is nobody's original."""
     knob, both, left = Knob.BLKIO_READ_BPS, "8:0 100,259:3 200", "8:0 100"
