@@ -218,6 +218,15 @@ class Node:
     """The same of status.allocatable."""
 
 
+@dataclass(frozen=True, slots=True)
+class GoneNode:
+    """A node that was gone, or smaller, at `end_seconds`; its capacity before, in millicores and bytes."""
+
+    name: str
+    capacity: Mapping[Resource, int]
+    end_seconds: int
+
+
 class EventKind(StrEnum):
     """An event of a container or workload."""
 
@@ -315,6 +324,8 @@ class Inventory:
     """Of pods whose own row says something of their containers' rows."""
     vpa_histories: tuple[VpaHistory, ...] = ()
     """What VerticalPodAutoscalers remember of containers, from their checkpoints."""
+    gone_nodes: tuple[GoneNode, ...] = ()
+    """Nodes of earlier snapshots that pods of the window ran on: what these used may be more than any node has now."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
         """(namespace, pod) -> workload, gone pods included."""

@@ -26,6 +26,9 @@ class Resource(StrEnum):
 BEYOND_CAPACITY: Final = 1.2
 """Use above so many times what a node has is a fault of its source: rates and late samples pass the whole a little."""
 
+LARGEST_MACHINE: Final[Mapping[Resource, int]] = {Resource.CPU: 8_192_000, Resource.MEMORY: 64 << 40}
+"""What no machine exceeds: Linux's most CPUs (NR_CPUS of x86-64), and what four levels of its page tables map."""
+
 
 class DeviceResource(StrEnum):
     """The measured resources of a container's GPUs.

@@ -375,7 +375,7 @@ def _node_totals(
     for node_signal, parts in missing:
         for span in (span for span in spans if span.signal is parts):
             for day in _days(span.grid):
-                usage = plausible_of_pods(store.read(parts, day), inventory.nodes)
+                usage = plausible_of_pods(store.read(parts, day), inventory)
                 if usage.refs:
                     sums = total(usage, by_node(usage.refs, inventory))
                     store.append(node_signal, _beside_recorded(sums, node_signal, store, recorded))

@@ -17,6 +17,7 @@ from cotenant.base.cluster import (
     ContainerRole,
     Event,
     EventKind,
+    GoneNode,
     Inventory,
     Pod,
     PodPhase,
@@ -158,7 +159,24 @@ def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since:
         created_seconds=snapshot.created_seconds or stored.created_seconds,
         unnamed=tuple(u for u in stored.unnamed if u.last_seconds >= keep_since),
         pod_rows=_pod_rows(stored, snapshot, keep_since),
+        gone_nodes=_gone_nodes(stored, snapshot, ordered, keep_since),
     )
+
+
+def _gone_nodes(stored: Inventory, snapshot: Inventory, pods: Iterable[Pod], keep_since: int) -> tuple[GoneNode, ...]:
+    """Return the nodes of earlier snapshots that the pods ran on and that are gone, or smaller, since `keep_since`."""
+    present = {node.name: node.capacity for node in snapshot.nodes}
+    hosts = {pod.node for pod in pods}
+    left = (GoneNode(node.name, node.capacity, snapshot.time_seconds) for node in stored.nodes)
+    gone: dict[str, GoneNode] = {}
+    for node in (*stored.gone_nodes, *left):
+        now = present.get(node.name, {})
+        larger = any(amount > now.get(resource, 0) for resource, amount in node.capacity.items())
+        if larger and node.name in hosts and node.end_seconds >= keep_since:
+            old = gone.get(node.name, node)
+            most = {r: max(old.capacity.get(r, 0), node.capacity.get(r, 0)) for r in Resource}
+            gone[node.name] = GoneNode(node.name, most, node.end_seconds)
+    return tuple(gone[name] for name in sorted(gone))
 
 
 def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[PodRow, ...]:
@@ -217,6 +235,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
         controllers=snapshot.controllers or stored.controllers,
         created_seconds=snapshot.created_seconds or stored.created_seconds,
         pod_rows=_pod_rows(stored, snapshot, keep_since),
+        gone_nodes=_gone_nodes(stored, snapshot, pods, keep_since),
     )
 
 

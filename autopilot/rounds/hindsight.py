@@ -95,7 +95,7 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
     end = start_seconds + WEEK_DAYS * DAY_SECONDS
     grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
     usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
-    return assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, inventory.nodes), {})
+    return assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, part), {})
 
 
 def _apply(proposal: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:

@@ -5,26 +5,29 @@ Where a container's value rests on it nothing is proposed (reason `implausible`)
 out, as if it were not there. So they do with zeros of memory, which stand where a runtime or a kernel does not measure
 it (reason `unmeasured`), and with a node's zeros, of CPU too: a node that reports is not idle to the last nanosecond.
 A container's 0 millicores may be true.
+
+The bound is of the largest node of the window, also one that has left. A pod may have run on a node of which nothing is
+known, such as one that left before the first scan: its usage is bounded by the largest machine that there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Node
-from cotenant.base.identity import NodeRef
-from cotenant.base.resource import BEYOND_CAPACITY, DeviceResource, MeasuredResource, Resource
+from cotenant.base.cluster import GoneNode, Inventory, Node, Pod
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.resource import BEYOND_CAPACITY, LARGEST_MACHINE, MeasuredResource, Resource
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import FloatMatrix, Signal, Statistic, Usage
 
 UsageT = TypeVar("UsageT", bound=Usage[Any] | SparseUsage[Any])
 _LARGEST_QUANTITY: Final = 2.0**63
-"""What no Kubernetes quantity reaches; the bound where no node is known."""
+"""What no Kubernetes quantity reaches."""
 _MOST_PERCENT_OF_DEVICES: Final = 12_800.0
 """128 GPUs, more than any node has. DCGM writes 2147483632 or 140737488355328 where it has no value."""
 
@@ -37,30 +40,89 @@ _OF_USAGE: Final = frozenset(
 )
 
 
-def largest_capacity(nodes: Iterable[Node], resource: Resource) -> int:
+def largest_capacity(nodes: Iterable[Node | GoneNode], resource: Resource) -> int:
     """Capacity of the largest node, in the resource's unit; 0 = unknown."""
     return max((node.capacity.get(resource, 0) for node in nodes), default=0)
 
 
-def plausible_of_pods(usage: UsageT, nodes: Iterable[Node]) -> UsageT:
+def largest_use(inventory: Inventory, resource: Resource) -> float:
+    """The most that a pod on a node of the window can have used, in the resource's unit."""
+    return _bound(largest_capacity(_nodes(inventory), resource), resource)
+
+
+def beyond_any_node(
+    highest: npt.NDArray[np.float64], workloads: Sequence[WorkloadRef], inventory: Inventory, resource: Resource
+) -> npt.NDArray[np.bool_]:
+    """Return whether no pod of each workload can have used its highest amount, (n,), in the resource's unit."""
+    beyond = highest > largest_use(inventory, resource)
+    suspects = {workloads[row] for row in np.flatnonzero(beyond).tolist()}
+    if suspects:
+        names = _node_names(inventory)
+        unknown = {p.workload for p in inventory.pods if p.workload in suspects and not _is_placed(p, names)}
+        beyond &= (highest > LARGEST_MACHINE[resource]) | np.array([ref not in unknown for ref in workloads])
+    return beyond
+
+
+def plausible_of_pods(usage: UsageT, inventory: Inventory) -> UsageT:
     """The series of containers without the samples beyond any node and zeros of memory, which become gaps."""
-    of_devices, positive = isinstance(usage.resource, DeviceResource), usage.resource is Resource.MEMORY
-    bound = _MOST_PERCENT_OF_DEVICES if of_devices else _bound(_largest(nodes, usage.resource))
+    positive = usage.resource is Resource.MEMORY
+    values = usage.cells if isinstance(usage, SparseUsage) else usage.values
+    if isinstance(usage.resource, Resource):
+        wrong = values > largest_use(inventory, usage.resource)
+        if wrong.any():
+            wrong &= (values > LARGEST_MACHINE[usage.resource]) | _on_known_nodes(usage, wrong, inventory)
+    else:
+        wrong = values > (_LARGEST_QUANTITY if usage.resource is None else _MOST_PERCENT_OF_DEVICES)
+    possible = _without(values, wrong | _not_above_zero(values, positive))
     if isinstance(usage, SparseUsage):
-        return replace(usage, cells=_possible(usage.cells, bound, positive))
-    return replace(usage, values=_possible(usage.values, bound, positive))
+        return replace(usage, cells=possible)
+    return replace(usage, values=possible)
 
 
-def plausible_signals(usage: Mapping[Signal, UsageT], nodes: Iterable[Node]) -> dict[Signal, UsageT]:
+def _on_known_nodes(
+    usage: Usage[Any] | SparseUsage[Any], wrong: npt.NDArray[np.bool_], inventory: Inventory
+) -> npt.NDArray[np.bool_]:
+    """Return whether each sample's pod ran on a node of the inventory, in the shape of the samples' array, or (n, 1).
+
+    wrong: flags of the samples, whose series alone are looked up; the others' answer is False.
+    """
+    if isinstance(usage, SparseUsage):
+        rows = np.searchsorted(usage.bounds, np.flatnonzero(wrong), side="right") - 1
+    else:
+        rows = np.flatnonzero(wrong.any(axis=1))
+    suspects = {(usage.refs[row].namespace, usage.refs[row].pod): None for row in rows.tolist()}
+    names = _node_names(inventory)
+    known = {
+        (pod.namespace, pod.name)
+        for pod in inventory.pods
+        if (pod.namespace, pod.name) in suspects and _is_placed(pod, names)
+    }
+    of_row = np.array([(ref.namespace, ref.pod) in known for ref in usage.refs], dtype=bool)
+    return np.repeat(of_row, np.diff(usage.bounds)) if isinstance(usage, SparseUsage) else of_row[:, None]
+
+
+def _node_names(inventory: Inventory) -> frozenset[str]:
+    return frozenset(node.name for node in _nodes(inventory))
+
+
+def _nodes(inventory: Inventory) -> tuple[Node | GoneNode, ...]:
+    return (*inventory.nodes, *inventory.gone_nodes)
+
+
+def _is_placed(pod: Pod, node_names: Set[str]) -> bool:
+    """Return whether the pod's node is among those that are known; of one that runs it is one of them in any case."""
+    return pod.node in node_names or (pod.running and not pod.node)
+
+
+def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> dict[Signal, UsageT]:
     """All signals of containers: usage without the samples that cannot be, requests and limits without what none is.
 
     A request may be beyond any node, and is not below zero or beyond the largest quantity. Counts stay.
     """
-    listed = tuple(nodes)
 
     def plausible(signal: Signal, series: UsageT) -> UsageT:
         if signal in _OF_USAGE:
-            return plausible_of_pods(series, listed)
+            return plausible_of_pods(series, inventory)
         return _quantities(series) if signal.spec.statistic is Statistic.LAST else series
 
     return {signal: plausible(signal, series) for signal, series in usage.items()}
@@ -74,26 +136,33 @@ def _quantities(usage: UsageT) -> UsageT:
 
 
 def _quantity_or_gap(values: FloatMatrix) -> FloatMatrix:
-    wrong: npt.NDArray[np.bool_] = (values > _LARGEST_QUANTITY) | (values < 0)
-    return np.where(wrong, np.float32(np.nan), values) if wrong.any() else values
+    return _without(values, (values > _LARGEST_QUANTITY) | (values < 0))
 
 
-def plausible_of_nodes(usage: Usage[NodeRef], nodes: Iterable[Node]) -> Usage[NodeRef]:
+def plausible_of_nodes(usage: Usage[NodeRef], inventory: Inventory) -> Usage[NodeRef]:
     """The series of nodes without zeros and the samples beyond the node itself, which become gaps."""
-    known = {node.name: _largest([node], usage.resource) for node in nodes}
-    bounds = np.array([_bound(known.get(ref.name, 0)) for ref in usage.refs], dtype=np.float64).reshape(-1, 1)
-    return replace(usage, values=_possible(usage.values, bounds, positive=True))
+    capacities: dict[str, int] = {}
+    for node in _nodes(inventory):
+        if isinstance(usage.resource, Resource):
+            capacities[node.name] = max(capacities.get(node.name, 0), node.capacity.get(usage.resource, 0))
+    bounds = np.array([_bound(capacities.get(ref.name, 0), usage.resource) for ref in usage.refs], dtype=np.float64)
+    wrong = (usage.values > bounds.reshape(-1, 1)) | _not_above_zero(usage.values, positive=True)
+    return replace(usage, values=_without(usage.values, wrong))
 
 
-def _possible(values: FloatMatrix, bound: npt.NDArray[np.float64] | float, positive: bool) -> FloatMatrix:
-    """The same array where all values are possible: series of all pods are not copied for nothing."""
-    wrong: npt.NDArray[np.bool_] = (values > bound) | (values <= 0 if positive else values < 0)
+def _not_above_zero(values: FloatMatrix, positive: bool) -> npt.NDArray[np.bool_]:
+    """Return the flags of values below zero, and of zeros too where values are positive."""
+    below: npt.NDArray[np.bool_] = values <= 0 if positive else values < 0
+    return below
+
+
+def _without(values: FloatMatrix, wrong: npt.NDArray[np.bool_]) -> FloatMatrix:
+    """The same array where nothing is wrong: series of all pods are not copied for nothing."""
     return np.where(wrong, np.float32(np.nan), values) if wrong.any() else values
 
 
-def _largest(nodes: Iterable[Node], resource: MeasuredResource | None) -> int:
-    return largest_capacity(nodes, resource) if isinstance(resource, Resource) else 0
-
-
-def _bound(capacity: int) -> float:
-    return BEYOND_CAPACITY * capacity if capacity else _LARGEST_QUANTITY
+def _bound(capacity: int, resource: MeasuredResource | None) -> float:
+    """The most that can have been used of a capacity, 0 = unknown, in the resource's unit."""
+    if not isinstance(resource, Resource):
+        return _LARGEST_QUANTITY
+    return BEYOND_CAPACITY * capacity if capacity else float(LARGEST_MACHINE[resource])

@@ -114,7 +114,7 @@ class StoredSeries:
         inventory = self.store.read_inventory()
         if inventory is None:
             raise NoData(f"no inventory of cluster {self.store.cluster} is stored at {self.store.url}")
-        usage = plausible_of_pods(self.store.read(USAGE[self.resource], self.grid), inventory.nodes)
+        usage = plausible_of_pods(self.store.read(USAGE[self.resource], self.grid), inventory)
         workload_usage = total(usage, by_workload(usage.refs, inventory))
         names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in workload_usage.refs)
         requests = _requests(inventory, self.resource)

@@ -194,7 +194,7 @@ class _Parts:
 
         What is withheld as implausible is no finding, and hides none.
         """
-        usage = plausible_signals(evidence.usage, self.history.inventory.nodes)
+        usage = plausible_signals(evidence.usage, self.history.inventory)
         same = all(series.values is evidence.usage[signal].values for signal, series in usage.items())
         return evidence if same else self._evidence(workloads, usage)
 

@@ -45,7 +45,7 @@ def load_plausible(store: Store, settings: Settings) -> History:
     A judgement of a container needs them: nothing is proposed that rests on one.
     """
     history = load(store, settings)
-    return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory.nodes))
+    return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory))
 
 
 def load_node_history(store: Store, settings: Settings) -> History:
@@ -62,13 +62,13 @@ def load_node_history(store: Store, settings: Settings) -> History:
     grids = _grids(window)
     quality = store.read_quality()
     node_usage = {
-        signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory.nodes)
+        signal: plausible_of_nodes(store.read(signal, grids[signal.spec.step_seconds]), inventory)
         for signal in OF_NODES
     }
     return History(
         inventory=inventory,
         window=window,
-        usage=plausible_signals(_usage_of_pods(store, OF_GPUS, window), inventory.nodes),
+        usage=plausible_signals(_usage_of_pods(store, OF_GPUS, window), inventory),
         node_usage=node_usage,
         quality=quality[-1] if quality else None,
         since_seconds=span[0],

@@ -110,7 +110,7 @@ class StoredUsage:
         """Sums over each workload's pods, and what the running ones request together."""
         values: dict[str, FloatMatrix] = {}
         for resource in resources:
-            usage = plausible_of_pods(self._read(POD_SIGNAL[resource], refs), self.inventory.nodes)
+            usage = plausible_of_pods(self._read(POD_SIGNAL[resource], refs), self.inventory)
             values[COLUMN[resource]] = total(usage, by_workload(usage.refs, self.inventory, refs)).values
         amounts = {AMOUNTS[r, "request"]: self._total_requests(refs, r) for r in resources}
         identity = {
@@ -125,8 +125,7 @@ class StoredUsage:
         signals = {COLUMN[r]: POD_SIGNAL[r] for r in resources}
         if Resource.CPU in resources:
             signals[THROTTLED] = Signal.CPU_THROTTLED_MEAN
-        nodes = self.inventory.nodes
-        usages = {name: plausible_of_pods(self._read(signal, refs), nodes) for name, signal in signals.items()}
+        usages = {name: plausible_of_pods(self._read(signal, refs), self.inventory) for name, signal in signals.items()}
         series = sorted(set().union(*(usage.refs for usage in usages.values())))
         place = {ref: row for row, ref in enumerate(series)}
         values = {}
@@ -148,12 +147,12 @@ class StoredUsage:
         """Use of nodes, all of it or that of prod's pods, and their allocatable amounts."""
         if only_prod:
             pods, refs = self.store.read_sparse(POD_SIGNAL[resource], self.window), node_refs(self.inventory)
-            pods = plausible_of_pods(pods, self.inventory.nodes)
+            pods = plausible_of_pods(pods, self.inventory)
             members = by_node(pods.refs, self.inventory, refs)
             usage = total(pods, of_classes(members, pods.refs, self.inventory, PROD))
         else:
             usage = self.store.read(NODE_SIGNAL[resource], self.window)
-            usage = plausible_of_nodes(usage, self.inventory.nodes)
+            usage = plausible_of_nodes(usage, self.inventory)
         allocatable = {node.name: float(node.allocatable.get(resource, np.nan)) for node in self.inventory.nodes}
         amounts = np.array([allocatable.get(ref.name, np.nan) for ref in usage.refs], dtype=np.float64)
         names = {"node": [ref.name for ref in usage.refs]}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -128,6 +128,29 @@ def test_a_pod_that_left_between_two_snapshots_stays_known_until_its_history_is_
     assert {(p.name, p.end_seconds) for p in joined.pods} == {("web-1", NOW), ("web-2", None)}
     much_later = merge_inventories(joined, inventory(NOW + 2 * DAY_SECONDS, pod("web-2")), NOW + DAY_SECONDS)
     assert {p.name for p in much_later.pods} == {"web-2"}
+
+
+def on_nodes(moment: int, sizes: Mapping[str, int], *pods: Pod) -> Inventory:
+    nodes = tuple(Node(name, {Resource.CPU: cores}, {Resource.CPU: cores}) for name, cores in sizes.items())
+    return replace(inventory(moment, *pods), nodes=nodes)
+
+
+@pytest.mark.parametrize("pods_seen", [True, False])
+def test_a_node_that_leaves_or_becomes_smaller_stays_known_while_its_pods_are(pods_seen: bool) -> None:
+    join = merge_inventories if pods_seen else carried_over
+    pods = tuple(replace(pod(f"web-{name}"), node=name) for name in ("big", "same", "small"))
+    sizes = {"big": 64_000, "same": 32_000, "small": 16_000, "empty": 96_000}
+    first = on_nodes(NOW - 600, sizes, *pods)
+    # nothing ran on "empty", so no usage is bounded by it; the node "same" came back with half its cores
+    now = on_nodes(NOW, {"same": 16_000, "small": 16_000}, *pods[2:] * pods_seen)
+    joined = join(first, now, NOW - DAY_SECONDS)
+    assert [(n.name, n.capacity[Resource.CPU], n.end_seconds) for n in joined.gone_nodes] == [
+        ("big", 64_000, NOW), ("same", 32_000, NOW),
+    ]  # fmt: skip
+    again = merge_inventories(joined, on_nodes(NOW + 600, sizes, *pods), NOW - DAY_SECONDS)
+    assert not again.gone_nodes
+    later = merge_inventories(joined, replace(now, time_seconds=NOW + DAY_SECONDS), NOW + 300)
+    assert not later.gone_nodes
 
 
 def test_a_running_pod_keeps_the_start_that_usage_showed_where_nothing_tells_when_it_was_created() -> None:

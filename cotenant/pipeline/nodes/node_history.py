@@ -80,7 +80,7 @@ def stored_totals(store: Store, history: History, resource: Resource, grid: Time
 
     A block in which too much was used by pods that the inventory does not hold is NaN.
     """
-    usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory.nodes)
+    usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory)
     members = by_node(usage.refs, history.inventory, node_refs(history.inventory))
     prod = total(usage, of_classes(members, usage.refs, history.inventory, PROD))
     unplaced = np.isnan(members.start_seconds)

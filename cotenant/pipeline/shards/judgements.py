@@ -28,6 +28,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
+from cotenant.base.usage.plausible import largest_use
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.base.version import __version__
@@ -42,7 +43,7 @@ from cotenant.settings import Settings
 
 FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"
-_FORM: Final = "1"
+_FORM: Final = "2"
 """Rises whenever what is noted, or how it is stored, changes its meaning."""
 LEAST_SHARE: Final = 24
 """A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
@@ -147,6 +148,7 @@ def basis(history: History, settings: Settings) -> str:
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
         sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
+        [largest_use(inventory, resource) for resource in Resource],
         sorted({_encode_deterministic((pod.workload, pod.requests)) for pod in daemons}),
         list(history.usage),
     )

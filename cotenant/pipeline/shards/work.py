@@ -122,7 +122,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.window)
     history = History(shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence)
     stage("Workload portraits")
-    usage = plausible_signals(of_pods, shard.inventory.nodes)
+    usage = plausible_signals(of_pods, shard.inventory)
     counted = replace(history, usage=usage)
     owners, totals = workload_totals(counted)
     throttled = throttled_ratios(usage, owners)
@@ -153,7 +153,7 @@ def compute_packed(task: ShardTask) -> ShardResult:
 def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[WorkloadRef]]]:
     """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
     inventory = history.inventory
-    usage = {s: plausible_of_pods(history.usage[s], inventory.nodes) for s in POD_SIGNAL.values()}
+    usage = {s: plausible_of_pods(history.usage[s], inventory) for s in POD_SIGNAL.values()}
     known = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
     owners = Owners(inventory, sorted(known))
     return owners, {s: total(u, owners.of(u.refs)) for s, u in usage.items()}

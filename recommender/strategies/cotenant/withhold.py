@@ -9,7 +9,7 @@ import numpy as np
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
-from cotenant.base.resource import BEYOND_CAPACITY
+from cotenant.base.usage.plausible import beyond_any_node
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.settings import CotenantSettings
 from cotenant.recommender.strategies.cotenant import jobs
@@ -34,7 +34,9 @@ def reasons(
             c.container in p.excluded or p.skip for c, p in zip(evidence.containers, policies, strict=True)
         ),
         Reason.NO_DATA: ~np.isfinite(demand.wanted),
-        Reason.IMPLAUSIBLE: (demand.largest_node > 0) & (demand.highest > BEYOND_CAPACITY * demand.largest_node),
+        Reason.IMPLAUSIBLE: beyond_any_node(
+            demand.highest, [w.ref for w in evidence.workloads], evidence.inventory, resource
+        ),
         Reason.BEST_EFFORT: _flags(_asks_for_nothing(evidence, i) and p.keep_qos_class for i, p in enumerate(policies)),
         Reason.NOT_ENOUGH_HISTORY: short & ~urgent,
         Reason.LOW_COVERAGE: ~(demand.coverage >= own.minimum_coverage) & ~(urgent | episodic),
