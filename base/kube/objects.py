@@ -8,7 +8,8 @@ from __future__ import annotations
 import msgspec
 
 from cotenant.base.kubernetes.models.metadata import DatedMeta
-from cotenant.base.kubernetes.models.pod import NamedTemplate, Quantities
+from cotenant.base.kubernetes.models.pod import Quantities
+from cotenant.base.kubernetes.models.pod_template import NamedTemplate
 from cotenant.base.kubernetes.models.vertical_autoscaler import TargetRef
 
 

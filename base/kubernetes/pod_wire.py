@@ -43,7 +43,7 @@ def pod_resources(
     and another resource's is left out.
     """
     known = status or PodStatusWire()
-    statuses = {s.name: s for s in (*(known.container_statuses or ()), *(known.init_container_statuses or ()))}
+    statuses = {s.name: s for s in known.each_status()}
     own, reported = spec.resources, known.resources
     return PodResources(
         tuple(_container(c, kind, statuses.get(c.name), what, read) for c, kind in _containers(spec)),
@@ -68,6 +68,14 @@ def resize_state(conditions: Iterable[PodCondition]) -> ResizeState:
     if pending is not None:
         return ResizeState.INFEASIBLE if pending.reason == "Infeasible" else ResizeState.DEFERRED
     return ResizeState.IN_PROGRESS if RESIZE_IN_PROGRESS in by_type else ResizeState.NONE
+
+
+def container_statuses(pods: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """Status of every container of Pods as plain JSON: the main ones, then init containers and sidecars."""
+    for pod in pods:
+        status = pod.get("status") or {}
+        for name in ("containerStatuses", "initContainerStatuses"):
+            yield from status.get(name) or ()
 
 
 def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]:

@@ -16,6 +16,7 @@ from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.decide.checks.capacity import capacity_guardrails
 from cotenant.changes.decide.checks.gpus import gpu_rules
+from cotenant.changes.decide.checks.rollout import rollout_of
 from cotenant.changes.decide.field_changes import quiet, template_containers
 from cotenant.changes.decide.heap_flags import template_heap_bytes
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
@@ -59,7 +60,7 @@ def judge(
         *gpu_rules(recommendations, around),
         _namespace_guardrail(recommendations[0], settings),
         _gitops(recommendations, around, settings),
-        _rollout(around.live),
+        _rollout_guardrail(around.live, recommendations[0].container.workload.kind),
         _disruption(around),
         _cool_down(recommendations, moved, around, settings),
         _window(moved, around),
@@ -272,17 +273,13 @@ def _gitops(
     return made(GITOPS, True, f"{owner} says that a GitOps tool owns it: {end}")
 
 
-def _rollout(live: Json) -> Guardrail:
-    meta, spec, status = (live.get(part) or {} for part in ("metadata", "spec", "status"))
-    behind = int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0)
-    desired_replicas = spec.get("replicas", status.get("desiredNumberScheduled"))
-    if desired_replicas is None:
+def _rollout_guardrail(live: Json, kind: str) -> Guardrail:
+    rollout = rollout_of(live, kind)
+    if rollout is None:
         return Guardrail("rollout", GuardrailOutcome.PASS, "nothing rolls out")
-    ready = int(status.get("readyReplicas", status.get("numberReady")) or 0)
-    updated = int(status.get("updatedReplicas", status.get("updatedNumberScheduled", desired_replicas)) or 0)
-    rolling = behind or updated < int(desired_replicas)
-    why = "a rollout is going on" if rolling else f"{ready} of {desired_replicas} replicas are ready"
-    return made("rollout", not rolling and ready >= int(desired_replicas), why)
+    rolling = bool(rollout.unread) or (rollout.updated is not None and rollout.updated < rollout.desired)
+    why = "a rollout is going on" if rolling else f"{rollout.ready} of {rollout.desired} replicas are ready"
+    return made("rollout", not rolling and not rollout.unready, why)
 
 
 def _disruption(around: GuardrailContext) -> Guardrail:

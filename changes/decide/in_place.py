@@ -17,11 +17,12 @@ from typing import Any, Final
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.owners import cron_job_of
 from cotenant.base.kubernetes.pod_qos import pod_qos
-from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
+from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, container_statuses
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.changes.decide.field_changes import moved
-from cotenant.changes.decide.patches import LISTS, resources
+from cotenant.changes.decide.patches import FIELDS, LISTS, resources
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
 from cotenant.changes.model.change import Write
 from cotenant.changes.model.service import Method
@@ -66,8 +67,13 @@ class Resized:
 
 def live_workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
     """Pods of the workload that run or start on a node, by name; those that end or wait for a node are left out."""
-    live_pods = [pod for pod in pods if _is_owned(pod, workload, uid) and _lives(pod)]
+    live_pods = [pod for pod in workload_pods(pods, workload, uid) if _lives(pod)]
     return sorted(live_pods, key=lambda pod: str(pod["metadata"]["name"]))
+
+
+def workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list[Json]:
+    """Pods that the workload's controller has made, of whichever template, also those that have ended."""
+    return [pod for pod in pods if _is_owned(pod, workload, uid)]
 
 
 def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
@@ -144,6 +150,9 @@ def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:
     meta = pod.get("metadata") or {}
     owners = [o for o in meta.get("ownerReferences") or () if o.get("controller")]
     owner: Json = owners[0] if owners else {}
+    if workload.kind == "CronJob":
+        job = WorkloadRef(workload.namespace, str(owner.get("kind", "")), str(owner.get("name", "")))
+        return cron_job_of(job) == workload
     if workload.kind != "Deployment":
         return owner.get("kind") == workload.kind and owner.get("uid") == uid
     template = (meta.get("labels") or {}).get("pod-template-hash", "")
@@ -176,9 +185,11 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
 
 
 def _moves_it(old: Json | None, new: Json, key: str) -> bool:
-    return any(
-        ((old or {}).get(side) or {}).get(key) != (new.get(side) or {}).get(key) for side in ("requests", "limits")
+    amounts = (
+        {side: {key: (resources.get(side) or {}).get(key)} for side in FIELDS.values()}
+        for resources in (old or {}, new)
     )
+    return not same(*amounts)
 
 
 def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tuple[str, int, dict[str, Any]]]:
@@ -224,9 +235,7 @@ def _is_new(condition: Json, pod: Json) -> bool:
 
 def _has(pod: Json, write: Write) -> bool:
     """Return whether the running containers have the written amounts, by the pod's status."""
-    status = pod.get("status") or {}
-    every = [*(status.get("containerStatuses") or ()), *(status.get("initContainerStatuses") or ())]
-    actual = {container.get("name"): container.get("resources") for container in every}
+    actual = {container.get("name"): container.get("resources") for container in container_statuses([pod])}
     for pointer, expected in write.after.items():
         _, list_name, place, _ = pointer.removeprefix("/").split("/")
         name = pod["spec"][list_name][int(place)]["name"]

@@ -1,6 +1,7 @@
 """EDGE: decides whether an applied change did harm, rule by rule, from the cluster and the metric source.
 
-Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse. Of the source, as long after the change
+Of the pods: OOM kills, restarts, missing replicas, resizes that nodes refuse; while none of them has the values, or a
+rollout goes on, nothing else is asked and there is no verdict. Of the source, as long after the change
 as before it: throttled CPU periods, time waiting for a CPU, and p99 latency and failed requests where a query for them
 is configured.
 """
@@ -9,7 +10,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
@@ -17,9 +17,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
-from cotenant.changes.decide.in_place import RESIZE, answer, summarize_resize_answers
+from cotenant.changes.decide.in_place import workload_pods
 from cotenant.changes.decide.regression_check import (
-    MOST_RESTARTS,
     Compared,
     Measure,
     Objective,
@@ -29,16 +28,16 @@ from cotenant.changes.decide.regression_check import (
 )
 from cotenant.changes.live_context import pod_labels
 from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY_ANNOTATION
-from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
 from cotenant.changes.objectives.declared import declared_objectives
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.own_series import check_own
+from cotenant.changes.soak.pod_rules import GONE, POD_RULES, pod_results
 from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
 Json = Mapping[str, Any]
-GONE: Final = "the workload is gone"
 ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR_ANNOTATION}
 """Annotations of a workload with its own query of a measure."""
 
@@ -52,19 +51,22 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     objects = read_objects(actions, [change])
     path = address_of(change.ref).path
     live = objects[path] if path in objects else read_object(actions, address_of(change.ref))
-    asked, refused = _objectives(actions, live, change.ref)
-    compared = [*actions.compare(change, since, now, asked), *refused]
-    queried = [
-        *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
-        *(refusal.measure for refusal in refused if not refusal.name),
-    ]
-    rules = [*_of_pods(actions, change, live, since), *regression_results(compared, actions.settings, queried)]
+    rules, compared = _of_pods(actions, change, live, since), list[Compared]()
+    unready = next((rule.words for rule in rules if rule.verdict is RuleVerdict.NO_DATA), "")
+    if not unready:
+        asked, refused = _objectives(actions, live, change.ref)
+        compared = [*actions.compare(change, since, now, asked), *refused]
+        queried = [
+            *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
+            *(refusal.measure for refusal in refused if not refusal.name),
+        ]
+        rules += regression_results(compared, actions.settings, queried)
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
     if lost := find_loss(actions, standing, objects):
         return ChangeEvent.GONE, lost, verdict
-    if silent := unanswered_query_reason(rules):
+    if silent := unready or unanswered_query_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
     looked = ", ".join(rule.words for rule in rules if rule.rule in POD_RULES)
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
@@ -121,69 +123,11 @@ def annotate_command(workload: WorkloadRef, measure: Measure, query: str) -> str
     return f"kubectl annotate -n {workload.namespace} {target} {annotation}"
 
 
-KILLS: Final = "OOM kills"
-RESTARTS: Final = "restarts"
-MISSING: Final = "missing replicas"
-RESIZES: Final = "refused resizes"
-POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
-
-
 def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds: float) -> list[RuleResult]:
     """Return the results of the rules about the workload's pods since that time (Unix time)."""
     if live is None:
         return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
-    desired = int((live.get("spec") or {}).get("replicas") or 0)
-    ready = int((live.get("status") or {}).get("readyReplicas") or 0)
-    pods = _pods(actions, change, pod_labels(live))
-    killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
-    some = MOST_RESTARTS
-    replicas = f"{ready} of {desired} replicas" if desired else "no replicas wanted"
-    rules = [
-        _count_rule_result(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
-        _count_rule_result(RESTARTS, restarts, some, f"{restarts} restarts", f"{restarts} containers restarted since"),
-        _count_rule_result(
-            MISSING, max(0, desired - ready), 0, f"{replicas} ready" if desired else replicas, f"{replicas} are ready"
-        ),
-    ]
-    if resized := _resized_pods(pods, change):
-        refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized])
-        rules.append(_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused))
-    return rules
-
-
-def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
-    worse = count > most
-    verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
-    return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
-
-
-def _resized_pods(pods: list[Json], change: Change) -> list[tuple[Json, Write]]:
-    """Pods that were resized by the change and are still there."""
-    by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
-    return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
-
-
-def _pods(actions: Actions, change: Change, labels: Mapping[str, str]) -> list[Json]:
-    selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
-    return list(actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector))
-
-
-def _statuses(pods: list[Json]) -> list[Json]:
-    return [s for pod in pods for s in (pod.get("status") or {}).get("containerStatuses") or []]
-
-
-def _kills(pods: list[Json], since_seconds: float) -> int:
-    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods)]
-    return sum(e.get("reason") == "OOMKilled" and _seconds(e.get("finishedAt")) >= since_seconds for e in ends)
-
-
-def _restarts(pods: list[Json], since_seconds: float) -> int:
-    ends = [((s.get("lastState") or {}).get("terminated") or {}) for s in _statuses(pods) if s.get("restartCount")]
-    return sum(_seconds(e.get("finishedAt")) >= since_seconds for e in ends)
-
-
-def _seconds(text: Any) -> float:
-    try:
-        return datetime.fromisoformat(str(text)).timestamp()
-    except ValueError:
-        return 0.0
+    selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
+    pods = actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector)
+    own = workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))
+    return pod_results(change, live, own, since_seconds, actions.journal.clock.now_seconds())

@@ -89,19 +89,18 @@ class PodRecords:
 def _shape_key(pod: StatedPod) -> bytes:
     """Return what two pods have in common if and only if their shape is made of the same."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    states = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     annotations = projection.own_annotations(meta), (meta.annotations or {}).get(RESOURCE_STATUS_ANNOTATION)
     parts = (
         *(meta.namespace, meta.labels, annotations, meta.owner_references),
         msgspec.structs.replace(spec, node_name=""),
         *(status.phase, status.qos_class, status.conditions, status.resources, status.allocated_resources),
-        [(state.name, state.resources, state.allocated_resources) for state in states],
+        [(state.name, state.resources, state.allocated_resources) for state in status.each_status()],
     )
     return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
 def _restarted_containers(pod: StatedPod) -> Iterator[RestartedContainer]:
-    for status in (*(pod.status.container_statuses or ()), *(pod.status.init_container_statuses or ())):
+    for status in pod.status.each_status():
         shown = ((status.last_state.terminated, True), (status.state.terminated, False))
         each = (_container_end(state, restarted) for state, restarted in shown if state)
         ends = tuple(end for end in each if end is not None)

@@ -20,8 +20,8 @@ from cotenant.changes.model.change_savings import change_savings
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.soak.reconcile import settle, verify
 from tests.changes.conftest import Make
-from tests.changes.test_watching import Watched
-from tests.changes.world import created, live, recommended
+from tests.changes.test_watching import Watched, settled
+from tests.changes.world import Kubelet, created, deployed, live, recommended
 from tests.cluster.accounts import applier
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
@@ -100,13 +100,16 @@ def test_what_is_not_there_any_more_is_no_saving_and_says_who_changed_it(
 
 @pytest.mark.cluster
 def test_a_verified_change_that_is_set_back_a_week_later_is_found_and_nothing_is_written(
-    control_plane: ControlPlane, namespace: str, make: Make
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
 ) -> None:
-    workload, watched = created(control_plane, namespace, "web", 0), Watched(make)
+    workload = deployed(control_plane, namespace, "web", 1, nodeSelector={"test/own": kubelet.node})
+    watched = Watched(make)
     accept(watched.actions(), workload)
+    settled(control_plane, workload)
     assert watched.step(HOUR) == [("web", ChangeState.VERIFIED)] == watched.step(25 * HOUR)
     assert watched.step(200 * HOUR) == [] and watched.news == []
     set_back(control_plane.api(), f"/apis/apps/v1/namespaces/{namespace}/deployments/web", {})
+    settled(control_plane, workload)
     before = spec_and_marks(control_plane, workload)
     assert watched.step(201 * HOUR) == [("web", ChangeState.GONE)] and watched.step(300 * HOUR) == []
     assert spec_and_marks(control_plane, workload) == before

@@ -122,6 +122,45 @@ def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_
     assert kept.since_seconds == judged.standing.begun_seconds <= kept.until_seconds
 
 
+def write_status(judged: Judged, **status: Any) -> None:
+    """What the workload's controller would write beside the generation that it has read."""
+    assert judged.scene.server is not None
+    path, api = address_of(judged.workload).path, embedded_api(judged.scene.server)
+    seen = {"observedGeneration": api.get(path)["metadata"]["generation"]}
+    api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": seen | status}], kind="json")
+
+
+def test_a_rollout_whose_first_new_pod_fits_no_node_is_harm_and_is_rolled_back(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged = Judged(scene, tmp_path)
+    wanted = scene.live(judged.workload)["spec"]["replicas"]
+    stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
+    write_status(judged, replicas=wanted + 1, readyReplicas=wanted, updatedReplicas=1, conditions=[stuck])
+    found = judged.verify()
+    words = f"1 of {wanted} replicas are of the present template, and the rollout does not go on: timed out"
+    assert (found.state, found.words) == (ChangeState.REGRESSED, words)
+    assert judged.actions.roll_back(judged.standing).state is ChangeState.ROLLED_BACK
+
+
+def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_query_is_asked_before(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged = Judged(scene, tmp_path, latency_query=P99)
+    assert scene.server is not None
+    path, api = address_of(judged.workload).path, embedded_api(scene.server)
+    wanted = scene.live(judged.workload)["spec"]["replicas"]
+    api.patch(path, [{"op": "add", "path": "/spec/paused", "value": True}], kind="json")
+    write_status(judged, replicas=wanted, readyReplicas=wanted)
+    found = judged.verify()
+    words = "not verified: no pod has the values yet: it is paused"
+    assert (found.state, found.words, judged.asked) == (ChangeState.APPLIED, words, [])
+    api.patch(path, [{"op": "remove", "path": "/spec/paused"}], kind="json")
+    write_status(judged, replicas=wanted, readyReplicas=wanted, updatedReplicas=wanted)
+    judged.compared = [Compared(Measure.LATENCY, 0.1, 0.1)]
+    assert judged.verify().state is ChangeState.VERIFIED and judged.asked == [P99]
+
+
 def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting.Scene, tmp_path: Path) -> None:
     judged = Judged(scene, tmp_path, latency_query=P99)
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0), Compared(Measure.LATENCY, 0.1, None)]

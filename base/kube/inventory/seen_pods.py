@@ -113,7 +113,6 @@ def shape_of(pod: PodObject) -> PodShape:
     """Return the shape of a pod; of one whose amounts cannot be read all that can be."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     labels = meta.labels or {}
-    states = (*(status.container_statuses or ()), *(status.init_container_statuses or ()))
     shape = PodShape(
         controller=projection.controller_of(meta),
         labels=labels,
@@ -123,7 +122,7 @@ def shape_of(pod: PodObject) -> PodShape:
         priority=priority_of(labels, spec.priority),
         zones=projection.zones_of(meta.annotations or {}),
         best_effort=status.qos_class == PodQos.BEST_EFFORT,
-        reported=tuple(sys.intern(state.name) for state in states),
+        reported=tuple(sys.intern(state.name) for state in status.each_status()),
     )
     try:
         shape = replace(shape, containers=projection.containers_of(pod))

@@ -6,7 +6,7 @@ sidecars, a resize in progress or the pod's own resources.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -112,6 +112,11 @@ class PodStatusWire(msgspec.Struct, rename="camel"):
     resources: ResourcesWire | None = None
     allocated_resources: Quantities | None = None
 
+    def each_status(self) -> Iterator[ContainerStatusWire]:
+        """Return the status of every container: the main ones, then init containers and sidecars."""
+        yield from self.container_statuses or ()
+        yield from self.init_container_statuses or ()
+
 
 class PhasedPodStatus(PodStatusWire, rename="camel"):
     """The amounts of a Pod that a kubelet reports, its phase and Kubernetes' own QoS class."""
@@ -164,6 +169,11 @@ class _StatedStatus(StartedPodStatus, rename="camel"):
     container_statuses: list[StatedContainer] | None = None
     init_container_statuses: list[StatedContainer] | None = None
 
+    def each_status(self) -> Iterator[StatedContainer]:
+        """Return the status of every container, with its states: the main ones, then init containers and sidecars."""
+        yield from self.container_statuses or ()
+        yield from self.init_container_statuses or ()
+
 
 class StatedPod(PodObject):
     """A Pod of the inventory with the states of its containers."""
@@ -179,7 +189,7 @@ class KilledPodWire(ObservedPodWire):
     def oom_kills(self) -> dict[str, float]:
         """Return the Unix time at which each container was last killed for lack of memory, by container name."""
         kills = {}
-        for status in self.status.container_statuses or ():
+        for status in self.status.each_status():
             for state in (status.last_state, status.state):
                 end = state.terminated
                 if end is not None and end.reason == "OOMKilled" and end.finished_at is not None:
@@ -471,28 +481,3 @@ class ConfiguredPod(msgspec.Struct):
         """Return the value of an environment variable of the pod's last container that sets it; None without any."""
         entries = [entry for container in self.spec.containers or () for entry in container.env or ()]
         return next((entry.value for entry in reversed(entries) if entry.name == name), None)
-
-
-class _TolerantSpec(msgspec.Struct):
-    tolerations: list[Json] | None = None
-
-
-class TolerantTemplate(msgspec.Struct):
-    """A template of Pods of which only the tolerations are read."""
-
-    spec: _TolerantSpec = msgspec.field(default_factory=_TolerantSpec)
-
-
-class _NamedContainer(msgspec.Struct):
-    name: str
-
-
-class _NamedContainers(msgspec.Struct, rename="camel"):
-    containers: list[_NamedContainer] | None = None
-    init_containers: list[_NamedContainer] | None = None
-
-
-class NamedTemplate(msgspec.Struct):
-    """A template of Pods of which only the names of the containers are read."""
-
-    spec: _NamedContainers = msgspec.field(default_factory=_NamedContainers)

@@ -1,0 +1,172 @@
+"""Whether a workload's pods took harm since a change, and whether any of them has its values at all. Pure.
+
+Pods are the workload's own, by their controllers: labels alone are also those of others. Until a pod has the values
+there is nothing to judge, whatever the other pods do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from cotenant.base.kubernetes.pod_wire import container_statuses
+from cotenant.changes.decide.checks.rollout import Rollout, rollout_of
+from cotenant.changes.decide.field_changes import address_of, given_to_new_pods
+from cotenant.changes.decide.in_place import RESIZE, ResizeOutcome, answer, summarize_resize_answers
+from cotenant.changes.decide.patches import TEMPLATE_PATHS
+from cotenant.changes.decide.regression_check import MOST_RESTARTS
+from cotenant.changes.model.annotated_resources import ResourceSwap, same
+from cotenant.changes.model.change import Change, Write
+from cotenant.changes.model.judgement import RuleResult, RuleVerdict
+
+Json = Mapping[str, Any]
+GONE: Final = "the workload is gone"
+KILLS: Final = "OOM kills"
+RESTARTS: Final = "restarts"
+MISSING: Final = "missing replicas"
+RESIZES: Final = "refused resizes"
+POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
+PROGRESS_SECONDS: Final = 600.0
+"""A rollout that has made no pod for so long does not go on. Kubernetes' own progress deadline of a Deployment."""
+
+
+def pod_results(
+    change: Change, live: Json, pods: Sequence[Json], since_seconds: float, now_seconds: float
+) -> list[RuleResult]:
+    """Return the results of the rules about the workload's own pods since that time (Unix time).
+
+    The rule about replicas has no data while a rollout goes on, and where no pod has the values yet: then only refused
+    resizes count beside it.
+    """
+    rollout, carrying = rollout_of(live, change.kind), _carrying_count(change, live, pods, since_seconds)
+    resizes = _resize_results(change, pods)
+    if not carrying and not (rollout and (rollout.behind or rollout.unread)):
+        return [_no_data(f"no pod has the values yet{_why_none(rollout)}"), *resizes]
+    killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
+    return [
+        _count_rule_result(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
+        _count_rule_result(
+            RESTARTS, restarts, MOST_RESTARTS, f"{restarts} restarts", f"{restarts} containers restarted since"
+        ),
+        _replica_result(rollout, carrying, _newest_seconds(pods), now_seconds),
+        *resizes,
+    ]
+
+
+def _resize_results(change: Change, pods: Sequence[Json]) -> list[RuleResult]:
+    """Return the result of the rule about pods that were resized by the change; empty without any."""
+    if not (resized := _resized_pods(pods, change)):
+        return []
+    refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized])
+    return [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
+
+
+def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:
+    if rollout is None:
+        return RuleResult(MISSING, RuleVerdict.KEPT, words=f"{carrying} pods of it have the values")
+    if rollout.unread:
+        return _no_data(rollout.unread)
+    ready = f"{rollout.ready} of {rollout.desired} replicas"
+    if rollout.behind or rollout.stuck:
+        words = f"{rollout.updated} of {rollout.awaited} replicas are of the present template"
+        if not rollout.stuck and abs(now_seconds - newest_seconds) < PROGRESS_SECONDS:
+            return _no_data(f"a rollout is going on: {words}")
+        bad = f"{words}, and the rollout does not go on: {rollout.stuck or 'no pod was created lately'}"
+        missing = max(1, rollout.behind, rollout.unready)
+        return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
+    good = f"{ready} ready" + (f", {carrying} of them with the values: {rollout.still}" if rollout.still else "")
+    return _count_rule_result(MISSING, rollout.unready, 0, good, f"{ready} are ready")
+
+
+def _no_data(words: str) -> RuleResult:
+    return RuleResult(MISSING, RuleVerdict.NO_DATA, words=words)
+
+
+def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
+    worse = count > most
+    verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
+    return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
+
+
+def _why_none(rollout: Rollout | None) -> str:
+    if rollout is None:
+        return ": its next run gets them"
+    if not rollout.desired:
+        return ": it wants no replicas"
+    return f": {rollout.still}" if rollout.still else ""
+
+
+def _carrying_count(change: Change, live: Json, pods: Sequence[Json], since_seconds: float) -> int:
+    """Return the number of pods that have the values, by the controller's count and by the pods themselves."""
+    rollout, in_template = rollout_of(live, change.kind), _writes_template(change)
+    counted = rollout.updated if rollout and in_template else 0
+    is_uncounted = in_template and (rollout is None or rollout.updated is None)
+    resized = {str(pod["metadata"].get("uid")): write for pod, write in _resized_pods(pods, change)}
+    swaps = given_to_new_pods(change.writes)
+
+    def carries(pod: Json) -> bool:
+        write = resized.get(str(pod["metadata"].get("uid")))
+        if write is not None:
+            return answer(pod, write).answer is ResizeOutcome.DONE
+        # Of a kind whose controller replaces no pod a new pod is of the present template.
+        is_new = is_uncounted and _seconds(pod["metadata"].get("creationTimestamp")) >= int(since_seconds)
+        return is_new or _has_swaps(pod, swaps)
+
+    return max(counted or 0, sum(map(carries, pods)))
+
+
+def _writes_template(change: Change) -> bool:
+    """Return whether the change is in the workload's template, and not only on pods or in an annotation."""
+    path, start = address_of(change.ref).path, f"/{'/'.join(TEMPLATE_PATHS[change.kind])}/"
+    return any(
+        pointer.startswith(start) for write in change.writes if write.address.path == path for pointer in write.after
+    )
+
+
+def _has_swaps(pod: Json, swaps: Mapping[str, ResourceSwap]) -> bool:
+    """Return whether every container that an annotation names has what new pods get by it."""
+    lists = (pod["spec"].get(name) or () for name in ("containers", "initContainers"))
+    now = {container["name"]: container.get("resources") for containers in lists for container in containers}
+    named = [(now[name], swap) for name, swap in swaps.items() if name in now]
+    return bool(named) and all(same(resources, swap.after) for resources, swap in named)
+
+
+def _resized_pods(pods: Sequence[Json], change: Change) -> list[tuple[Json, Write]]:
+    """Pods that were resized by the change and are still there."""
+    by_uid = {(pod.get("metadata") or {}).get("uid"): pod for pod in pods}
+    return [(by_uid[w.uid], w) for w in change.writes if w.subresource == RESIZE and w.uid in by_uid]
+
+
+def _newest_seconds(pods: Sequence[Json]) -> float:
+    """Return when the newest of the pods was created (Unix time); 0 without any."""
+    return max((_seconds(pod["metadata"].get("creationTimestamp")) for pod in pods), default=0.0)
+
+
+def _kills(pods: Sequence[Json], since_seconds: float) -> int:
+    return sum(
+        any(end.get("reason") == "OOMKilled" and _seconds(end.get("finishedAt")) >= since_seconds for end in ends)
+        for ends in map(_ends, container_statuses(pods))
+    )
+
+
+def _restarts(pods: Sequence[Json], since_seconds: float) -> int:
+    restarted = (status for status in container_statuses(pods) if status.get("restartCount"))
+    return sum(
+        _seconds(((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt")) >= since_seconds
+        for status in restarted
+    )
+
+
+def _ends(status: Json) -> Iterator[Json]:
+    """The end of a container before the present one, and that of the present one, where there is one."""
+    for state in ("lastState", "state"):
+        if end := (status.get(state) or {}).get("terminated"):
+            yield end
+
+
+def _seconds(text: Any) -> float:
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0
