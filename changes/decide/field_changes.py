@@ -46,6 +46,7 @@ __all__ = [
     "on_new_pods",
     "planned",
     "quiet",
+    "same_at",
     "same_value",
     "swaps_of",
     "template_containers",
@@ -189,7 +190,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
     sets: list[Mapping[str, Any]] = []
     for pointer, old in write.before.items():
         present = value_at_pointer(live, pointer)
-        if not same_value(present, write.after[pointer]):
+        if not same_at(pointer, present, write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} is not what was applied any more",
                 fix="Somebody changed it since: look first.",
@@ -213,7 +214,20 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 def holds_values(live: Json, write: Write) -> bool:
     """Return whether every field still has the value that was written."""
-    return all(same_value(value_at_pointer(live, pointer), value) for pointer, value in write.after.items())
+    return all(same_at(pointer, value_at_pointer(live, pointer), value) for pointer, value in write.after.items())
+
+
+def same_at(pointer: str, first: Any, second: Any) -> bool:
+    """Return whether two values of a field are the same, amounts of resources however they are written.
+
+    The API server stores a quantity in a form of its own: "1000000000" comes back as "1G".
+    """
+    if not pointer.endswith("/resources"):
+        return same_value(first, second)
+    others = [
+        {key: part for key, part in (side or {}).items() if key not in FIELDS.values()} for side in (first, second)
+    ]
+    return same(first, second) and same_value(*others)
 
 
 def same_value(first: Any, second: Any) -> bool:

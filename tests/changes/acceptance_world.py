@@ -28,7 +28,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.accept import Actions
-from cotenant.changes.decide.field_changes import same_value
+from cotenant.changes.decide.field_changes import same_at
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
 from cotenant.changes.model.service import ChangeRequest, Method
@@ -378,7 +378,7 @@ def _undoes(write: Write, operations: list[Json], note: str) -> bool:
 
 
 def _has(item: Json, values: Mapping[str, Any]) -> bool:
-    return all(same_value(value_at_pointer(item, pointer), value) for pointer, value in values.items())
+    return all(same_at(pointer, value_at_pointer(item, pointer), value) for pointer, value in values.items())
 
 
 # --- what must never be -----------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION, carries, inverse, planned
+from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION, carries, holds_values, inverse, planned
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from tests.support.stored import patched
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 
@@ -36,11 +37,6 @@ def live(resources: Any, annotations: dict[str, str] | None = None) -> dict[str,
     return {"metadata": meta, "spec": {"template": {"spec": {"containers": containers}}}}
 
 
-def applied(body: dict[str, Any], operations: Any) -> dict[str, Any]:
-    made: dict[str, Any] = jsonpatch.apply_patch(body, [dict(op) for op in operations])
-    return made
-
-
 CPU_DOWN = recommendation(value(Resource.CPU, Field.REQUEST, 1000, 400))
 
 
@@ -48,7 +44,7 @@ def test_one_field_moves_and_the_rest_stays() -> None:
     body = live({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}, {"team": "a"})
     write = planned(body, [CPU_DOWN], "c1")
     assert write is not None
-    made = applied(body, write.operations)
+    made = patched(body, write.operations)
     assert made["spec"]["template"]["spec"]["containers"][1]["resources"] == {
         "requests": {"cpu": "400m", "memory": "1Gi"},
         "limits": {"memory": "2Gi"},
@@ -73,7 +69,7 @@ def test_what_was_not_looked_at_is_not_overwritten(changed: Any) -> None:
     other = copy.deepcopy(body)
     changed(other)
     with pytest.raises(jsonpatch.JsonPatchTestFailed):
-        applied(other, write.operations)
+        patched(other, write.operations)
 
 
 def test_what_is_so_already_is_no_write() -> None:
@@ -87,7 +83,8 @@ def test_a_container_that_is_gone_or_injected_is_told() -> None:
         planned(live({}), [recommendation(*CPU_DOWN.values, role=ContainerRole.INJECTED)], "c1")
 
 
-amounts = st.none() | st.integers(1, 10**6)
+# The last ones the server writes in its own way: 10^9 bytes are "1G", 10^6 millicores "1k".
+amounts = st.none() | st.integers(1, 10**6) | st.sampled_from([1000, 10**6, 10**9])
 
 
 @given(
@@ -110,18 +107,33 @@ def test_taking_it_back_restores_what_stood_there(
     write = planned(body, [recommendation(*values.values())], "c1")
     if write is None:
         return
-    made = applied(body, write.operations)
-    back = applied(made, inverse(write, made, "c1-undone"))
+    made = patched(body, write.operations)
+    back = patched(made, inverse(write, made, "c1-undone"))
     template, before = (b["spec"]["template"]["spec"]["containers"][1].get("resources") or {} for b in (back, body))
     assert template == before
     assert back["metadata"]["annotations"].pop(CHANGE_ANNOTATION) == "c1-undone"
+
+
+def test_an_amount_that_the_server_writes_otherwise_is_still_what_was_applied() -> None:
+    body = live({"requests": {"memory": "2Gi"}})
+    write = planned(body, [recommendation(value(Resource.MEMORY, Field.REQUEST, 2 << 30, 10**9))], "c1")
+    assert write is not None
+    made = patched(body, write.operations)
+    resources = made["spec"]["template"]["spec"]["containers"][1]["resources"]
+    assert resources == {"requests": {"memory": "1G"}} and holds_values(made, write)
+    back = patched(made, inverse(write, made, "c1-undone"))
+    assert back["spec"] == body["spec"] and not holds_values(back, write)
+    # Beside amounts every difference counts.
+    resources["claims"] = [{"name": "gpu"}]
+    with pytest.raises(UsageError, match="not what was applied any more"):
+        inverse(write, made, "c1-undone")
 
 
 def test_taking_back_what_somebody_changed_since_is_refused() -> None:
     body = live({"requests": {"cpu": "1"}})
     write = planned(body, [CPU_DOWN], "c1")
     assert write is not None
-    made = applied(body, write.operations)
+    made = patched(body, write.operations)
     made["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "3"
     with pytest.raises(UsageError, match="not what was applied any more"):
         inverse(write, made, "c1-undone")

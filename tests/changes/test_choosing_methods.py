@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,6 +39,7 @@ from cotenant.changes.model.annotated_resources import (
 from cotenant.changes.model.service import BundleForm, FieldMove, Method
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import PatchSettings
+from tests.support.stored import patched
 
 WEB = WorkloadRef("shop", "Deployment", "web")
 OLD: dict[str, Any] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
@@ -75,11 +75,6 @@ def pod(name: str = "web-1-a", status: Any = None, **more: Any) -> dict[str, Any
     return {"metadata": {**meta, **more}, "spec": spec, "status": {"phase": "Running", **(status or {})}}
 
 
-def applied(body: dict[str, Any], operations: Any) -> dict[str, Any]:
-    made: dict[str, Any] = jsonpatch.apply_patch(body, [dict(op) for op in operations])
-    return made
-
-
 SUBJECT = MethodContext(live(), (recommendation(),), [pod(), pod("web-1-b")])
 
 
@@ -92,7 +87,7 @@ def test_in_place_pods_come_first_and_the_annotation_last() -> None:
     assert [(w.address.resource, w.address.name, w.subresource) for w in found] == [
         ("pods", "web-1-a", "resize"), ("pods", "web-1-b", "resize"), ("deployments", "web", ""),
     ]  # fmt: skip
-    made = applied(pod(), found[0].operations)
+    made = patched(pod(), found[0].operations)
     assert made["spec"]["containers"][0]["resources"] == NEW
     assert carries(made, found[0], "c1") and not carries(pod(), found[0], "c1")
     # Where a change of the template replaces nothing, it needs no annotation.
@@ -179,17 +174,17 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
     if again:  # an earlier change stands there
         first = annotated(body, [recommendation(700)], "c0")
         assert first is not None
-        body = applied(body, first.operations)
+        body = patched(body, first.operations)
     now = 700 if again else 1000
     write = annotated(body, [recommendation(amount, now)], "c1")
     if write is None:
         assert amount == now
         return
-    made = applied(body, write.operations)
+    made = patched(body, write.operations)
     assert made["spec"] == body["spec"]
     swap = decode_swaps(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
     assert swap == ResourceSwap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
-    back = applied(made, inverse(write, made, "c1-undone"))
+    back = patched(made, inverse(write, made, "c1-undone"))
     for key in (RESOURCES_ANNOTATION, RESOURCES_LABEL):
         for where in ("labels", "annotations"):
             was = (body["metadata"].get(where) or {}).get(key)
@@ -197,7 +192,7 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
     # Taken into the template afterwards, the annotation goes.
     whole = planned(made, [recommendation(amount, now)], "c2")
     if whole is not None:
-        assert RESOURCES_ANNOTATION not in applied(made, whole.operations)["metadata"]["annotations"]
+        assert RESOURCES_ANNOTATION not in patched(made, whole.operations)["metadata"]["annotations"]
 
 
 def annotated_to(cpu: str, memory: str, body: dict[str, Any], containers: Sequence[str] = ("app",)) -> dict[str, Any]:
@@ -223,14 +218,14 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
     second = rebase_on_live(body, [], [replace(recommendation(), values=values)])
     write = planned(body, second, "c2")
     assert write is not None
-    made = applied(body, write.operations)
+    made = patched(body, write.operations)
     proxy, app = made["spec"]["template"]["spec"]["containers"]
     assert app["resources"] == {"requests": {"cpu": "7", "memory": "700Mi"}}
     # The proxy's own step is in the annotation alone, which goes.
     assert proxy["resources"] == {"requests": {"cpu": "7", "memory": "800Mi"}}
     assert RESOURCES_ANNOTATION not in made["metadata"]["annotations"]
     assert write.before["/spec/template/spec/containers/1/resources"]["requests"]["cpu"] == "10"
-    back = applied(made, inverse(write, made, "c2-undone"))
+    back = patched(made, inverse(write, made, "c2-undone"))
     assert [c.get("resources") or {} for c in back["spec"]["template"]["spec"]["containers"]] == [
         {}, {"requests": {"cpu": "10", "memory": "1000Mi"}},
     ]  # fmt: skip
@@ -244,14 +239,14 @@ def test_an_annotation_that_is_older_than_its_template_is_neither_taken_over_nor
     assert over.values[0].now == 2_000
     write = planned(body, [over], "c2")
     assert write is not None
-    after = applied(body, write.operations)["spec"]["template"]["spec"]["containers"][1]["resources"]
+    after = patched(body, write.operations)["spec"]["template"]["spec"]["containers"][1]["resources"]
     assert after == {**OLD, "requests": {"cpu": "800m", "memory": "1Gi"}}
 
 
 def test_what_admission_adds_is_told_from_what_was_sent() -> None:
     write = planned(live(), [recommendation()], "c1")
     assert write is not None
-    sent = applied(live(), write.operations)
+    sent = patched(live(), write.operations)
     assert admission_additions(live(), {**sent, "status": {"x": 1}}, write) == []
     met = copy.deepcopy(sent)
     met["spec"]["template"]["spec"]["containers"].append({"name": "side"})

@@ -51,6 +51,17 @@ def refused(target: Target, body: Json, **query: str) -> ApiError:
     return error.value
 
 
+def test_a_pod_requests_what_it_only_limits_and_a_template_is_left_alone(target: Target) -> None:
+    sides = {"limits": {"cpu": "1", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}
+    found = made(target, pod("p", **sides))["spec"]["containers"][0]["resources"]
+    assert found == {**sides, "requests": {"cpu": "1", "memory": "1Gi"}}
+    labels = {"app": "x"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": pod("p", **sides)["spec"]["containers"]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": labels}, "template": template}
+    body = target.admin.create(target.path("apps/v1/deployments"), {"metadata": {"name": "x"}, "spec": spec})
+    assert body["spec"]["template"]["spec"]["containers"][0]["resources"] == sides
+
+
 def test_a_limit_range_gives_a_container_what_it_does_not_name(target: Target) -> None:
     bounded(target, default={"cpu": "500m"}, defaultRequest={"cpu": "200m"})
     bare = made(target, pod("p"))["spec"]["containers"][0]["resources"]

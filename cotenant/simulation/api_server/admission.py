@@ -1,6 +1,7 @@
 """What LimitRanges and ResourceQuotas make of a pod, as the real server's admission plugins do. Pure.
 
-A LimitRange gives containers the amounts that they do not name and refuses what is out of bounds; a ResourceQuota
+The API itself requests what a container of a pod only limits, but not in a template. A LimitRange gives containers the
+amounts that they do not name and refuses what is out of bounds; a ResourceQuota
 refuses what would pass it. Both look at new pods and at resized ones. Only bounds of containers, and cpu, memory and
 the number of pods are counted.
 """
@@ -23,11 +24,9 @@ Amounts = dict[str, int]
 _COUNTED: Final = ("cpu", "memory")
 
 
-def with_limit_range_defaults(pod: Json, ranges: Iterable[Json]) -> Json:
-    """A new pod with the amounts that the namespace's LimitRanges give to containers that name none."""
+def with_default_amounts(pod: Json, ranges: Iterable[Json]) -> Json:
+    """A new pod with the amounts that its containers do not name: the API's defaults, then the LimitRanges'."""
     items = [item for limit_range in ranges for item in _items(limit_range)]
-    if not items:
-        return pod
     spec = {key: [_with_default_amounts(c, items) for c in pod["spec"][key]] for key in _LISTS if pod["spec"].get(key)}
     return {**pod, "spec": {**pod["spec"], **spec}}
 

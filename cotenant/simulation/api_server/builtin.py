@@ -1,10 +1,11 @@
 """The built-in kinds' fields, as a table in a notation of our own.
 
 A line is a type: `Name = field field ...`, continued on indented lines; `Name!` is merged as one value. A field's name
-is followed by what it holds: nothing a string, `#` an integer, `%` a boolean, `@` a quantity or a number or string, `?`
-anything, `:Type` an object, `<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items are
-distinguished by the keys a and b (X where b is not given). Of volumes only the sources that workloads of the demo use
-are described. Facts from Kubernetes 1.35's published API; the contract tests compare each line with the real server's.
+is followed by what it holds: nothing a string, `#` an integer, `%` a boolean, `@` a quantity, `*` a number or string,
+`?` anything, `:Type` an object, `<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items
+are distinguished by the keys a and b (X where b is not given). Of volumes only the sources that workloads of the demo
+use are described. Facts from Kubernetes 1.35's published API; the contract tests compare each line with the real
+server's.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Final
 
 from cotenant.simulation.api_server.schema import ANY, FieldSchema
 
-_FIELD: Final = re.compile(r"([\w$]+)(<>|\[[^\]]*\])?([#%@?]|:\w+)?")
-_SCALARS: Final = {"": "string", "#": "integer", "%": "boolean", "@": "quantity"}
+_FIELD: Final = re.compile(r"([\w$]+)(<>|\[[^\]]*\])?([#%@*?]|:\w+)?")
+_SCALARS: Final = {"": "string", "#": "integer", "%": "boolean", "@": "quantity", "*": "number or string"}
 
 
 class BuiltIn:
@@ -147,7 +148,7 @@ FileKeySelector! = key optional% path volumeName
 GRPCAction = port# service
 HPAScalingPolicy = periodSeconds# type value#
 HPAScalingRules = policies[]:HPAScalingPolicy selectPolicy stabilizationWindowSeconds# tolerance@
-HTTPGetAction = host httpHeaders[]:HTTPHeader path port@ scheme
+HTTPGetAction = host httpHeaders[]:HTTPHeader path port* scheme
 HTTPHeader = name value
 HorizontalPodAutoscaler = spec:HorizontalPodAutoscalerSpec status:HorizontalPodAutoscalerStatus
 HorizontalPodAutoscalerBehavior = scaleDown:HPAScalingRules scaleUp:HPAScalingRules
@@ -228,7 +229,7 @@ PodCondition = lastProbeTime lastTransitionTime message observedGeneration# reas
 PodDNSConfig = nameservers[] options[]:PodDNSConfigOption searches[]
 PodDNSConfigOption = name value
 PodDisruptionBudget = spec:PodDisruptionBudgetSpec status:PodDisruptionBudgetStatus
-PodDisruptionBudgetSpec = maxUnavailable@ minAvailable@ selector:LabelSelector unhealthyPodEvictionPolicy
+PodDisruptionBudgetSpec = maxUnavailable* minAvailable* selector:LabelSelector unhealthyPodEvictionPolicy
 PodDisruptionBudgetStatus = conditions[type]:Condition currentHealthy# desiredHealthy# disruptedPods<>
   disruptionsAllowed# expectedPods# observedGeneration#
 PodExtendedResourceClaimStatus = requestMappings[]:ContainerExtendedResourceRequest resourceClaimName
@@ -282,9 +283,9 @@ ResourceQuotaSpec = hard<>@ scopeSelector:ScopeSelector scopes[]
 ResourceQuotaStatus = hard<>@ used<>@
 ResourceRequirements = claims[name]:ResourceClaim limits<>@ requests<>@
 ResourceStatus = name resources[resourceID]:ResourceHealth
-RollingUpdateDaemonSet = maxSurge@ maxUnavailable@
-RollingUpdateDeployment = maxSurge@ maxUnavailable@
-RollingUpdateStatefulSetStrategy = maxUnavailable@ partition#
+RollingUpdateDaemonSet = maxSurge* maxUnavailable*
+RollingUpdateDeployment = maxSurge* maxUnavailable*
+RollingUpdateStatefulSetStrategy = maxUnavailable* partition#
 SELinuxOptions = level role type user
 ScopeSelector! = matchExpressions[]:ScopedResourceSelectorRequirement
 ScopedResourceSelectorRequirement = operator scopeName values[]
@@ -314,7 +315,7 @@ StatefulSetUpdateStrategy = rollingUpdate:RollingUpdateStatefulSetStrategy type
 SuccessPolicy = rules[]:SuccessPolicyRule
 SuccessPolicyRule = succeededCount# succeededIndexes
 Sysctl = name value
-TCPSocketAction = host port@
+TCPSocketAction = host port*
 Taint = effect key timeAdded value
 Toleration = effect key operator tolerationSeconds# value
 TopologySpreadConstraint = labelSelector:LabelSelector matchLabelKeys[] maxSkew# minDomains# nodeAffinityPolicy

@@ -16,6 +16,7 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
     "quantity": lambda value: isinstance(value, str | int | float) and not isinstance(value, bool),
+    "number or string": lambda value: isinstance(value, str | int) and not isinstance(value, bool),
 }
 _LARGER: Final[dict[str, Callable[[Any], float]]] = {"minimum": float, "minLength": len, "minItems": len}
 _SMALLER: Final[dict[str, Callable[[Any], float]]] = {"maximum": float, "maxLength": len, "maxItems": len}

@@ -279,9 +279,9 @@ class Verbs:
         return new if _dry(call) else self._store(call, live, new)
 
     def _admit_pod(self, call: ApiCall, live: Json | None, pod: Json) -> Json:
-        """The pod as LimitRanges make it; 403 when it breaks one or passes a quota, which counts it unless dry."""
+        """The pod with its defaults; 403 when it breaks a LimitRange or passes a quota, which counts it unless dry."""
         ranges = self._inside("limitranges", call.namespace)
-        pod = admission.with_limit_range_defaults(pod, ranges) if live is None else pod
+        pod = admission.with_default_amounts(pod, ranges) if live is None else pod
         quotas = self._inside("resourcequotas", call.namespace)
         others: dict[str, int] = {}
         if quotas:

@@ -12,6 +12,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.simulation.api_server.kinds import ApiKind, established_status
+from cotenant.simulation.api_server.quantities import canonical_quantities
 from cotenant.simulation.api_server.refusal import Refusal, conflict, invalid
 from cotenant.simulation.api_server.schema import Json, compact_value, prune_value, unknown_fields
 from cotenant.simulation.api_server.validation import violations, wrong_types
@@ -31,7 +32,7 @@ class KindWriter:
     warnings: list[str]
 
     def checked(self, item: Json, *, partial: bool = False) -> Json:
-        """Return the item without undeclared fields and with defaults.
+        """Return the item without undeclared fields, with defaults and with quantities in the server's form.
 
         Raises Refusal, 400 or 422, when it does not fit the kind. partial: an applied configuration, which may lack
         what the object has; the rest is checked on the merged object.
@@ -47,7 +48,7 @@ class KindWriter:
         if self.kind.custom:
             fitting["metadata"] = compact_value(self.kind.schema.child("metadata"), fitting["metadata"])
         else:
-            fitting = compact_value(self.kind.schema, fitting)
+            fitting = canonical_quantities(self.kind.schema, compact_value(self.kind.schema, fitting))
         wrong = wrong or ([] if partial else list(violations(self.kind.schema, fitting)))
         if wrong:
             raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
