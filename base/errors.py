@@ -19,6 +19,7 @@
     |   |-- ClusterExpired        410: the server no longer knows the version that was asked for
     |   |-- ClusterUnreachable    no complete answer; whether a write was done is unknown
     |   |-- ClusterInvalid        400, 422: the server refuses the object, with its own words
+    |   |   `-- ClusterDenied     403 to a write, but no right is missing: admission or a quota refuses this very object
     |   `-- NotLeader             the Lease is not ours any more, nothing was sent
     |-- StoreError                history cannot be read or written
     |   |-- StoreCorrupt          a file is not what its name says; it was set aside, not overwritten
@@ -117,7 +118,7 @@ class ClusterError(CotenantError):
 
 
 class ClusterForbidden(ClusterError):
-    """The Kubernetes API answered 401 or 403."""
+    """The Kubernetes API answered 401, or 403 for a missing right."""
 
 
 class ClusterConflict(ClusterError):
@@ -146,6 +147,13 @@ class ClusterUnreachable(ClusterError):
 
 class ClusterInvalid(ClusterError):
     """The Kubernetes API answered 400 or 422: schema, admission or a failed `test` of a patch."""
+
+
+class ClusterDenied(ClusterInvalid):
+    """The Kubernetes API answered 403 to a write although no right is missing: a rule refuses this very object.
+
+    Admission webhooks and policies, quotas and pod security answer so; other objects of the kind may well be written.
+    """
 
 
 class NotLeader(ClusterError):

@@ -1,4 +1,4 @@
-"""EDGE: sends a feature's writes under the Lease: tries each kind of right with one write first, sends no write twice.
+"""EDGE: sends a feature's writes under the Lease: tries each kind of right with few writes first, sends no write twice.
 
 A write that the mirror has not shown yet would be decided again; it is held back until the object's change was seen, or
 for `SEEN_SECONDS`. An object that the server refused is left alone for a while that grows with each refusal.
@@ -31,6 +31,9 @@ FIRST_REFUSAL_SECONDS: Final = 30.0
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
 """The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
+PROBES: Final = 2
+"""Writes of a kind that are tried before a missing right counts as one for all of it: rights may be bound in some
+namespaces only, and a proxy's refusal of one object may be worded like one."""
 LASTING: Final = (ClusterInvalid, ClusterNamespaceGone, ClusterObjectGone)
 """The server would say the same of this object again."""
 ENDING: Final = (NotLeader, ClusterUnreachable)
@@ -87,6 +90,8 @@ class Sender:
         self._now = now
         self._awaited: dict[Place, float] = {}
         self._refused: dict[Place, _Refusal] = {}
+        self._forbidden: dict[Place, float] = {}
+        """When a right was last missing for an object."""
 
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
         """Stop waiting for our writes to these objects: their changes have arrived, so the next view has them."""
@@ -103,6 +108,7 @@ class Sender:
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
+        self._forbidden = {p: at for p, at in self._forbidden.items() if now - at < LONGEST_REFUSAL_SECONDS}
         blocked = self._awaited.keys() | {place for place, refusal in self._refused.items() if refusal.until > now}
         return [intent for intent in intents if write_target(intent) not in blocked]
 
@@ -115,27 +121,42 @@ class Sender:
 
         Fewer, too, when those of one right take longer than `seconds`: the others are left to the next decision.
 
-        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost one refusal. One that
-        is gone, or whose namespace is, says nothing of the others.
+        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost `PROBES` refusals. One
+        that is gone, or whose namespace is, says nothing of the others. What was refused for a missing right before is
+        tried after all others, so that in the end each of a kind has been tried.
         """
         outcomes: list[Outcome] = []
         for group in _by_right(intents).values():
-            rest = group
-            while rest:
-                outcomes += self._batch(rest[:1])
-                if not isinstance(outcomes[-1].error, ClusterNamespaceGone):
-                    break
-                namespace = rest[0].address.namespace
-                rest = [intent for intent in rest if intent.address.namespace != namespace]
-            if isinstance(outcomes[-1].error, ENDING):
+            probed, rest = self._probe(group)
+            outcomes += probed
+            error = probed[-1].error
+            if isinstance(error, ENDING):
                 break
-            if isinstance(outcomes[-1].error, ClusterObjectGone) or not isinstance(outcomes[-1].error, WITHOUT_RIGHT):
-                outcomes += self._batch(rest[1:], seconds)
+            if isinstance(error, ClusterObjectGone) or not isinstance(error, WITHOUT_RIGHT):
+                outcomes += self._batch(rest, seconds)
         return outcomes
 
     def close(self) -> None:
         """Drop the connections; what is sent later opens new ones."""
         self._connections.close()
+
+    def _probe(self, group: Sequence[Intent]) -> tuple[list[Outcome], list[Intent]]:
+        """Send one by one until the right to these is known; the outcomes, and what is left without gone namespaces."""
+        rest = sorted(group, key=lambda intent: self._forbidden.get(write_target(intent), 0.0))
+        outcomes: list[Outcome] = []
+        missing = 0
+        while rest and missing < PROBES:
+            outcomes += self._batch(rest[:1])
+            error, namespace, rest = outcomes[-1].error, rest[0].address.namespace, rest[1:]
+            others = [intent for intent in rest if intent.address.namespace != namespace]
+            if isinstance(error, ClusterNamespaceGone):
+                rest = others
+            elif isinstance(error, ClusterForbidden) and error.status is not None:  # not 401, which concerns all
+                missing += 1
+                rest = others + [intent for intent in rest if intent.address.namespace == namespace]
+            else:
+                break
+        return outcomes, rest
 
     def _batch(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         outcomes = self._connections.send(intents, seconds=seconds)
@@ -146,6 +167,9 @@ class Sender:
                 if self._mirrored and place[0].resource not in self._listed:
                     self._awaited[place] = now + SEEN_SECONDS
                 self._refused.pop(place, None)
+                self._forbidden.pop(place, None)
+            elif isinstance(outcome.error, ClusterForbidden):
+                self._forbidden[place] = now
             elif isinstance(outcome.error, LASTING):
                 before = self._refused.get(place)
                 times = before.times + 1 if before else 0

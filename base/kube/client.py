@@ -23,6 +23,7 @@ import msgspec
 from cotenant.base.errors import (
     ClusterAbsent,
     ClusterConflict,
+    ClusterDenied,
     ClusterError,
     ClusterExpired,
     ClusterForbidden,
@@ -70,6 +71,10 @@ SHIPPED_GROUPS: Final = (
 
 _IN_NAMESPACE: Final = re.compile(r"/.*/namespaces/(?P<namespace>[^/]+)/[^/?]+(?:/(?P<name>[^/?]+))?")
 _BY_NAME: Final = frozenset({"configmaps", "leases", "secrets"})
+_READING: Final = frozenset({"get", "list", "watch"})
+"""Verbs that no admission judges: their 403 is one of rights, whatever a proxy's words are."""
+_MISSING_RIGHT: Final = re.compile(r'User ".*" cannot ')
+"""Every authorizer's refusal is worded so by the API server (`apiserver/pkg/endpoints/handlers/responsewriters`)."""
 _BUSY: Final = frozenset({429, 503})
 """Answers of a server that has done nothing."""
 BUDGET_CAUSE: Final = "DisruptionBudget"
@@ -273,14 +278,16 @@ class KubeClient:
             raise self._refusal_error("watch", path, opened)
         raise refusal(f"watch {path}", opened)
 
-    def _refusal_error(self, verb: str, path: str, answer: ApiResponse) -> ClusterForbidden | ClusterUnreachable:
+    def _refusal_error(self, verb: str, path: str, answer: ApiResponse) -> ClusterError:
         """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
-        if not self._is_starting():
-            return _forbidden_error(verb, path, answer, self.access)
-        return ClusterUnreachable(
-            f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
-            fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
-        )
+        if self._is_starting():
+            return ClusterUnreachable(
+                f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
+                fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
+            )
+        if verb not in _READING and _is_denial(answer):
+            return _denial(f"cannot {verb} {_kind_of(path)} in {self.access.cluster}", answer)
+        return _forbidden_error(verb, path, answer, self.access)
 
     def _is_starting(self) -> bool:
         """Return whether the server reports that it is not ready.
@@ -432,18 +439,26 @@ def _unreachable(path: str, access: Access, error: Exception) -> ClusterUnreacha
     )
 
 
+def _is_denial(answer: ApiResponse) -> bool:
+    """Return whether a rule refuses the very object: an answer of authorization names the user instead."""
+    message = _status_of(answer).message
+    return answer.status == 403 and bool(message) and _MISSING_RIGHT.search(message) is None
+
+
+def _denial(what: str, answer: ApiResponse) -> ClusterDenied:
+    fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
+    return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=fix), answer)
+
+
 def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) -> ClusterForbidden:
-    group, resource = _resource_of(path)
-    what = f"{resource}.{group}" if group else resource
+    what = _kind_of(path)
     if answer.status == 401:
         sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
         return ClusterForbidden(
             f"{verb} {what}: {access.server} {sent} (401)",
             fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
         )
-    fix = f'Grant it in {_role_for(path, group, resource)}, verbs: ["{verb}"].'
-    if (message := _status_of(answer).message) and 'User "' not in message:  # not authorization, which names the user
-        fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
+    fix = f'Grant it in {_role_for(path, *_resource_of(path))}, verbs: ["{verb}"].'
     error = ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)
     return _with_answer(error, answer)
 
@@ -457,6 +472,12 @@ def _role_for(path: str, group: str, resource: str) -> str:
     if within["name"] and resource in _BY_NAME:
         rule = f'{rule}, resourceNames: ["{within["name"]}"]'
     return f"a Role of namespace {within['namespace']}: {rule}"
+
+
+def _kind_of(path: str) -> str:
+    """Return the kind of a path as kubectl writes it: pods, deployments.apps."""
+    group, resource = _resource_of(path)
+    return f"{resource}.{group}" if group else resource
 
 
 def _resource_of(path: str) -> tuple[str, str]:

@@ -21,6 +21,7 @@ import msgspec
 
 from cotenant.base.errors import (
     ClusterAbsent,
+    ClusterDenied,
     ClusterError,
     ClusterInvalid,
     ClusterObjectGone,
@@ -90,7 +91,8 @@ class Writer:
 
         full_response=False: only `metadata`, of it name, namespace, uid, resourceVersion and generation.
         ClusterConflict (409: re-read and re-decide, a bounded number of times), ClusterInvalid (400, 413, 422),
-        ClusterAbsent (404), ClusterForbidden (401, 403), ClusterUnreachable, NotLeader, or ClusterError.
+        ClusterDenied (403: a rule refuses this object), ClusterAbsent (404), ClusterForbidden (401, 403: a missing
+        right), ClusterUnreachable, NotLeader, or ClusterError.
         """
         request = request_of(intent, self.field_manager, dry_run)
         if not full_response and not isinstance(intent, Delete):
@@ -102,7 +104,10 @@ class Writer:
             )
         verb = _VERBS.get(type(intent), "patch")
         again = not isinstance(intent, Patch | Create)
-        answer = self.client.request(verb, request, repeatable=again, before=self._guard)
+        try:
+            answer = self.client.request(verb, request, repeatable=again, before=self._guard)
+        except ClusterDenied as error:
+            raise _of_object(error, f"cannot {verb} {intent.address}") from error
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}
         if answer.status not in (200, 201):
@@ -252,6 +257,13 @@ def _is_custom(intent: Intent) -> bool:
 
 def _add_query_parameters(path: str, parameters: dict[str, str]) -> str:
     return f"{path}?{urlencode(parameters)}" if parameters else path
+
+
+def _of_object(error: ClusterDenied, what: str) -> ClusterDenied:
+    """The same refusal in words that name the object: the server's own need not."""
+    named = ClusterDenied(f"{what}: {error.answer}", fix=error.fix)
+    named.status, named.answer, named.retry_after_seconds = error.status, error.answer, error.retry_after_seconds
+    return named
 
 
 def _add_fix(error: ClusterError) -> ClusterError:

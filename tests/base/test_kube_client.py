@@ -8,9 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden
-from cotenant.base.kube import KubeClient, connect
+from cotenant.base.errors import ClusterAbsent, ClusterDenied, ClusterError, ClusterForbidden
+from cotenant.base.kube import KubeClient, Writer, connect
 from cotenant.base.kube.definitions import shipped_definitions
+from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.settings.sections.kube import KubeSettings
 from tests.support import api_server
 
@@ -175,9 +176,20 @@ def test_a_refusal_names_the_narrowest_right_that_is_missing(
 def test_a_refusal_by_admission_asks_for_no_right(api: Any, client: KubeClient) -> None:
     why = 'pods "etl" is forbidden: violates PodSecurity "baseline:latest": hostPath volumes (volume "state")'
     api.once = [lambda handler: handler.status(403, why)]
-    with pytest.raises(ClusterForbidden, match="violates PodSecurity") as caught:
-        client.get("/api/v1/namespaces/shop/pods/etl")
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "etl"}}
+    with pytest.raises(ClusterDenied, match=r"cannot create pods/shop/etl: .*violates PodSecurity") as caught:
+        Writer(client, "t").send(Create(Address("v1", "pods", "etl", "shop"), body))
+    assert (caught.value.status, caught.value.answer) == (403, why)
     assert caught.value.fix.startswith("No right is missing: a rule of the cluster refuses this very object.")
+
+
+def test_a_reader_that_is_refused_in_words_of_a_proxy_lacks_a_right_as_no_admission_judges_reading(
+    api: Any, client: KubeClient
+) -> None:
+    api.once = [lambda handler: handler.status(403, "the gateway lets nobody in")]
+    with pytest.raises(ClusterForbidden, match="the gateway lets nobody in") as caught:
+        client.get("/api/v1/namespaces/shop/pods/etl")
+    assert caught.value.fix.startswith("Grant it in")
 
 
 def test_another_failure_carries_the_servers_own_words(api: Any, client: KubeClient) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.colocation.nodemetric import NodeMetric
-from cotenant.base.errors import ClusterForbidden, ClusterInvalid
+from cotenant.base.errors import ClusterDenied, ClusterInvalid
 from cotenant.base.kube import KubeClient, Writer, access_review
 from cotenant.base.kube.incluster import service_account
 from cotenant.base.kubernetes.intent import Address, Apply, Intent
@@ -97,8 +97,8 @@ def refused(agent: KubeClient, intent: Intent) -> bool:
     """Whether the guards refuse a write; of a pod that they have not heard of yet they may know no answer."""
     try:
         Writer(agent, "t").send(intent, dry_run=True)
-    except (ClusterForbidden, ClusterInvalid) as error:
-        return isinstance(error, ClusterForbidden)
+    except ClusterInvalid as error:
+        return isinstance(error, ClusterDenied)
     return False
 
 
@@ -114,7 +114,7 @@ def test_an_agent_writes_the_metric_of_its_own_node_and_of_no_other(plane: Contr
     own, foreign = (node_of_name(plane, name)["metadata"]["uid"] for name in ("a-0", "b-0"))
     assert writer.send(own_object("a-0", own, CollectPolicy()))["metadata"]["name"] == "a-0"
     Writer(plane.admin_client(), "admin").send(own_object("b-0", foreign, CollectPolicy()))
-    with pytest.raises(ClusterForbidden, match="its own node alone"):
+    with pytest.raises(ClusterDenied, match="its own node alone"):
         writer.send(status_of("b-0"))
     writer.send(status_of("a-0"))
     assert "status" in plane.api().get(f"{PATH}/a-0") and "status" not in plane.api().get(f"{PATH}/b-0")
@@ -166,7 +166,7 @@ def test_everything_else_of_its_node_is_closed_to_an_agent(
     wait_for("the guard of nodes", lambda: refused(agent, held))
     metadata = {"name": "a-0", **change.get("metadata", {})}
     body = {"apiVersion": "v1", "kind": "Node", **change, "metadata": metadata}
-    with pytest.raises(ClusterForbidden, match="alone"):
+    with pytest.raises(ClusterDenied, match="alone"):
         Writer(agent, "t").send(Apply(Address("v1", "nodes", "a-0"), body))
     taken = {**body, "metadata": {"name": "a-0", "annotations": {SUPPRESSED_FRACTION_ANNOTATION: "0.5"}}, "spec": {}}
     assert not refused(agent, Apply(Address("v1", "nodes", "a-0"), taken))
@@ -182,10 +182,10 @@ def test_an_agent_evicts_from_its_own_node_and_from_no_other(
     )
     writer = Writer(agent, "cotenant-enforcer")
     wait_for("the guard to hear of the pod", lambda: refused(agent, request_of(wish(theirs), -1)))
-    with pytest.raises(ClusterForbidden, match="its own node alone"):
+    with pytest.raises(ClusterDenied, match="its own node alone"):
         writer.send(request_of(wish(theirs), -1))
     assert not leaving(plane, theirs)
-    with pytest.raises(ClusterForbidden, match="best effort"):
+    with pytest.raises(ClusterDenied, match="best effort"):
         writer.send(request_of(wish(web), -1))
     assert not leaving(plane, web)
     writer.send(request_of(wish(mine), 0))
@@ -200,11 +200,11 @@ def test_a_token_that_names_no_node_may_write_nothing(plane: ControlPlane, space
     Path(files.token).write_text(answer["status"]["token"])
     stranger = KubeClient(service_account(files, {}), KubeSettings(retries=0))
     guarded(plane, stranger)
-    with pytest.raises(ClusterForbidden):
+    with pytest.raises(ClusterDenied):
         Writer(stranger, "t").send(own_object("a-0", "u", CollectPolicy()), dry_run=True)
     made = pod(plane, space, "a-0")
     wait_for("the guard to hear of the pod", lambda: refused(stranger, request_of(wish(made), -1)))
-    with pytest.raises(ClusterForbidden):
+    with pytest.raises(ClusterDenied):
         Writer(stranger, "t").send(request_of(wish(made), -1))
     assert not leaving(plane, made)
 

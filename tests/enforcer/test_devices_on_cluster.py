@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cotenant.base.allocation.devices import inventory_of
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.enforcer.observe.nvml import Nvml
@@ -29,7 +29,7 @@ def is_guarded(agent: KubeClient, publisher: DevicePublisher, plane: ControlPlan
     """Whether the agent is refused to write of a node that is not its own."""
     try:
         publisher.publish(agent, Writer(agent, "cotenant-enforcer"))
-    except ClusterForbidden as error:
+    except ClusterDenied as error:
         return "its own node alone" in error.message
     plane.api().delete(f"{DEVICES}/{publisher.node}")
     return False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.allocation.device_allocator import COLLECTION, DeviceAllocator
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Intent
@@ -41,7 +41,7 @@ def allowed(agent: KubeClient, intent: Intent) -> bool:
     """Whether the API server would take the write."""
     try:
         Writer(agent, "t").send(intent, dry_run=True)
-    except ClusterForbidden:
+    except ClusterDenied:
         return False
     return True
 
@@ -56,7 +56,7 @@ def test_an_agent_publishes_the_devices_of_its_own_node_alone(control_plane: Con
     uid = api.get(f"/api/v1/nodes/{other}")["metadata"]["uid"]
     (elsewhere,) = publication(NodeIdentity(other, uid), [OfferedDevice("gpu-0", "gpu")], [])
     wait_for("the guard of slices", lambda: not allowed(agent, elsewhere))
-    with pytest.raises(ClusterForbidden, match="its own node alone"):
+    with pytest.raises(ClusterDenied, match="its own node alone"):
         Writer(agent, "t").send(elsewhere)
 
     card = {"type": "gpu", "minor": 0, "id": "GPU-0", "health": True}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.allocation.topology_document import NodeCpus, PodCpus, parse_topology
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.enforcer.observe.cpu_sysfs import read_topology
@@ -38,7 +38,7 @@ def is_guarded(plane: ControlPlane, agent: KubeClient, other: str) -> bool:
     """Whether the agent is refused to write of a node that is not its own."""
     try:
         publisher(plane, other).publish(agent, Writer(agent, "cotenant-enforcer"))
-    except ClusterForbidden as error:
+    except ClusterDenied as error:
         return "its own node alone" in error.message
     plane.api().delete(f"{PATH}/{other}")
     return False

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.node_taints import NODES, node_address
@@ -152,7 +152,7 @@ def test_the_manager_may_change_nothing_of_a_node_but_its_taints(
     def answer(path: str, value: object) -> str:
         try:
             writer.send(Patch(node_address(node), ({"op": "add", "path": path, "value": value},)), dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.base.errors import ClusterError, ClusterForbidden
+from cotenant.base.errors import ClusterDenied, ClusterError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Create, eviction_of
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -45,7 +45,7 @@ class Program:
         """Whether the API server would do it; of a pod that its policies have not heard of yet it knows no answer."""
         try:
             Writer(self.client, "t").send(eviction, dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             assert "ValidatingAdmissionPolicy" in error.message, error.message
             return False
         return True

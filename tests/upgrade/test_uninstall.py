@@ -16,7 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cotenant.base.commands.command import EXIT_PARTIAL
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Intent, Patch
 from cotenant.base.kubernetes.protocol import (
@@ -247,7 +247,7 @@ def hook(plane: ControlPlane, file: Path) -> tuple[list[str], Path]:
 def _refused(client: KubeClient, patch: Patch) -> bool:
     try:
         Writer(client, HOOK).send(patch, dry_run=True)
-    except ClusterForbidden as error:
+    except ClusterDenied as error:
         return f"cotenant-uninstall-{patch.address.resource}" in error.message
     return False
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cotenant.admission.guard_watchdog import GuardWatchdog
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Create, Patch
 from cotenant.base.kubernetes.moments import moment_of
@@ -225,7 +225,7 @@ def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) 
             Writer(client, "cotenant-manager").send(
                 Patch(address, ({"op": "add", "path": path, "value": value},)), dry_run=True
             )
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 
@@ -234,7 +234,7 @@ def test_the_manager_changes_no_quota_but_says_how_it_stands(scene: QueueScene) 
         body = {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": {"name": "new", "labels": labels}}
         try:
             Writer(client, "cotenant-manager").send(Create(address, body), dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cotenant.admission.guard_watchdog import GuardWatchdog, gate_removal_patches
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.base.kubernetes.moments import moment_of
@@ -105,7 +105,7 @@ def tried(scene: Scene, name: str, pod: str) -> Callable[[list[dict[str, Any]]],
     def refused(operations: list[dict[str, Any]]) -> str:
         try:
             writer.send(Patch(Address("v1", "pods", pod, scene.namespace), tuple(operations)), dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied, ClusterForbidden
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
 from tests.cluster.fake_nodes import PodShape, create_pods
@@ -37,7 +37,7 @@ def test_it_changes_no_pod_that_runs(scene: Scene, fake_nodes: Nodes, client: Ku
     def refused() -> str:
         try:
             Writer(client, "cotenant-manager").send(patch, dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import Writer
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.node_taints import NODES, node_address
@@ -128,7 +128,7 @@ def test_the_manager_may_change_nothing_of_a_node_but_its_mark(scene: EmptyingSc
         operation = {"op": "add", "path": path, "value": value}
         try:
             writer.send(Patch(node_address(scene.low), (operation,)), dry_run=True)
-        except ClusterForbidden as error:
+        except ClusterDenied as error:
             return error.message
         return ""
 

@@ -19,6 +19,7 @@ from cotenant.base.kube.writes import send_all
 from cotenant.base.kubernetes.intent import Address, eviction_of
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import refusal_of
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal
+from tests.cluster.admission_rules import refusing
 from tests.cluster.api import Json
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
@@ -214,25 +215,14 @@ KEPT = "this pod is kept by the test's rule"
 @contextmanager
 def kept_by_a_rule(scene: MigrationScene, prefix: str) -> Iterator[None]:
     """A rule of the cluster, in force, that refuses evictions of the namespace's pods whose names begin so."""
-    path = "/apis/admissionregistration.k8s.io/v1"
-    name = f"keep-{scene.namespace}"[:60]
     expression = f"request.namespace != '{scene.namespace}' || !request.name.startsWith('{prefix}')"
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    spec = {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": expression, "message": KEPT}],
-    }
-    scene.api.create(f"{path}/validatingadmissionpolicies", {"metadata": {"name": name}, "spec": spec})
-    binding = {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}}
-    scene.api.create(f"{path}/validatingadmissionpolicybindings", binding)
-    try:
-        probe = eviction_of(Address("v1", "pods", f"{prefix}probe", scene.namespace), "none", "test")
-        client = scene.plane.client(scene.account)
-        wait_for("the rule", lambda: KEPT in str(send_all(client, [probe], "t")[0].error))
+    rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    probe = eviction_of(Address("v1", "pods", f"{prefix}probe", scene.namespace), "none", "test")
+    client = scene.plane.client(scene.account)
+    in_force = lambda: KEPT in str(send_all(client, [probe], "t")[0].error)  # noqa: E731
+    validation = {"expression": expression, "message": KEPT}
+    with refusing(scene.api, f"keep-{scene.namespace}"[:60], rule, validation, in_force):
         yield
-    finally:
-        scene.api.delete(f"{path}/validatingadmissionpolicybindings/{name}")
-        scene.api.delete(f"{path}/validatingadmissionpolicies/{name}")
 
 
 FEW_KILLS = 2
