@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.intent import Address, Intent
 from cotenant.base.kubernetes.protocol import MANAGER
 
@@ -43,12 +44,16 @@ class ObjectNote:
 
 @dataclass(frozen=True, slots=True)
 class ControllerDecision:
-    """The intents to write and the notes to report."""
+    """The intents to write and the notes to report.
+
+    trouble: why nothing but these intents could be decided; the feature counts as one that failed with this error.
+    """
 
     intents: tuple[Intent, ...] = ()
     notes: tuple[ObjectNote, ...] = ()
     before: Mapping[Address, str] = field(default_factory=dict)
     """For the audit: what stands there now of what an intent changes, in short; missing where there is nothing."""
+    trouble: CotenantError | None = None
 
 
 def camel(code: str) -> str:

@@ -275,9 +275,8 @@ class FeatureRunner:
         self._sending = 0.0
         self.last = ControllerRound(decision)
         if not self._settings.write:
-            return self._state(
-                ControllerCondition.DRY_RUN, f"{len(decision.intents)} writes are due; nothing is written."
-            )
+            due = f"{len(decision.intents)} writes are due; nothing is written."
+            return self._troubled(decision) or self._state(ControllerCondition.DRY_RUN, due)
         return self._sent(self._sender.due(decision.intents), decision)
 
     def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
@@ -293,10 +292,17 @@ class FeatureRunner:
         if worst is not None:
             more = f" ({len(errors)} writes)" if len(errors) > 1 else ""
             return self._state(condition_of_error(worst), message_of(worst) + more)
+        if troubled := self._troubled(decision):
+            return troubled
         warnings = [note for note in decision.notes if note.degrades]
         if warnings:
             return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
         return self._state(ControllerCondition.UP)
+
+    def _troubled(self, decision: ControllerDecision) -> FeatureState | None:
+        """The state of a feature that could not decide but in part."""
+        trouble = decision.trouble
+        return self._state(condition_of_error(trouble), message_of(trouble)) if trouble is not None else None
 
     def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""

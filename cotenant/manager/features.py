@@ -38,7 +38,10 @@ NAMES: Final = tuple(READ)
 
 @dataclass(frozen=True, slots=True)
 class FeatureDependencies:
-    """The dependencies of features. fast_forward: the clock is another than the machine's on purpose."""
+    """The dependencies of features. fast_forward: the clock is another than the machine's on purpose.
+
+    published_until: end of the history behind what is published while no run gives results, `Pipeline.published_until`.
+    """
 
     client: KubeClient
     settings: Settings
@@ -49,6 +52,7 @@ class FeatureDependencies:
     leadership: Leadership = field(default_factory=Unled)
     clock: Clock = field(default_factory=SystemClock)
     fast_forward: bool = False
+    published_until: Callable[[], float | None] = lambda: None
 
 
 def enabled_features(settings: Settings) -> list[str]:
@@ -102,7 +106,7 @@ def _node_metric_feature(parts: FeatureDependencies) -> Feature:
 
 
 def _recommendation_feature(parts: FeatureDependencies) -> Feature:
-    return RecommendationController(parts.client.sibling(), parts.results)
+    return RecommendationController(parts.client.sibling(), parts.results, parts.published_until)
 
 
 def _forecast_feature(parts: FeatureDependencies) -> Feature:

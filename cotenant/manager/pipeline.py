@@ -14,6 +14,7 @@ import structlog
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
 from cotenant.settings import Settings
 
@@ -29,18 +30,28 @@ class PipelineFailed(CotenantError):
 
 
 class Pipeline:
-    """One thread that starts one child at a time; `results` may be asked from any thread."""
+    """One thread that starts one child at a time; `results` may be asked from any thread.
+
+    Results are forgotten when another replica leads: what it publishes meanwhile rests on newer history.
+    """
 
     def __init__(
-        self, settings: Settings, cluster: str, leadership: Leadership, ran: Callable[[], None] = lambda: None
+        self,
+        settings: Settings,
+        cluster: str,
+        leadership: Leadership,
+        ran: Callable[[], None] = lambda: None,
+        clock: Clock | None = None,
     ) -> None:
         """Create a pipeline that does not run yet. ran: called after each run that ended with results."""
-        self._run_ended = ran
+        self._run_ended, self._clock = ran, clock or SystemClock()
         self._settings = settings
         self._job = PipelineJob(settings, cluster, settings.manager.write)
         self._leadership = leadership
         self._results: RunResults | None = None
         self._error: CotenantError | None = None
+        self._began_seconds: float | None = None
+        self._stored_until: float | None = None
         self._child: subprocess.Popen[bytes] | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
@@ -69,12 +80,24 @@ class Pipeline:
             return self._results
         raise self._error or NoData("the first run of the pipeline has not ended yet")
 
+    def published_until(self) -> float | None:
+        """Unix seconds at which the history behind all that was ever published ends at the latest, by a failed run.
+
+        It ends with the stored history, and before our first run began: who published before us had no newer one. None
+        before a run has failed.
+        """
+        if self._error is None or self._began_seconds is None:
+            return None
+        return self._began_seconds if self._stored_until is None else min(self._began_seconds, self._stored_until)
+
     def accept(self, results: RunResults) -> None:
         """Take over the results of a run that was made elsewhere."""
         self._results, self._error = results, None
 
     def run_once(self) -> None:
         """Run the pipeline once, now."""
+        if self._began_seconds is None:
+            self._began_seconds = self._clock.now_seconds()
         try:
             self._results, self._error = self._ran(), None
             self._run_ended()
@@ -88,6 +111,8 @@ class Pipeline:
         interval = self._settings.manager.pipeline_interval_seconds
         while not self._stopping.is_set():
             if not self._leadership.is_leading:
+                if self._began_seconds is not None:
+                    self._results = self._error = self._began_seconds = self._stored_until = None
                 self._stopping.wait(self._settings.manager.retry_seconds)
                 continue
             self.run_once()
@@ -101,6 +126,7 @@ class Pipeline:
 
     def _ran(self) -> RunResults:
         code, answer = self._run_child()
+        self._stored_until = None
         if code not in (0, 1) or not answer:
             raise PipelineFailed(
                 f"the pipeline's process ended with {code}", fix="Its log lines stand above; is memory short?"
@@ -113,6 +139,7 @@ class Pipeline:
             raise PipelineFailed(
                 f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."
             ) from error
+        self._stored_until = failure.history_end_seconds
         kind = NoData if failure.kind == NoData.__name__ else PipelineFailed
         raise kind(failure.message, fix=failure.fix)
 

@@ -53,6 +53,15 @@ def run(job: PipelineJob) -> RunResults:
     return collect(analysis, with_medians=settings.descheduler.enabled and settings.descheduler.mode == "forecast")
 
 
+def history_end_seconds(job: PipelineJob) -> int | None:
+    """Return the end of the stored usage, Unix seconds; None without any, or where it cannot be read."""
+    try:
+        span = Store(store_url(job.settings.store, os.environ), job.cluster).usage_span()
+    except CotenantError:
+        return None
+    return span[1] if span else None
+
+
 def _observe_cluster(settings: Settings) -> LiveCluster | None:
     """Return the running state of the cluster; None when pods may not be listed, as for a scan."""
     try:
@@ -77,7 +86,7 @@ def main() -> int:
     try:
         outcome: RunResults | PipelineFailure = run(job)
     except CotenantError as error:
-        outcome = PipelineFailure(type(error).__name__, error.message, error.fix)
+        outcome = PipelineFailure(type(error).__name__, error.message, error.fix, history_end_seconds(job))
     try:
         with out:
             out.write(msgspec.json.encode(outcome))

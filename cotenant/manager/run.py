@@ -82,7 +82,7 @@ class Manager:
         self.mirrors = mirrors_of(client, settings, names, wake)
         self.hub = Hub(self.mirrors, wake)
         self.pipeline = Pipeline(
-            settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock)
+            settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock), self._clock
         )
         self.gatherer = self._listener(client, options.cluster)
         self._piped = bool({"recommendations", "forecasts", "plans"} & set(names))
@@ -101,6 +101,7 @@ class Manager:
             self.leadership,
             self._clock,
             options.fast_forward,
+            self.pipeline.published_until,
         )
         working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []

@@ -6,12 +6,18 @@ import subprocess
 import sys
 import time
 
+import msgspec
 import pytest
 
 from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.errors import NoData
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager import pipeline as module
+from cotenant.manager.decisions.results import PipelineFailure
 from cotenant.manager.pipeline import Pipeline, PipelineFailed
 from cotenant.settings import Settings
+from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server
 
@@ -47,6 +53,39 @@ def test_a_process_that_cannot_be_started_is_a_failure_with_words(
     pipeline.run_once()
     with pytest.raises(PipelineFailed, match="could not be started"):
         pipeline.results()
+
+
+@pytest.mark.parametrize(("stored", "until"), [(900, 900.0), (1100, 1000.0), (None, 1000.0)])
+def test_a_failed_run_bounds_the_history_behind_what_is_published(
+    monkeypatch: pytest.MonkeyPatch, stored: int | None, until: float
+) -> None:
+    """By the end of what is stored, and by our own beginning: nobody who published before had a newer one."""
+    failure = PipelineFailure("SourceUnreachable", "away", history_end_seconds=stored)
+    says(monkeypatch, f"print({msgspec.json.encode(failure).decode()!r}); raise SystemExit(1)")
+    pipeline = Pipeline(Settings(), "test", AlwaysLeads(), clock=FixedClock(1000.0))
+    assert pipeline.published_until() is None
+    pipeline.run_once()
+    assert pipeline.published_until() == until
+    says(monkeypatch, "raise SystemExit(3)")  # of this one it is not known what is stored
+    pipeline.run_once()
+    assert pipeline.published_until() == 1000.0
+
+
+def test_results_are_forgotten_when_another_replica_leads(monkeypatch: pytest.MonkeyPatch) -> None:
+    says(monkeypatch, """print('{"computed_seconds": 1}')""")
+    quick = ManagerSettings(lease_seconds=0.3, pipeline_interval_seconds=0.1)
+    leadership = AlwaysLeads()
+    pipeline = Pipeline(msgspec.structs.replace(Settings(), manager=quick), "test", leadership)
+    pipeline.start()
+    try:
+        wait_for("results", lambda: pipeline.has_results)
+        leadership.is_leading = False
+        wait_for("they are forgotten", lambda: not pipeline.has_results)
+        with pytest.raises(NoData, match="has not ended yet"):
+            pipeline.results()
+        assert pipeline.published_until() is None
+    finally:
+        pipeline.stop()
 
 
 def test_a_run_that_begins_while_the_manager_ends_is_ended_too(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition
 from cotenant.base.controllers.loop import AlwaysLeads
-from cotenant.base.errors import NoData
+from cotenant.base.controllers.sender import Sender
+from cotenant.base.errors import CotenantError, NoData, SourceUnreachable
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
@@ -20,8 +22,10 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.store import Store
+from cotenant.manager.controllers.result_controllers import RecommendationController
 from cotenant.manager.decisions.results import RunResults
-from cotenant.manager.pipeline import Pipeline
+from cotenant.manager.pipeline import Pipeline, PipelineFailed
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
 from cotenant.simulation.demo import fill
@@ -87,6 +91,79 @@ def test_a_moved_amount_and_a_vanished_history_reach_the_object(scene: Scene, fa
     assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
 
 
+DAY = 24 * 3600
+
+
+class Drive:
+    """The controller at moments of a test, with what it writes in the scene's namespace sent."""
+
+    def __init__(self, scene: Scene, results: Callable[[], RunResults], until: Callable[[], float | None]) -> None:
+        client = scene.plane.client(scene.account)
+        self.controller = RecommendationController(client, results, until)
+        self.sender = Sender(client, AlwaysLeads(), time.monotonic, mirrored=False)
+        self.scene = scene
+
+    def at(self, seconds: float) -> tuple[int, CotenantError | None]:
+        """How many writes its rounds make now, and what the last one says is wrong."""
+        count, trouble = 0, None
+        for _ in range(3):  # the object, its status, nothing
+            decision = self.controller.decide({}, seconds)
+            ours = [i for i in decision.intents if i.address.namespace == self.scene.namespace]
+            outcomes = self.sender.send(ours)
+            assert all(outcome.ok for outcome in outcomes)
+            self.controller.sent(outcomes)
+            count, trouble = count + len(ours), decision.trouble
+        return count, trouble
+
+    def marks(self, name: str) -> tuple[str, dict[str, tuple[str, str]], str]:
+        """Label, conditions and amount of cpu of one object."""
+        path = f"{RECOMMENDATIONS}/namespaces/{self.scene.namespace}/recommendations/{name}"
+        found = self.scene.api.get(path)
+        conditions = {c["type"]: (c["status"], c["reason"]) for c in found["status"]["conditions"]}
+        cpu = found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"]
+        return found["metadata"]["labels"]["cotenant.dev/state"], conditions, cpu
+
+
+STALE = {"Ready": ("False", "Stale"), "Stale": ("True", "HistoryEnded"), "Withheld": ("False", "None")}
+
+
+def test_what_is_published_grows_stale_although_no_new_run_ends(scene: Scene) -> None:
+    results = results_of(deployed(scene), "nowhere")
+    end = results.workloads[0].end_seconds
+    drive = Drive(scene, lambda: results, lambda: None)
+    assert drive.at(end + 60) == (2, None)
+    assert drive.at(end + DAY) == (0, None)  # 24 hours are the last moment at which it is current
+    assert drive.marks("deployment-web")[0] == "current"
+    assert drive.at(end + DAY + 1) == (2, None)
+    assert drive.marks("deployment-web") == ("stale", STALE, "250m")
+    assert drive.at(end + 9 * DAY) == (0, None)
+
+
+def test_a_manager_that_begins_without_results_marks_what_is_surely_too_old_and_says_what_is_wrong(
+    scene: Scene,
+) -> None:
+    results = results_of(deployed(scene), "nowhere")
+    end = results.workloads[0].end_seconds
+    Drive(scene, lambda: results, lambda: None).at(end + 60)
+    away, until = SourceUnreachable("prometheus is away"), end + 600.0
+
+    def fail() -> RunResults:
+        raise away
+
+    restarted, ignorant = Drive(scene, fail, lambda: until), Drive(scene, fail, lambda: None)
+    with pytest.raises(SourceUnreachable):
+        ignorant.at(end + 9 * DAY)  # nothing is known of the history: it may be younger than a day
+    with pytest.raises(SourceUnreachable):
+        restarted.at(until + DAY)
+    assert restarted.marks("deployment-web")[0] == "current"
+    assert restarted.at(until + DAY + 1) == (2, away)
+    assert restarted.marks("deployment-web") == ("stale", STALE, "250m")
+    assert restarted.at(end + 9 * DAY) == (0, away)
+    # A run that ends well makes it current again.
+    assert Drive(scene, lambda: results, lambda: None).at(end + DAY) == (2, None)
+    assert restarted.marks("deployment-web")[0] == "current"
+
+
 def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(scene: Scene) -> None:
     (node,) = create_nodes(scene.plane, 1, NodeShape(prefix=unique_name("collected")))
     workload = deployed(scene)
@@ -117,6 +194,21 @@ def test_the_pipeline_runs_in_a_child_and_hands_its_results_back(tmp_path: Path)
         cpu = outlook.series[Resource.CPU]
         assert len(cpu.median) == len(cpu.high) == 48
         assert all(high >= median for median, high in zip(cpu.median, cpu.high, strict=True))
+
+
+@pytest.mark.slow
+def test_a_run_that_fails_says_until_when_history_is_stored(tmp_path: Path) -> None:
+    fill(Store(tmp_path.as_uri(), "small"), SyntheticSpec(nodes=1, workloads=2, days=1), Silent())
+    span = Store(tmp_path.as_uri(), "small").usage_span()
+    closed = {"prometheus": {"url": "http://127.0.0.1:9"}}  # the port that discards answers nobody here
+    profiler = msgspec.convert(closed, ProfilerSettings)
+    settings = msgspec.structs.replace(Settings(), store=StoreSettings(url=tmp_path.as_uri()), profiler=profiler)
+    pipeline = Pipeline(settings, "small", AlwaysLeads())
+    assert pipeline.published_until() is None
+    pipeline.run_once()
+    with pytest.raises(PipelineFailed, match=r"127\.0\.0\.1:9"):
+        pipeline.results()
+    assert span is not None and pipeline.published_until() == span[1]
 
 
 @pytest.mark.slow

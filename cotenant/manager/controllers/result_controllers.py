@@ -6,7 +6,9 @@ memory for nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +17,7 @@ from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.published import ExistingObject
 from cotenant.base.controllers.watched import WatchedNode
-from cotenant.base.errors import ClusterForbidden, ClusterObjectGone
+from cotenant.base.errors import ClusterForbidden, ClusterObjectGone, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
@@ -26,12 +28,14 @@ from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP, OWN_GROUP
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.decisions import forecasts, recommendations
 from cotenant.manager.decisions.forecasts import ForecastView
-from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
+from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView, decide_without_results
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.recommendation import PLURAL
 
 CHECK_SECONDS: Final = 10.0
 """Between two looks at whether a run has ended; it costs nothing."""
+NOTHING: Final = RunResults(0)
+"""Stands for the results of a pipeline that has none."""
 
 
 class _OwnerObject(msgspec.Struct):
@@ -45,27 +49,54 @@ class RecommendationController(Feature):
     needs: tuple[str, ...] = ()
     interval_seconds: float = CHECK_SECONDS
 
-    def __init__(self, client: KubeClient, results: Callable[[], RunResults]) -> None:
-        """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone."""
-        self._client, self._results = client, results
+    def __init__(
+        self,
+        client: KubeClient,
+        results: Callable[[], RunResults],
+        published_until: Callable[[], float | None] = lambda: None,
+    ) -> None:
+        """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone.
+
+        published_until: end of the history behind what is published while there are no results, Unix seconds.
+        """
+        self._client, self._results, self._published_until = client, results, published_until
         self._looked: RunResults | None = None
         self._done: RunResults | None = None
+        self._due_seconds = math.inf
+        """When what is published grows stale without a new run."""
         self._there: dict[tuple[str, str], RecommendationObject] = {}
         self._owners: Mapping[WorkloadRef, ExistingObject] = {}
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return the intents for the recommendations of the last run that are not published; none once that is done."""
-        results = self._results()
-        if results is self._done:
-            return ControllerDecision(notes=self._notes)
+        """Return the intents for the recommendations of the last run that are not published; none once that is done.
+
+        Without a run that gave results: those that mark what is published stale, once its history is surely too old.
+        """
+        until: float | None = None
+        trouble: CotenantError | None = None
+        try:
+            results = self._results()
+        except CotenantError as error:
+            until = self._published_until()
+            if until is None or not recommendations.is_stale(until, now_seconds):
+                raise
+            results, trouble = NOTHING, error
+        if results is self._done and now_seconds <= self._due_seconds:
+            return ControllerDecision(notes=self._notes, trouble=trouble)
         if results is not self._looked:
             self._read_cluster(results)
-        decision = recommendations.decide(RecommendationView(results, self._there, self._owners), now_seconds)
-        if not decision.intents:
+        view = RecommendationView(results, self._there, self._owners)
+        decided = (
+            recommendations.decide(view, now_seconds)
+            if until is None
+            else decide_without_results(view, until, now_seconds)
+        )
+        if not decided.intents:
             self._done, self._there, self._owners = results, {}, {}
+            self._due_seconds = recommendations.next_stale_seconds(results.workloads, now_seconds)
             self._looked = None
-        return ControllerDecision(decision.intents, (*self._notes, *decision.notes))
+        return replace(decided, notes=(*self._notes, *decided.notes), trouble=trouble)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Keep what the server made of it: a new object's status is decided on that. One that is gone is made anew."""

@@ -11,7 +11,8 @@ What Koordinator's schema has no field for (percentiles, limits, digests, span) 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -47,6 +48,7 @@ STATE_LABEL: Final = "cotenant.dev/state"
 CURRENT: Final = "current"
 WITHHELD: Final = "withheld"
 STALE: Final = "stale"
+HISTORY_ENDED: Final = "HistoryEnded"
 CONDITIONS: Final = ("Ready", "Stale", "Withheld")
 """Ours; Regressed belongs to whoever judges accepted changes."""
 
@@ -119,6 +121,9 @@ class _ConditionState:
     message: str
 
 
+_NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No amounts to use now.")
+
+
 def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
     """Intents for what differs. A new CR's status follows in the next round, once the object is there."""
     advised = {w.ref: w for w in view.results.workloads}
@@ -140,6 +145,34 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
         if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
             intents += _without_advice(published, view.owners[published.workload], now_seconds)
     return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
+
+
+def decide_without_results(view: RecommendationView, until_seconds: float, now_seconds: float) -> ControllerDecision:
+    """Intents that mark our objects stale while no run gives results; their last amounts stay readable.
+
+    until_seconds: at the latest then the history ends behind all that is published, Unix seconds.
+    """
+    intents: list[Apply] = []
+    unmarked = (p for p in view.there.values() if p.metadata.ours and not _is_marked_stale(p))
+    for published in unmarked:
+        owner, end = view.owners.get(published.workload), max(until_seconds, _history_end(published) or 0)
+        if owner is None or not is_stale(end, now_seconds):
+            continue
+        message = f"No run of the pipeline gives results; the history ended {moment(int(end))} or before."
+        states = [_NOT_READY, _ConditionState("Stale", True, HISTORY_ENDED, message), *_published_withheld(published)]
+        intents += _mark_stale(published, owner, states, now_seconds, "no run gives results")
+    return ControllerDecision(tuple(intents), (), _before(intents, view.there))
+
+
+def is_stale(end_seconds: float, now_seconds: float) -> bool:
+    """Return whether a history that ended then, Unix seconds, is too old for the amounts that rest on it."""
+    return now_seconds - end_seconds > RECOMMENDATION_STALE_HOURS * HOUR_SECONDS
+
+
+def next_stale_seconds(workloads: Iterable[WorkloadAdvice], now_seconds: float) -> float:
+    """Return when, Unix seconds, the next of these begins to be stale; infinite if all are already."""
+    last_moments = (w.end_seconds + RECOMMENDATION_STALE_HOURS * HOUR_SECONDS for w in workloads)
+    return min((last for last in last_moments if last >= now_seconds), default=math.inf)
 
 
 def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
@@ -210,12 +243,19 @@ def _without_advice(published: RecommendationObject, owner: ExistingObject, now_
         _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
         _ConditionState("Withheld", False, "None", "Nothing is withheld."),
     ]
-    if _published_conditions(published) == {(s.type, s.true, s.reason) for s in states}:
-        return
-    address, why = (
-        Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace),
-        "no history any more",
-    )
+    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in states}:
+        yield from _mark_stale(published, owner, states, now_seconds, "no history any more")
+
+
+def _mark_stale(
+    published: RecommendationObject,
+    owner: ExistingObject,
+    states: list[_ConditionState],
+    now_seconds: float,
+    why: str,
+) -> Iterator[Apply]:
+    """Label and status of an object that keeps its last amounts."""
+    address = Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace)
     containers = [_container(name, amounts) for name, amounts in published.amounts().items()]
     yield Apply(address, _body(address, owner, STALE, _marks(published)[1]), why=why)
     yield Apply(address, _status(address, containers, states, published, now_seconds), "status", why=why)
@@ -225,14 +265,14 @@ def _states(advice: WorkloadAdvice, now_seconds: float) -> list[_ConditionState]
     """Ready: there are amounts to use. Withheld: some are missing on purpose. Stale: the history ended long ago."""
     withheld = [(c.name, r, code) for c in advice.containers for r, code in sorted(c.withheld.items())]
     some = any(c.amounts for c in advice.containers)
-    stale = now_seconds - advice.end_seconds > RECOMMENDATION_STALE_HOURS * HOUR_SECONDS
+    stale = is_stale(advice.end_seconds, now_seconds)
     reason = camel(withheld[0][2]) if withheld else "None"
     message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
     ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)
     return [
         _ConditionState("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
         _ConditionState(
-            "Stale", stale, "HistoryEnded" if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."
+            "Stale", stale, HISTORY_ENDED if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."
         ),
         _ConditionState("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
     ]
@@ -315,6 +355,17 @@ def _published_conditions(published: RecommendationObject) -> set[tuple[str, boo
     return {(c.type, c.status == "True", c.reason) for c in conditions if c.type in CONDITIONS}
 
 
+def _is_marked_stale(published: RecommendationObject) -> bool:
+    return any(kind == "Stale" and true for kind, true, _ in _published_conditions(published))
+
+
+def _published_withheld(published: RecommendationObject) -> Iterator[_ConditionState]:
+    """The condition that says which resources are left out, as it stands."""
+    for condition in published.status.conditions or ():
+        if condition.type == "Withheld":
+            yield _ConditionState(condition.type, condition.status == "True", condition.reason, condition.message)
+
+
 def _marks(published: RecommendationObject) -> tuple[str, str]:
     """(state label, evidence) as published."""
     meta = published.metadata
@@ -323,8 +374,17 @@ def _marks(published: RecommendationObject) -> tuple[str, str]:
 
 def _digest(published: RecommendationObject) -> str:
     """Settings digest in the evidence; empty when it cannot be read."""
+    return _published_evidence(published, "settings")
+
+
+def _history_end(published: RecommendationObject) -> int | None:
+    """End of the history in the evidence, Unix seconds: the last run's may be later. None when it cannot be read."""
+    return seconds_of(_published_evidence(published, "to"))
+
+
+def _published_evidence(published: RecommendationObject, name: str) -> str:
     try:
-        return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get("settings", ""))
+        return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get(name, ""))
     except UNDECODABLE:
         return ""
 

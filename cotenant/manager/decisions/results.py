@@ -44,11 +44,15 @@ class PipelineJob(msgspec.Struct):
 
 
 class PipelineFailure(msgspec.Struct):
-    """Why there are no results: the kind of error, what happened, what helps."""
+    """Why there are no results: the kind of error, what happened, what helps.
+
+    history_end_seconds: end of the stored usage, Unix seconds; None where that cannot be read either.
+    """
 
     kind: str
     message: str
     fix: str = ""
+    history_end_seconds: int | None = None
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True):
