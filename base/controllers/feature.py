@@ -16,6 +16,7 @@ import msgspec
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
 from cotenant.base.errors import (
     ClusterAbsent,
+    ClusterError,
     ClusterForbidden,
     ClusterNamespaceGone,
     ClusterObjectGone,
@@ -23,6 +24,10 @@ from cotenant.base.errors import (
     CotenantError,
     NoData,
     NotLeader,
+    SourceError,
+    SourceForbidden,
+    StoreError,
+    StoreForbidden,
 )
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
@@ -50,7 +55,7 @@ class ControllerCondition(StrEnum):
     ABSENT = "Absent"
     """A kind that it needs is not installed."""
     UNREACHABLE = "Unreachable"
-    """The API server or the metric source does not answer."""
+    """The API server, the metric source or the store gives no usable answer."""
     DEGRADED = "Degraded"
     """It works; some objects were refused or some configuration is wrong."""
     FAILED = "Failed"
@@ -79,6 +84,8 @@ class FeatureState:
     standing: ControllerCondition
     message: str = ""
     since_seconds: float = 0.0
+    of_source: bool = False
+    """Whether it is a metric source or the store that fails, which a manager that starts need not wait for."""
 
     def same(self, other: FeatureState | None) -> bool:
         """Return whether condition and message are the same, regardless of when they began.
@@ -90,12 +97,29 @@ class FeatureState:
         return self.message == other.message or stable_text(self.message) == stable_text(other.message)
 
 
+def condition_of_failure(error: Exception) -> ControllerCondition:
+    """Return the condition of a feature that could not decide because of this error: it never counts as working."""
+    condition = condition_of_error(error)
+    if condition is not ControllerCondition.DEGRADED:
+        return condition
+    return ControllerCondition.UNREACHABLE if isinstance(error, ClusterError) else ControllerCondition.FAILED
+
+
+def is_of_source(error: Exception) -> bool:
+    """Return whether a metric source or the store failed, rather than the API server or we."""
+    return isinstance(error, SourceError | StoreError)
+
+
 def condition_of_error(error: Exception) -> ControllerCondition:
-    """Return the condition that an error means for the feature that met it."""
+    """Return the condition of a feature whose decision was made, when this error met one of its writes."""
     kinds: dict[type[Exception], ControllerCondition] = {
         ClusterNamespaceGone: ControllerCondition.DEGRADED,
         ClusterObjectGone: ControllerCondition.DEGRADED,
         ClusterForbidden: ControllerCondition.FORBIDDEN,
+        SourceForbidden: ControllerCondition.FORBIDDEN,
+        StoreForbidden: ControllerCondition.FORBIDDEN,
+        SourceError: ControllerCondition.UNREACHABLE,
+        StoreError: ControllerCondition.UNREACHABLE,
         ClusterAbsent: ControllerCondition.ABSENT,
         ClusterUnreachable: ControllerCondition.UNREACHABLE,
         NotLeader: ControllerCondition.STANDBY,

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
 import structlog
@@ -20,7 +20,14 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.audit import Audit, action
 from cotenant.base.controllers.clocks import server_disagrees
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.base.controllers.feature import ControllerCondition, FeatureState, condition_of_error, message_of
+from cotenant.base.controllers.feature import (
+    ControllerCondition,
+    FeatureState,
+    condition_of_error,
+    condition_of_failure,
+    is_of_source,
+    message_of,
+)
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
 from cotenant.base.kube import Mirror
@@ -250,10 +257,10 @@ class FeatureRunner:
         try:
             return self._round()
         except Exception as error:  # one feature's fault must not end the others
-            standing = condition_of_error(error)
-            if standing is ControllerCondition.FAILED:
+            state = self._failed_state(error)
+            if state.standing is ControllerCondition.FAILED:
                 log.exception("feature failed", feature=self.feature.name)
-            return self._state(standing, message_of(error))
+            return state
 
     def _round(self) -> FeatureState:
         blocked = self._blocking_state()
@@ -276,7 +283,7 @@ class FeatureRunner:
         self.last = ControllerRound(decision)
         if not self._settings.write:
             due = f"{len(decision.intents)} writes are due; nothing is written."
-            return self._troubled(decision) or self._state(ControllerCondition.DRY_RUN, due)
+            return self._trouble_state(decision) or self._state(ControllerCondition.DRY_RUN, due)
         return self._sent(self._sender.due(decision.intents), decision)
 
     def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
@@ -292,17 +299,20 @@ class FeatureRunner:
         if worst is not None:
             more = f" ({len(errors)} writes)" if len(errors) > 1 else ""
             return self._state(condition_of_error(worst), message_of(worst) + more)
-        if troubled := self._troubled(decision):
-            return troubled
+        if trouble := self._trouble_state(decision):
+            return trouble
         warnings = [note for note in decision.notes if note.degrades]
         if warnings:
             return self._state(ControllerCondition.DEGRADED, f"{warnings[0].subject}: {warnings[0].message}")
         return self._state(ControllerCondition.UP)
 
-    def _troubled(self, decision: ControllerDecision) -> FeatureState | None:
+    def _trouble_state(self, decision: ControllerDecision) -> FeatureState | None:
         """The state of a feature that could not decide but in part."""
-        trouble = decision.trouble
-        return self._state(condition_of_error(trouble), message_of(trouble)) if trouble is not None else None
+        return self._failed_state(decision.trouble) if decision.trouble is not None else None
+
+    def _failed_state(self, error: Exception) -> FeatureState:
+        state = self._state(condition_of_failure(error), message_of(error))
+        return replace(state, of_source=is_of_source(error))
 
     def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""

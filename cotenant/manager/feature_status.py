@@ -91,12 +91,12 @@ class Board(Feature):
     def wrong(self) -> str:
         """Return in words what keeps the manager from being ready.
 
-        It is empty when every feature works, is on standby or waits for a person.
+        It is empty when every feature works, is on standby or waits for a person, a metric source or the store.
         """
         waiting = [
             s
             for s in self.states.values()
-            if s.standing in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE)
+            if s.standing in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE) and not s.of_source
         ]
         return "; ".join(f"{s.feature}: {s.message}" for s in waiting)
 

@@ -11,8 +11,9 @@ from typing import Final
 import msgspec
 import structlog
 
+from cotenant.base import errors
 from cotenant.base.controllers.sender import Leadership
-from cotenant.base.errors import CotenantError, NoData
+from cotenant.base.errors import CotenantError, NoData, SourceError, StoreError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults
@@ -27,6 +28,14 @@ log = structlog.get_logger(__name__)
 
 class PipelineFailed(CotenantError):
     """The pipeline's process ended without results; its own log says more."""
+
+
+def _error_of(failure: PipelineFailure) -> CotenantError:
+    """The error as the child met it, where source, store or history are what is wrong."""
+    kind = getattr(errors, failure.kind, None)
+    if isinstance(kind, type) and issubclass(kind, NoData | SourceError | StoreError):
+        return kind(failure.message, fix=failure.fix)
+    return PipelineFailed(failure.message, fix=failure.fix)
 
 
 class Pipeline:
@@ -140,8 +149,7 @@ class Pipeline:
                 f"the pipeline's process answered what is no result: {error}", fix="Its log lines stand above."
             ) from error
         self._stored_until = failure.history_end_seconds
-        kind = NoData if failure.kind == NoData.__name__ else PipelineFailed
-        raise kind(failure.message, fix=failure.fix)
+        raise _error_of(failure)
 
     def _run_child(self) -> tuple[int, bytes]:
         """Exit code and output of a child of its own; one that `stop` just missed is ended here."""

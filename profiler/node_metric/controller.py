@@ -99,12 +99,8 @@ class NodeMetricController(Feature):
         if due:
             try:
                 self._query_unreported(by_node, view)
-            except CotenantError:
-                if creations := steps((), by_node, view).specs:
-                    return ControllerDecision(
-                        creations, self._notes
-                    )  # objects first: the next round says what is wrong
-                raise
+            except CotenantError as error:
+                return ControllerDecision(steps((), by_node, view).specs, self._notes, trouble=error)
         writes = steps(self._open.values(), by_node, view)
         foreseen = outlooks(self._outlooks(by_node, now_seconds), by_node, view) if due else []
         self._open = {name: report for name, report in self._open.items() if name not in by_node and name in uids}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -16,14 +17,30 @@ from cotenant.base.controllers.feature import (
     ControllerCondition,
     FeatureState,
     condition_of_error,
+    condition_of_failure,
     message_of,
     status_intent,
 )
-from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, ClusterUnreachable, NoData, NotLeader
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterDenied,
+    ClusterError,
+    ClusterForbidden,
+    ClusterUnreachable,
+    CotenantError,
+    NoData,
+    NotLeader,
+    SourceForbidden,
+    SourceProtocol,
+    SourceUnreachable,
+    StoreError,
+    StoreForbidden,
+)
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Outcome
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.reasons import Reason
 from cotenant.manager.feature_status import Board
+from cotenant.manager.pipeline import PipelineFailed
 
 
 @pytest.mark.parametrize(
@@ -34,12 +51,47 @@ from cotenant.manager.feature_status import Board
         (ClusterUnreachable("no"), ControllerCondition.UNREACHABLE),
         (NotLeader("no"), ControllerCondition.STANDBY),
         (NoData("no"), ControllerCondition.NO_DATA),
+        (ClusterDenied("no"), ControllerCondition.DEGRADED),
         (ClusterError("no"), ControllerCondition.DEGRADED),
         (KeyError("no"), ControllerCondition.FAILED),
     ],
 )
 def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: ControllerCondition) -> None:
     assert condition_of_error(error) is standing
+
+
+@pytest.mark.parametrize(
+    ("error", "standing"),
+    [
+        (SourceUnreachable("no"), ControllerCondition.UNREACHABLE),
+        (SourceProtocol("no"), ControllerCondition.UNREACHABLE),
+        (SourceForbidden("no"), ControllerCondition.FORBIDDEN),
+        (StoreError("no"), ControllerCondition.UNREACHABLE),
+        (StoreForbidden("no"), ControllerCondition.FORBIDDEN),
+        (ClusterError("500"), ControllerCondition.UNREACHABLE),
+        (ClusterForbidden("no"), ControllerCondition.FORBIDDEN),
+        (PipelineFailed("its process ended"), ControllerCondition.FAILED),
+        (NoData("no"), ControllerCondition.NO_DATA),
+    ],
+)
+def test_a_feature_that_could_not_decide_never_counts_as_working(
+    error: CotenantError, standing: ControllerCondition
+) -> None:
+    assert condition_of_failure(error) is standing
+    assert not standing.works
+
+
+def _every_kind(kind: type[CotenantError]) -> Iterator[type[CotenantError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _every_kind(below)
+
+
+def test_no_error_of_ours_that_ends_a_decision_is_called_degraded() -> None:
+    kinds = [kind for kind in _every_kind(CotenantError) if kind.__module__ == CotenantError.__module__]
+    assert len(kinds) > 30  # the tree of base.errors
+    conditions = {condition_of_failure(kind.__new__(kind)) for kind in kinds}
+    assert not any(condition.works for condition in conditions)
 
 
 def test_an_error_is_told_with_what_helps() -> None:
@@ -125,6 +177,8 @@ def test_readiness_names_what_is_not_there_yet() -> None:
     told.report(FeatureState("colocation", ControllerCondition.WAITING, "nodes are being listed.", 100.0))
     told.report(FeatureState("forecasts", ControllerCondition.FORBIDDEN, "a person has to act", 100.0))
     told.report(FeatureState("recommendations", ControllerCondition.NO_DATA, "no history is stored", 100.0))
+    away = FeatureState("node-metric", ControllerCondition.UNREACHABLE, "prometheus is away", 100.0, of_source=True)
+    told.report(away)  # an upgrade must not wait for it: it may be what mends the address
     assert told.wrong() == "colocation: nodes are being listed."
 
 

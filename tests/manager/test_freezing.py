@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+import pytest
+
 from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.logs.metrics import Metrics
+from cotenant.manager.run import Manager, Options
+from cotenant.profiler.settings import ProfilerSettings
 from tests.cluster.accounts import certified
 from tests.cluster.faults import FaultProxy
 from tests.cluster.waiting import wait_for
@@ -43,3 +49,25 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
         fault_proxy.accept()
         wait_for("bare nodes", lambda: BATCH_CPU not in scene.allocatable(nodes)[nodes[0]], 60)
         wait_for("a working feature", lambda: standing() is ControllerCondition.UP)
+
+
+@pytest.mark.slow
+def test_a_metric_source_that_is_away_is_no_working_feature_and_keeps_no_manager_from_being_ready(
+    scene: Scene, fake_nodes: Nodes
+) -> None:
+    """Without reports all batch capacity is withdrawn in the end: the alert on features that are down must fire."""
+    fake_nodes(1)
+    metrics = Metrics("test", "3")
+    closed = msgspec.convert({"prometheus": {"url": "http://127.0.0.1:9"}}, ProfilerSettings)  # nobody answers there
+    settings = msgspec.structs.replace(scene.settings(features_off=[]), profiler=closed)
+    manager = Manager(scene.plane.client(scene.account), settings, metrics, Options("test", False))
+    with manager:
+        for feature in ("node-metric", "recommendations", "forecasts"):
+            wait_for(
+                f"the state of {feature}",
+                lambda feature=feature: scene.state(feature).get("reason") == ControllerCondition.UNREACHABLE.value,
+            )
+            assert scene.state(feature)["status"] == "False" and "127.0.0.1:9" in scene.state(feature)["message"]
+            up = metrics.registry.get_sample_value("cotenant_feature_up", {"feature": feature})
+            assert up == 0.0
+        wait_for("it is ready", lambda: manager.board.wrong() == "")

@@ -24,7 +24,7 @@ from cotenant.base.settings.sections.store import StoreSettings
 from cotenant.base.store import Store
 from cotenant.manager.controllers.result_controllers import RecommendationController
 from cotenant.manager.decisions.results import RunResults
-from cotenant.manager.pipeline import Pipeline, PipelineFailed
+from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
@@ -206,7 +206,7 @@ def test_a_run_that_fails_says_until_when_history_is_stored(tmp_path: Path) -> N
     pipeline = Pipeline(settings, "small", AlwaysLeads())
     assert pipeline.published_until() is None
     pipeline.run_once()
-    with pytest.raises(PipelineFailed, match=r"127\.0\.0\.1:9"):
+    with pytest.raises(SourceUnreachable, match=r"127\.0\.0\.1:9"):
         pipeline.results()
     assert span is not None and pipeline.published_until() == span[1]
 
