@@ -350,11 +350,11 @@ class Agent:
     def admitted(self, pod: PodSpec) -> PodSpec:
         """A pod of a runtime's message, with containers and claims as the API server has them if known. Any thread.
 
-        Without its CPUs by annotation where the kubelet gives CPUs out itself, as in a tick.
+        Without its CPUs by annotation where the kubelet gives CPUs out itself, as in a tick, or may do so.
         """
         with self._lock:
             last = self._last
-        if last and last.observation.node.kubelet_static_cpus:
+        if last and last.observation.node.kubelet_static_cpus is not False:
             pod = beside_static_kubelet(pod)
         api_pod = next((known for known in last.inputs.pods if known.uid == pod.uid), None) if last else None
         if api_pod is None:

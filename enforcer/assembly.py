@@ -97,7 +97,7 @@ class KubeletTreeReader:
         if inputs.policy is not self._policy:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
         uplink, resctrl, switches = self._read_surroundings(time.monotonic())
-        static = self._kubelet.static_cpus or bool(inputs.kubelet.allocatable)
+        static = inputs.kubelet.static_cpus
         facts = NodeFacts(
             name=inputs.node.name,
             allocatable=inputs.node.allocatable,
@@ -255,8 +255,7 @@ def _sources(settings: EnforcerSettings, last_file: LastInputsFile, node: str, c
 
 
 def _with_kubelet(inner: Sources, settings: EnforcerSettings, kubelet: KubeletConfig) -> Sources:
-    socket = settings.pod_resources_socket
-    return WithKubelet(inner, socket, kubelet.static_cpus) if socket else inner
+    return WithKubelet(inner, settings.pod_resources_socket, kubelet.static_cpus)
 
 
 def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:

@@ -295,8 +295,8 @@ class NodeReading:
     annotations: Mapping[str, str] = field(default_factory=dict)
     block_devices: Mapping[str, str] = field(default_factory=dict)
     """Name or mount point -> "major:minor"."""
-    kubelet_static_cpus: bool = False
-    """Whether the kubelet's own CPU manager hands out CPUs."""
+    kubelet_static_cpus: bool | None = None
+    """Whether the kubelet's own CPU manager hands out CPUs; None = not known."""
     kubelet_quotas_off: bool = False
     """Whether the kubelet is known to set no CPU quota at all (cpuCFSQuota: false)."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from cotenant.base.allocation.cpu_accumulator import (
 from cotenant.base.allocation.cpu_annotations import CpuWish, assignment_of, assignment_text, wish_of
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_ownership import withheld_cpus
-from cotenant.base.allocation.topology_document import COLLECTION, STATIC, NodeCpus, parse_topology
+from cotenant.base.allocation.topology_document import COLLECTION, STATIC, UNKNOWN, NodeCpus, parse_topology
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.base.kubernetes.protocol import (
@@ -43,7 +43,7 @@ EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
 BURST: Final = "ConstrainedBurst"
 """Bind policy of a pod that shares CPUs: it gets none of its own."""
 NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
-KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out"
+KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out, or may do so"
 TOO_FEW: Final = "too few free CPUs as the pod wants them"
 AMPLIFIED: Final = "its CPU is amplified: beside what its other pods request {} CPUs may still be given"
 OTHER_POLICY: Final = "its CPU or NUMA policy is not the pod's"
@@ -109,7 +109,7 @@ class CpuAllocator:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
         except UsageError:
             return Allotment(refusal=NO_TOPOLOGY)
-        if cpus.kubelet_policy == STATIC:
+        if cpus.kubelet_policy in (STATIC, UNKNOWN):
             return Allotment(refusal=KUBELET_OWNS)
         on_node = request_on(request, node_policies(node.labels))
         if on_node is None:

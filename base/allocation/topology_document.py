@@ -38,6 +38,8 @@ from cotenant.base.kubernetes.protocol import (
 
 COLLECTION: Final = f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}"
 STATIC: Final = "static"
+UNKNOWN: Final = "unknown"
+"""The node's agent could not learn the policy: what the kubelet gives out, if it does, is nobody else's to give."""
 """The kubelet's CPU manager policy under which it hands out CPUs itself."""
 WireT = TypeVar("WireT")
 
@@ -57,7 +59,7 @@ class PodCpus:
 class NodeCpus:
     """The CPUs of a node, and what is known of who has them.
 
-    kubelet_policy: of its CPU manager, "" = not known. kubelet_reserved: CPUs that it keeps for the system.
+    kubelet_policy: of its CPU manager, "" = not said. kubelet_reserved: CPUs that it keeps for the system.
     shared, best_effort: CPUs that pods of these kinds share.
     """
 

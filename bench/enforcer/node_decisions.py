@@ -122,6 +122,7 @@ class Machine:
             int(self.rng.integers(100, 140)) * GIB,
             CpuUse(min(float(use.sum()) + 500.0, CPUS * 1000.0)),
             allocatable={BATCH_CPU: 20_000},
+            kubelet_static_cpus=False,
         )
         root = GroupReading("kubepods", Level.KUBEPODS)
         tiers = {qos: GroupReading(path, Level.QOS, knobs={Knob.CPU_SHARES: 2}) for qos, path in TIERS.items()}

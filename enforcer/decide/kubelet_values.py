@@ -107,7 +107,7 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
         yield from _of_others(pod)
         return
     values = {**_NEVER_WRITTEN, **_BEST_EFFORT}
-    placed = observation.node.kubelet_static_cpus or may_have_claimed_cores(pod.spec, observation.node)
+    placed = observation.node.kubelet_static_cpus is not False or may_have_claimed_cores(pod.spec, observation.node)
     for container in pod.containers:
         if container.group is not None:
             yield container.group, {**values, **({} if placed else cpus)}

@@ -90,7 +90,7 @@ class NodeFacts:
     capacity: Mapping[str, int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
-    kubelet_static_cpus: bool = False
+    kubelet_static_cpus: bool | None = None
     kubelet_quotas_off: bool = False
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     offered_cpus: frozenset[int] = frozenset()

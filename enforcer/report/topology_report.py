@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_topology import CpuTopology
 from cotenant.base.allocation.topology_document import (
     STATIC,
+    UNKNOWN,
     NodeCpus,
     PodCpus,
     annotations_of,
@@ -22,6 +23,8 @@ from cotenant.enforcer.contract import Observation, PodSpec
 from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 from cotenant.enforcer.strategies.cpuset_pools import pools_of
+
+_POLICIES: Final = {True: STATIC, False: "none", None: UNKNOWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +42,7 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
     pools = pools_of(node, pods)
     return NodeCpus(
         machine.topology,
-        STATIC if node.kubelet_static_cpus else "none",
+        _POLICIES[node.kubelet_static_cpus],
         machine.kubelet_reserved,
         tuple(_exclusive_pod_cpus(pods, node.kubelet_cpus)),
         pools.shared,

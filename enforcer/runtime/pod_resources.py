@@ -18,7 +18,7 @@ import grpc
 
 from cotenant.base.allocation.cpu_lists import LARGEST_CPU
 from cotenant.enforcer.runtime.messages import pod_resources
-from cotenant.enforcer.sources.kubelet import Assignments
+from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 
 ASK_SECONDS: Final = 10.0
 DEADLINE_SECONDS: Final = 5.0
@@ -33,12 +33,12 @@ _OPTIONS: Final = (
 class PodResources:
     """The service behind a socket; `assignments` (its newest answer) and `problem` may be read from any thread."""
 
-    def __init__(self, socket: str) -> None:
+    def __init__(self, socket: Path) -> None:
         self.assignments: Assignments | None = None
         """The newest answer; None before the first one."""
-        self.problem = "it was not asked yet"
+        self.problem = NOT_ASKED
         """Why the last question had no answer, or empty."""
-        self._socket = Path(socket)
+        self._socket = socket
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="podresources", daemon=True)
 
@@ -92,7 +92,9 @@ def read_assignments(channel: Any) -> Assignments:
     pods = [(f"{pod.namespace}/{pod.name}", pod.containers) for pod in listed.pod_resources]
     cpus_by_pod = {key: _cpus(cpu for container in containers for cpu in container.cpu_ids) for key, containers in pods}
     exclusive = {key: cpus for key, cpus in cpus_by_pod.items() if cpus}
-    return Assignments(frozenset(key for key, _ in pods), exclusive, _cpus(offered.cpu_ids))
+    allocatable = _cpus(offered.cpu_ids)
+    static = True if allocatable else False if pods else None
+    return Assignments(frozenset(key for key, _ in pods), exclusive, allocatable, static)
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:

@@ -101,14 +101,14 @@ class EnforcerSettings(Section, frozen=True):
     kubelet_config: Annotated[
         str,
         setting(
-            "The kubelet's configuration file, read for its cgroup driver, cgroup root and CPU manager.",
+            "The kubelet's configuration file, read for its cgroup driver, cgroup root and reserved CPUs.",
             when="the file lies elsewhere",
         ),
     ] = "/var/lib/kubelet/config.yaml"
     pod_resources_socket: Annotated[
         str,
         setting(
-            "The kubelet's podresources service, asked for the CPUs that its static CPU manager gave out, and for its "
+            "The kubelet's podresources service, asked whether its CPU manager gives CPUs out and to whom, and for its "
             "pods while the API server has not been heard of; empty means never. It needs cotenant[node].",
             when="the kubelet's folder lies elsewhere",
         ),

@@ -2,6 +2,9 @@
 
 Five top-level scalars of a file that kubeadm and others write as plain YAML; read without a YAML parser, which would
 cost the agent as much memory as everything else here. JSON, and a key that is nested or folded, is not found.
+
+The file is a wish: options of the kubelet, and files beside it, go before it. What it names may hold; what it does not
+name is not known.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Final
 
 _SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
 SIZE_CAP_BYTES: Final = 1 << 20
+NOT_ASKED: Final = "it was not asked yet"
+"""Why the podresources service has not answered, before the first question."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +27,7 @@ class KubeletConfig:
     cgroup_driver: str = ""
     cgroup_root: str = ""
     static_cpus: bool = False
+    """Whether it names the CPU manager's policy static; if not, nothing is known."""
     reserved_cpus: str = ""
     """reservedSystemCPUs, a list such as "0-1"."""
     quotas_off: bool = False
@@ -43,6 +49,9 @@ class Assignments:
     """CPUs that its static policy gave to the containers of a pod; pods without such are left out."""
     allocatable: frozenset[int] = frozenset()
     """CPUs that it gives out exclusively; none unless its CPU manager's policy is static."""
+    static_cpus: bool | None = None
+    """Whether its CPU manager gives CPUs out; None = not known. A kubelet that has just started and names no pod yet
+    offers no CPUs either, whatever its policy."""
 
 
 def kubelet_config(text: str) -> KubeletConfig:

@@ -1,21 +1,27 @@
-"""EDGE: adds the kubelet's podresources to the inputs, only where needed: gRPC takes memory.
+"""EDGE: adds to the inputs what the kubelet itself says, by its podresources service.
 
     WithKubelet(sources, socket, static_cpus)  --read()-->  AgentInputs
 
-It is asked when it gives CPUs out itself (its static CPU manager), and when the list of pods is one that was recalled:
-to tell of pods that came since. Without the socket, or without grpc, that is a note and nothing else.
+Whether it gives CPUs out (its static CPU manager), and to whom; no file on the node says the first for certain. While
+the list of pods is one that was recalled, also which pods came since. Without the socket, or without grpc, that is a
+note; and where its configuration does not name the static policy either, the policy is not known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
 from dataclasses import replace
-from typing import Protocol
+from pathlib import Path
+from typing import Final, Protocol
 
-from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.enforcer.runtime import INSTALL
-from cotenant.enforcer.sources.kubelet import Assignments
+from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
+
+UNKNOWN: Final = (
+    "it is not known whether the kubelet gives CPUs out itself: cpusets of Guaranteed pods and of pods without a label"
+    " stay as they are"
+)
 
 
 class Kubelet(Protocol):
@@ -37,19 +43,21 @@ class WithKubelet:
     """The sources with the kubelet's assignments. For one thread, but for `start` and `stop`."""
 
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
-        """socket: of the podresources service; not opened before the first `read` that needs it."""
-        self._inner, self._socket, self._needed = inner, socket, static_cpus
+        """socket: of the podresources service, empty = not asked; static_cpus: as `KubeletConfig`."""
+        self._inner, self._socket = inner, Path(socket) if socket else None
         self._kubelet: Kubelet | None = None
         self._missing = ""
-        self._exclusive: Mapping[str, Cpus] = {}
+        self._before = Assignments(static_cpus=static_cpus or None)
 
     def start(self) -> None:
         """Start the threads that keep the readings fresh."""
         self._inner.start()
+        self._begin()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Wait until everything was received once; False on timeout. The kubelet is not waited for."""
-        return self._inner.wait(timeout_seconds)
+        """Wait until everything was received once, and the kubelet was asked; False on timeout."""
+        asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
+        return self._inner.wait(timeout_seconds) and asked
 
     def stop(self) -> None:
         """Stop the threads that keep the readings fresh."""
@@ -60,25 +68,27 @@ class WithKubelet:
     def read(self) -> AgentInputs:
         """Return the present inputs."""
         inputs = self._inner.read()
-        self._needed |= "pods" in inputs.recalled
-        if not self._needed:
-            return inputs
-        if self._kubelet is None and not self._missing:
-            self._begin()
-        if self._kubelet is None:
-            return _add_note(inputs, self._missing)
-        problem = f"the kubelet's {self._socket}: {self._kubelet.problem}" if self._kubelet.problem else ""
-        merged = add_assignments(_add_note(inputs, problem), self._kubelet.assignments, self._exclusive)
-        self._exclusive = merged.kubelet.exclusive
-        return merged
+        self._begin()
+        kubelet = self._kubelet
+        problem = f"the kubelet's {self._socket}: {kubelet.problem}" if kubelet and kubelet.problem else self._missing
+        merged = add_assignments(_add_note(inputs, problem), kubelet.assignments if kubelet else None, self._before)
+        self._before = merged.kubelet
+        return _add_note(merged, UNKNOWN) if merged.kubelet.static_cpus is None else merged
 
     def _begin(self) -> None:
+        """Begin to ask, once there is a socket: without one nothing of gRPC is loaded, which takes 13 MiB."""
+        if self._kubelet is not None or self._socket is None:
+            return
+        if not os.path.exists(self._socket):  # noqa: PTH110 - also False for what may not be looked at
+            self._missing = f"the kubelet's {self._socket}: there is no such socket"
+            return
         try:
             from cotenant.enforcer.runtime.pod_resources import PodResources
         except ModuleNotFoundError as missing:
             self._missing = f"the kubelet is not asked: {missing.name} is missing: {INSTALL}"
+            self._socket = None
             return
-        self._kubelet = PodResources(self._socket)
+        self._kubelet, self._missing = PodResources(self._socket), ""
         self._kubelet.start()
 
 
@@ -86,16 +96,19 @@ def _add_note(inputs: AgentInputs, note: str) -> AgentInputs:
     return replace(inputs, notes=(*inputs.notes, note)) if note else inputs
 
 
-def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Mapping[str, Cpus]) -> AgentInputs:
-    """The inputs with the kubelet's assignments; before: exclusive CPUs of the tick before.
+def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Assignments) -> AgentInputs:
+    """The inputs with the kubelet's assignments; before: those of the tick before.
 
     A kubelet that starts while the API server is away names no pods, though they run: who is not named keeps what it
-    had as long as it is known here, and a recalled pod is judged by its cgroup alone.
+    had as long as it is known here, and a recalled pod is judged by its cgroup alone. Nor does it say its policy then:
+    the one before it holds.
     """
     if assignments is None:
-        return inputs
+        return replace(inputs, kubelet=before)
+    if assignments.static_cpus is None:
+        assignments = replace(assignments, static_cpus=before.static_cpus)
     pod_keys = {pod.key for pod in inputs.pods}
-    retained = {key: cpus for key, cpus in before.items() if key in pod_keys and key not in assignments.pods}
+    retained = {key: cpus for key, cpus in before.exclusive.items() if key in pod_keys and key not in assignments.pods}
     strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
     note = f"the kubelet runs {len(strangers)} pods that are not known here: {', '.join(strangers[:3])}"
     return _add_note(

@@ -14,6 +14,8 @@ fits:
 5. Kubernetes' BestEffort: nothing, `suppress` decides; where LSE pods own CPUs and suppress moves none, all but those
 6. without a label: nothing under the kubelet's static CPU manager, which owns such pods; else the share pool
 
+While it is not known whether the kubelet gives CPUs out, Guaranteed pods and pods without a label stay where they are.
+
 Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
 
 Share pool: CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive ones. Best
@@ -103,6 +105,8 @@ class CpusetPools(Stateless):
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
+        if observation.node.kubelet_static_cpus is None:
+            places = [(p, CpusetPlacement() if _would_move_kubelets(p, place) else place) for p, place in places]
         quotas_off = observation.node.kubelet_quotas_off
         wants = tuple(w for pod, place in places for w in _wants(pod, place, pools, quotas_off))
         return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
@@ -157,6 +161,14 @@ def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, poo
     if pod.qos_class is not QosClass.NONE or node.kubelet_static_cpus or pod.kube_qos is KubeQos.BEST_EFFORT:
         return CpusetPlacement()
     return CpusetPlacement(pools.shared, "shared CPUs")
+
+
+def _would_move_kubelets(pod: PodReading, place: CpusetPlacement) -> bool:
+    """Return whether a placement changes CPUs that a kubelet may have chosen: a static CPU manager owns such pods."""
+    spec = pod.spec
+    theirs = spec.kube_qos is KubeQos.GUARANTEED or (spec.qos_class is QosClass.NONE and not spec.best_effort)
+    present = {c.group.knobs.get(Knob.CPUSET_CPUS) for c in pod.containers if c.group is not None}
+    return theirs and present != {format_cpus(place.cpus or ())}
 
 
 def _cpus_on(node: NodeReading, numa_nodes: Iterable[int]) -> Cpus:

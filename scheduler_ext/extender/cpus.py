@@ -29,7 +29,7 @@ from cotenant.base.allocation.cpu_allocator import (
     occupation,
     request_on,
 )
-from cotenant.base.allocation.topology_document import STATIC, parse_topology
+from cotenant.base.allocation.topology_document import STATIC, UNKNOWN, parse_topology
 from cotenant.base.errors import UsageError
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.pod import PodFacts
@@ -60,7 +60,7 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeCpus:
         cpus = parse_topology(document)
     except UsageError:
         return FreeCpus("topology")
-    if cpus.kubelet_policy == STATIC:
+    if cpus.kubelet_policy in (STATIC, UNKNOWN):
         return FreeCpus("kubelet")
     holdings = [Holding(pod.key, pod.identity.uid, pod.identity.annotations, pod.requests) for pod in pods]
     topology = cpus.topology

@@ -66,6 +66,7 @@ class Running:
             "enforcer.pods_file": self.folder / "pods.json",
             "enforcer.tick_seconds": 0.2,
             "enforcer.kubelet_config": "",
+            "enforcer.pod_resources_socket": "",
             "telemetry.health_port": self.port,
         }
         words = [w for k, v in {**given, **self.settings}.items() for w in ("--set", f"{k}={v}")]

@@ -22,7 +22,7 @@ class OneStrategy:
 
     def __init__(self, strategy: Strategy[Any], folder: Path, layout: Layout, facts: NodeFacts | None = None) -> None:
         hierarchy = Hierarchy()
-        self.facts = facts or NodeFacts("n1")
+        self.facts = facts or NodeFacts("n1", kubelet_static_cpus=False)
         self._strategy, self._state = strategy, strategy.initial()
         self._observer = Observer(hierarchy, layout)
         self._journal = OriginalValues(folder)

@@ -93,9 +93,10 @@ def _of_kind(containers: tuple[ContainerReading, ...], *kinds: ContainerKind) ->
 
 
 def node(cpus: int = 4, millicores: float | None = None, **others: Any) -> NodeReading:
-    """A machine of single-threaded cores, 8 GiB."""
+    """A machine of single-threaded cores, 8 GiB, whose kubelet gives no CPUs out."""
     processors = tuple(Processor(i, i) for i in range(cpus))
-    return NodeReading("n1", processors, 8 * GIB, 4 * GIB, CpuUse(millicores), **others)
+    facts = {"kubelet_static_cpus": False, **others}
+    return NodeReading("n1", processors, 8 * GIB, 4 * GIB, CpuUse(millicores), **facts)
 
 
 def seen(

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator, Sequence
+from concurrent import futures
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.runtime.messages import pod_resources as messages
 from cotenant.enforcer.runtime.pod_resources import PodResources, objection
 from cotenant.enforcer.sources.kubelet import Assignments
-from cotenant.enforcer.sources.kubelet_client import WithKubelet, add_assignments
+from cotenant.enforcer.sources.kubelet_client import UNKNOWN, WithKubelet, add_assignments
 from cotenant.enforcer.sources.sources import AgentInputs
 from tests.cluster.waiting import wait_for
 
@@ -22,7 +27,9 @@ pytestmark = pytest.mark.server
 
 OWN = PodSpec("default", "own", "u-own")
 WEB = PodSpec("default", "web", "u-web")
-SAID = Assignments(frozenset({"default/own", "default/web"}), {"default/own": frozenset({1})}, frozenset({0, 1}))
+BOTH = frozenset({"default/own", "default/web"})
+SAID = Assignments(BOTH, {"default/own": frozenset({1})}, frozenset({0, 1}), static_cpus=True)
+NOTHING = Assignments()
 
 
 class Silent:
@@ -48,36 +55,103 @@ HEARD = AgentInputs((OWN, WEB), 0.0)
 
 
 def test_who_the_kubelet_does_not_name_keeps_its_cpus_while_it_is_known_here() -> None:
-    first = add_assignments(HEARD, SAID, {})
+    first = add_assignments(HEARD, SAID, NOTHING)
     assert first.kubelet.exclusive == {"default/own": {1}}
     empty = Assignments(allocatable=SAID.allocatable)  # it has just started and has heard of no pod yet
-    again = add_assignments(HEARD, empty, first.kubelet.exclusive)
+    again = add_assignments(HEARD, empty, first.kubelet)
     assert again.kubelet.exclusive == {"default/own": {1}}
-    assert add_assignments(replace(HEARD, pods=(WEB,)), empty, again.kubelet.exclusive).kubelet.exclusive == {}
+    assert add_assignments(replace(HEARD, pods=(WEB,)), empty, again.kubelet).kubelet.exclusive == {}
     freed = Assignments(SAID.pods, {}, SAID.allocatable)
-    assert add_assignments(HEARD, freed, again.kubelet.exclusive).kubelet.exclusive == {}
+    assert add_assignments(HEARD, freed, again.kubelet).kubelet.exclusive == {}
+
+
+@pytest.mark.parametrize("known", [True, False, None])
+def test_a_kubelet_that_has_just_started_does_not_say_its_policy_and_the_one_before_holds(known: bool | None) -> None:
+    before = replace(SAID, static_cpus=known)
+    for answer in (NOTHING, None):
+        assert add_assignments(HEARD, answer, before).kubelet.static_cpus is known
+    for said in (True, False):
+        assert add_assignments(HEARD, replace(SAID, static_cpus=said), before).kubelet.static_cpus is said
 
 
 def test_pods_that_a_recalled_list_does_not_have_are_told_of_and_none_is_dropped() -> None:
     recalled = replace(HEARD, pods=(OWN,), recalled=("pods",))
-    told = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), {})
+    told = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), NOTHING)
     assert told.notes == ("the kubelet runs 2 pods that are not known here: default/new, default/web",)
     assert told.pods == (OWN,)
-    assert add_assignments(replace(recalled, pods=(OWN, WEB)), SAID, {}).notes == ()
+    assert add_assignments(replace(recalled, pods=(OWN, WEB)), SAID, NOTHING).notes == ()
 
 
-def test_nobody_is_asked_unless_the_kubelet_gives_cpus_out_or_the_list_is_recalled(tmp_path: Path) -> None:
-    missing = str(tmp_path / "kubelet.sock")
-    assert WithKubelet(Silent(HEARD), missing, static_cpus=False).read() == HEARD
-    for sources in (
-        WithKubelet(Silent(HEARD), missing, static_cpus=True),
-        WithKubelet(Silent(replace(HEARD, recalled=("pods",))), missing, static_cpus=False),
-    ):
-        try:
-            wait_for("the reason", lambda one=sources: "No such file" in one.read().notes[0])
-            assert sources.read().kubelet == Assignments()
-        finally:
-            sources.stop()
+@contextlib.contextmanager
+def asking(socket: Path | str, configured: bool = False) -> Iterator[WithKubelet]:
+    """Sources that ask behind this socket; configured: whether the kubelet's file names the static policy."""
+    sources = WithKubelet(Silent(HEARD), str(socket), static_cpus=configured)
+    sources.start()
+    try:
+        yield sources
+    finally:
+        sources.stop()
+
+
+class Podresources(grpc.GenericRpcHandler):
+    """A kubelet's service with these pods, CPUs that it gives out, and CPUs that it gave to the pod `own`."""
+
+    def __init__(self, socket: Path, pods: Sequence[str], gives: Sequence[int], gave: Sequence[int] = ()) -> None:
+        inside = [messages.Container(name="main", cpu_ids=gave)]
+        self._answers = {
+            "List": messages.ListResponse(
+                pod_resources=[
+                    messages.Pod(namespace="default", name=name, containers=inside if name == "own" else [])
+                    for name in pods
+                ]
+            ),
+            "GetAllocatableResources": messages.AllocatableResponse(cpu_ids=gives),
+        }
+        self.server = grpc.server(futures.ThreadPoolExecutor(2))
+        self.server.add_generic_rpc_handlers((self,))
+        self.server.add_insecure_port(f"unix:{socket}")
+        self.server.start()
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        answer = self._answers[details.method.rpartition("/")[2]]
+        return grpc.unary_unary_rpc_method_handler(lambda *_: answer, None, lambda found: found.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("pods", "gives", "gave", "configured", "static"),
+    [
+        (["own", "web"], [0, 1], [1], False, True),  # by an option, or by a file that is not ours to read
+        (["own", "web"], [0, 1], [], False, True),  # nobody has any yet
+        (["own", "web"], [], [], False, False),
+        (["own", "web"], [], [], True, False),  # an option goes before the file
+        ([], [], [], False, None),  # it has just started
+        ([], [], [], True, True),
+    ],
+)
+def test_the_kubelet_itself_says_whether_it_gives_cpus_out(
+    tmp_path: Path, pods: list[str], gives: list[int], gave: list[int], configured: bool, static: bool | None
+) -> None:
+    kubelet = Podresources(tmp_path / "kubelet.sock", pods, gives, gave)
+    try:
+        with asking(tmp_path / "kubelet.sock", configured) as sources:
+            wait_for("an answer", lambda: sources.wait(0.0))
+            found = sources.read()
+            assert found.kubelet.static_cpus is static
+            assert found.kubelet.exclusive == ({"default/own": frozenset(gave)} if gave else {})
+            assert found.notes == ((UNKNOWN,) if static is None else ())
+    finally:
+        kubelet.server.stop(None).wait()
+
+
+def test_without_the_kubelets_word_its_policy_is_not_known_unless_its_file_names_the_static_one(tmp_path: Path) -> None:
+    missing = tmp_path / "kubelet.sock"
+    reason = f"the kubelet's {missing}: there is no such socket"
+    for configured, notes in ((False, (reason, UNKNOWN)), (True, (reason,))):
+        with asking(missing, configured) as sources:
+            assert sources.wait(0.0) and sources.read().notes == notes
+            assert sources.read().kubelet == Assignments(static_cpus=configured or None)
+    with asking("") as sources:  # nobody is to be asked
+        assert sources.wait(0.0) and sources.read().notes == (UNKNOWN,)
 
 
 @pytest.mark.slow
@@ -85,7 +159,7 @@ def test_a_kubelet_that_does_not_answer_is_a_note_and_holds_nobody_up(tmp_path: 
     with socket.socket(socket.AF_UNIX) as dumb:
         dumb.bind(str(tmp_path / "s"))
         dumb.listen()
-        asking = PodResources(str(tmp_path / "s"))
+        asking = PodResources(tmp_path / "s")
         asking.start()
         wait_for("the deadline", lambda: asking.problem.startswith(("DEADLINE_EXCEEDED", "UNAVAILABLE")))
         asking.stop()
@@ -110,7 +184,27 @@ def test_only_a_socket_of_roots_is_asked(tmp_path: Path, kind: str, why: str) ->
         assert why in objection(place)
 
 
-def test_an_agent_that_asks_nobody_does_not_load_grpc() -> None:
-    code = "import sys, cotenant.enforcer.assembly; print(sorted({'grpc', 'google.protobuf'} & set(sys.modules)))"
+def test_a_kubelet_that_comes_later_is_asked_then(tmp_path: Path) -> None:
+    with asking(tmp_path / "kubelet.sock") as sources:
+        assert sources.read().kubelet.static_cpus is None
+        kubelet = Podresources(tmp_path / "kubelet.sock", ["web"], [])
+        try:
+            wait_for("an answer", lambda: sources.read().kubelet.static_cpus is False)
+            assert sources.read().notes == ()
+        finally:
+            kubelet.server.stop(None).wait()
+
+
+def test_an_agent_without_a_kubelet_to_ask_does_not_load_grpc(tmp_path: Path) -> None:
+    code = f"""
+import sys
+from cotenant.enforcer.sources.kubelet_client import WithKubelet
+from cotenant.enforcer.sources.sources import FileSources
+import cotenant.enforcer.assembly
+sources = WithKubelet(FileSources("n", "", ""), {str(tmp_path / "kubelet.sock")!r}, static_cpus=False)
+sources.start()
+sources.read()
+print(sorted({{'grpc', 'google.protobuf'}} & set(sys.modules)))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

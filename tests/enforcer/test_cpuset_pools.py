@@ -27,7 +27,8 @@ WEB = "kubepods/burstable/podu-web/id-main"
 
 def machine(**others: Any) -> NodeReading:
     """8 CPUs, 0-3 on NUMA node 0 and 4-7 on node 1."""
-    return NodeReading("n1", tuple(Processor(i, i, i // 4, i // 4) for i in range(8)), 8 * GIB, 4 * GIB, **others)
+    facts = {"kubelet_static_cpus": False, **others}
+    return NodeReading("n1", tuple(Processor(i, i, i // 4, i // 4) for i in range(8)), 8 * GIB, 4 * GIB, **facts)
 
 
 def given_pod(name: str, qos: QosClass, cpus: str = "", numa: tuple[int, ...] = (), **others: Any) -> PodReading:
@@ -166,6 +167,12 @@ def test_where_the_kubelet_gives_cpus_out_an_annotation_is_not_followed_and_the_
     assert (published.pods, published.shared) == ((), frozenset(range(8)))
     (verdict,) = plan.verdicts
     assert verdict.reason == "KubeletOwnsCpus" and "names CPUs 1-2" in verdict.message
+
+
+@pytest.mark.parametrize(("static", "policy_name"), [(True, "static"), (False, "none"), (None, "unknown")])
+def test_the_kubelets_policy_is_published_as_what_is_known_of_it(static: bool | None, policy_name: str) -> None:
+    found = seen(machine=machine(kubelet_static_cpus=static))
+    assert node_cpus(found, MachineCpus(regular_topology(1, 8, 1), {})).kubelet_policy == policy_name
 
 
 def test_an_empty_pool_moves_nobody_and_is_told() -> None:

@@ -112,7 +112,7 @@ class Node:
         node = NodeReading(
             "n1", tuple(Processor(i, i) for i in range(8)), 1 << 34, self.available, CpuUse(500.0),
             allocatable={"cpu": 8000, "memory": 1 << 34}, capacity={"cpu": 8000, "memory": 1 << 34},
-            annotations=self.annotations,
+            annotations=self.annotations, kubelet_static_cpus=False,
         )  # fmt: skip
         tiers = {qos: self._group(path, Level.QOS) for qos, path in TIERS.items()}
         root = self._group(LAYOUT.kubepods(), Level.KUBEPODS)

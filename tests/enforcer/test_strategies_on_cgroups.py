@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec, Strategy
 from cotenant.enforcer.observe.layout import Layout
@@ -41,7 +42,7 @@ def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
     made: list[OneStrategy] = []
 
     def agent(strategy: Strategy[Any], **annotations: str) -> OneStrategy:
-        facts = NodeFacts("n1", annotations=annotations)
+        facts = NodeFacts("n1", annotations=annotations, kubelet_static_cpus=False)
         made.append(OneStrategy(strategy, tmp_path, Layout(base=(node.base,)), facts))
         return made[-1]
 
@@ -79,6 +80,36 @@ def test_a_bound_pod_gets_its_cpu_alone_and_leaves_it(node: Kubepods, agents: An
     node.remove(bound)
     agent.tick(specs(web))
     assert node.read(web.container, "cpuset", "cpuset.cpus") == everywhere
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPU POOLS ARE NOT TESTED: needs two CPUs")
+def test_cpus_that_the_kubelet_may_have_given_out_stay_until_it_says_that_it_gave_none(
+    node: Kubepods, agents: Any
+) -> None:
+    """A static CPU manager that no file names has put a Guaranteed pod on CPU 1, and the others on the rest."""
+    asks = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
+    pinned = node.pod("own", qos="LS", kube="Guaranteed", resources=asks)
+    plain = node.pod("plain", qos="", kube="Burstable", resources={"requests": {"cpu": "100m"}})
+    bound = node.pod("db", qos="LSR", kube="Guaranteed", resources=asks, annotations=status("0"))
+    for pod, cpus in ((pinned, "1"), (plain, "0"), (bound, "0-1")):
+        node.write(pod.container, "cpuset", "cpuset.cpus", cpus)
+        node.run(pod, ["sleep", "600"])
+    agent = agents(CpusetPools())
+    agent.facts = NodeFacts("n1")  # nobody has said what the kubelet does
+
+    def shown() -> list[str]:
+        return [node.read(pod.container, "cpuset", "cpuset.cpus") for pod in (pinned, plain, bound)]
+
+    assert agent.tick(specs(pinned, plain, bound)) == []
+    assert shown() == ["1", "0", "0-1"]
+    agent.facts = NodeFacts("n1", kubelet_static_cpus=False)
+    agent.tick(specs(pinned, plain, bound))
+    # all CPUs but the one that the LSR pod has by annotation
+    others = format_cpus(parse_cpus(node.read("kubepods", "cpuset", "cpuset.cpus")) - {0})
+    assert shown() == [others, others, "0"]
+    agent.facts = NodeFacts("n1")  # what stands there stays: nobody loses its CPUs for a question without an answer
+    assert agent.tick(specs(pinned, plain, bound)) == []
+    assert shown() == [others, others, "0"]
 
 
 def test_normalised_quotas_are_taken_and_given_back_in_order(node: Kubepods, agents: Any) -> None:

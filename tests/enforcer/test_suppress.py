@@ -243,8 +243,9 @@ def test_cpus_shrink_at_once_and_grow_by_a_tenth() -> None:
     assert [f[TIER] for f in found] == ["0-4", "0-1", "0-2", "0-3", "0-4", "0-5", "0-5", "0-5"]
 
 
-def test_under_the_kubelets_static_manager_only_containers_are_moved() -> None:
-    (found,) = cpusets(world(2000.0, kubelet_static_cpus=True))
+@pytest.mark.parametrize("static", [True, None])
+def test_where_the_kubelet_gives_cpus_out_or_may_do_so_only_containers_are_moved(static: bool | None) -> None:
+    (found,) = cpusets(world(2000.0, kubelet_static_cpus=static))
     assert found == {f"{TIER}/podu-job/id-main": "0-4"}
 
 

@@ -57,7 +57,7 @@ class Agent:
 
     def look(self) -> Observation:
         pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
-        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.overridden_knobs)
+        seen = self._observer.read(pods, (), NodeFacts("n1", kubelet_static_cpus=False), self._applier.overridden_knobs)
         use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
         return replace(
             seen, node=replace(seen.node, cpu=CpuUse(use), memory_available_bytes=seen.node.memory_total_bytes)

@@ -39,7 +39,7 @@ from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.settings.runtime import DraSettings
-from cotenant.enforcer.sources.kubelet import KubeletConfig
+from cotenant.enforcer.sources.kubelet import Assignments, KubeletConfig
 from cotenant.enforcer.sources.sources import AgentInputs
 
 TREES = Path(__file__).with_name("trees")
@@ -162,10 +162,10 @@ def test_a_knob_is_written_and_given_back(
 def test_cpus_by_annotation_do_not_enter_where_the_kubelet_gives_cpus_out_itself(tmp_path: Path, static: bool) -> None:
     at = grown("systemd-v2-crio-numa", tmp_path)
     settings = EnforcerSettings(proc_root=str(at / "proc"), dra=DraSettings(on=True, cpus="2-3"))
-    reader = KubeletTreeReader(Hierarchy(at / "cgroup"), settings, KubeletConfig(static_cpus=static))
+    reader = KubeletTreeReader(Hierarchy(at / "cgroup"), settings, KubeletConfig())
     bound = replace(POD, annotations={RESOURCE_STATUS_ANNOTATION: '{"cpuset": "1"}', "cotenant.dev/other": "kept"})
     with contextlib.closing(reader):
-        seen = reader.read(AgentInputs((bound,)), frozenset())
+        seen = reader.read(AgentInputs((bound,), kubelet=Assignments(static_cpus=static)), frozenset())
     stripped = replace(bound, annotations={"cotenant.dev/other": "kept"}, refused_cpus=frozenset({1}))
     assert seen.pods[0].spec == (stripped if static else bound)
     assert seen.node.offered_cpus == {2, 3}

@@ -81,6 +81,7 @@ def agent(plane: ControlPlane, node: RealNode, folder: Path) -> Running:
         "enforcer.pods_file": "",
         "enforcer.policy_file": "",
         "enforcer.node_name": node.name,
+        "enforcer.pod_resources_socket": node.kubelet.pod_resources,
         "enforcer.api_server": files.server,
         "enforcer.token_file": files.token,
         "enforcer.ca_file": files.ca,

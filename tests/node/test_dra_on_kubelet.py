@@ -65,6 +65,7 @@ def agent(control_plane: ControlPlane, node: RealNode, tmp_path: Path) -> Runnin
         "enforcer.pods_file": "",
         "enforcer.policy_file": "",
         "enforcer.node_name": node.name,
+        "enforcer.pod_resources_socket": node.kubelet.pod_resources,
         "enforcer.api_server": files.server,
         "enforcer.token_file": files.token,
         "enforcer.ca_file": files.ca,

@@ -58,16 +58,19 @@ def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart
         real = parse_cpus(kubelet.runtime.read("cpuset", f"{group}/{container}", "cpuset.cpus"))
         assert said.exclusive == {own: real} and len(real) == 1
         assert 0 not in said.allocatable and real <= said.allocatable
+        assert said.static_cpus
         assert {own, plain} <= said.pods
 
         (tmp_path / "pods.json").write_text(control_plane.kubectl("get", "pods", "-n", namespace, "-o", "json"))
         listed = FileSources(kubelet.name, str(tmp_path / "pods.json"), "")
-        sources = WithKubelet(listed, str(kubelet.pod_resources), static_cpus=True)
+        sources = WithKubelet(listed, str(kubelet.pod_resources), static_cpus=False)
+        sources.start()
         try:
             wait_for("the agent to know", lambda: sources.read().kubelet.exclusive == {own: real})
             kubelet.server.kill()
             wait_for("a word of its absence", lambda: sources.read().notes)
             assert sources.read().kubelet.exclusive == {own: real}
+            assert sources.read().kubelet.static_cpus  # no file says so, and the kubelet is away
             kubelet.start()
             wait_for("the kubelet's answer", lambda: not sources.read().notes)
             assert sources.read().kubelet.exclusive == {own: real}

@@ -312,11 +312,11 @@ def _count(target: Target, all_cpus: int, before: int) -> int:
 def _groups(observation: Observation, tier: GroupReading, placed: bool = True) -> Iterator[GroupReading]:
     """Cgroups whose CPUs are best effort's, from the tier down; placed: containers on CPUs of their own too.
 
-    Containers alone where one inside may have CPUs of the kubelet or of a claim: the tier must have those too.
+    Containers alone where one inside may have CPUs of the kubelet's or of a claim: the tier must have those too.
     """
     node = observation.node
     inside = [p for p in observation.pods if p.spec.kube_qos is KubeQos.BEST_EFFORT]
-    if not node.kubelet_static_cpus and not node.offered_cpus:
+    if node.kubelet_static_cpus is False and not node.offered_cpus:
         yield tier
         yield from (p.group for p in inside if p.group is not None)
     unclaimed = [p for p in inside if not may_have_claimed_cores(p.spec, node)]

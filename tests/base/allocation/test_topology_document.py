@@ -32,7 +32,7 @@ def node_cpus(draw: st.DrawFn) -> NodeCpus:
     some: st.SearchStrategy[Cpus] = st.frozensets(st.sampled_from(sorted(topology.cpus)))
     names = st.text("ab-", min_size=1, max_size=5)
     pods = st.lists(st.builds(PodCpus, names, names, names, some, st.booleans()), max_size=3).map(tuple)
-    policies = st.sampled_from(["", "none", "static"])
+    policies = st.sampled_from(["", "none", "static", "unknown"])
     return NodeCpus(topology, draw(policies), draw(some), draw(pods), draw(some), draw(some))
 
 

@@ -87,7 +87,11 @@ class Node:
         return process
 
     def agent(self, strategy: Strategy[Any], **annotations: str) -> OneStrategy:
-        self.agents.append(OneStrategy(strategy, self._state, LAYOUT, NodeFacts("guest", annotations=annotations)))
+        self.agents.append(
+            OneStrategy(
+                strategy, self._state, LAYOUT, NodeFacts("guest", annotations=annotations, kubelet_static_cpus=False)
+            )
+        )
         return self.agents[-1]
 
     def close(self) -> None:

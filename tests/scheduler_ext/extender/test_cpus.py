@@ -121,6 +121,8 @@ def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
     ("machine", "labels", "code"),
     [
         (NodeCpus(SMALL, "static"), {}, Code.KUBELET_CPUS),
+        (NodeCpus(SMALL, "unknown"), {}, Code.KUBELET_CPUS),
+        (NodeCpus(SMALL, "none"), {}, Code.PASS),
         (NodeCpus(SMALL, kubelet_reserved=frozenset(range(7))), {}, Code.NO_CPUS),
         (NodeCpus(SMALL), {"node.koordinator.sh/cpu-bind-policy": "SpreadByPCPUs"}, Code.CPU_POLICY),
         (NodeCpus(SMALL), {"node.koordinator.sh/numa-topology-policy": "SingleNUMANode"}, Code.CPU_POLICY),
