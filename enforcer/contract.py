@@ -298,7 +298,7 @@ class NodeReading:
     kubelet_static_cpus: bool | None = None
     """Whether the kubelet's own CPU manager hands out CPUs; None = not known."""
     kubelet_quotas_off: bool = False
-    """Whether the kubelet is known to set no CPU quota at all (cpuCFSQuota: false)."""
+    """Whether the kubelet's file says that it sets no CPU quota at all (cpuCFSQuota: false)."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Those that it gave to a pod exclusively, by the pod's key."""
     offered_cpus: frozenset[int] = frozenset()

@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     CgroupPath,
@@ -41,7 +42,7 @@ from cotenant.enforcer.decide.granted import CPU, MEMORY, container_limit, conta
 from cotenant.enforcer.decide.knobs import LEAST_QUOTA, SHARES, weight_of
 from cotenant.enforcer.decide.settle import AFTER_IDLE
 from cotenant.enforcer.decide.write_order import wider
-from cotenant.enforcer.observe.cpusets import may_have_claimed_cores
+from cotenant.enforcer.observe.cpusets import may_have_claimed_cores, pod_assignment
 
 AUTHOR: Final = "lost-journal"
 Values = dict[Knob, Value]
@@ -183,6 +184,28 @@ def _limit_value(knob: Knob, limit: int) -> int:
     if limit <= 0:
         return NO_LIMIT
     return max(limit * 100, LEAST_QUOTA) if knob is Knob.CPU_QUOTA else limit
+
+
+# --- whether it sets quotas at all --------------------------------------------------------------------------------
+def sets_no_quotas(observation: Observation) -> bool:
+    """Return whether the kubelet sets no CPU quota anywhere (cpuCFSQuota: false, in whatever way it was told).
+
+    What stands on pods with a limit says so: on Burstable pods nothing of ours makes a quota, or takes one away. Where
+    no such pod runs its configuration file is believed.
+    """
+    limited = False
+    for pod in observation.pods:
+        quota = pod.group.knobs.get(Knob.CPU_QUOTA) if pod.group is not None else None
+        if quota is not None and _has_kubelets_quota(pod.spec):
+            if quota != NO_LIMIT:
+                return False
+            limited = True
+    return limited or observation.node.kubelet_quotas_off
+
+
+def _has_kubelets_quota(pod: PodSpec) -> bool:
+    ours = pod.qos_class in {QosClass.BE, QosClass.LSE, QosClass.LSR} or pod_assignment(pod).cpus
+    return pod.kube_qos is KubeQos.BURSTABLE and not ours and (pod_limit(pod, CPU) or 0) > 0
 
 
 # --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------

@@ -29,7 +29,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
-from cotenant.enforcer.decide.kubelet_values import Values, values_before_hooks, values_of_pod
+from cotenant.enforcer.decide.kubelet_values import Values, sets_no_quotas, values_before_hooks, values_of_pod
 from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.strategies.unchanged import Unchanged
@@ -51,7 +51,7 @@ class BeTotals(Stateless):
         A pod is decided again only when it, the policy or the node's CPU normalization ratio changed. A pod whose
         annotation cannot be read gets the verdict AnnotationUnreadable.
         """
-        ratio, quotas_off = ratio_of(observation.node), observation.node.kubelet_quotas_off
+        ratio, quotas_off = ratio_of(observation.node), sets_no_quotas(observation)
         pods = (p for p in observation.pods if p.spec.qos_class is QosClass.BE and live(p.spec))
         pod_decisions = self._known.each(
             pods, (policy, ratio, quotas_off), lambda pod: _pod(pod, decision(pod.spec, policy, ratio), quotas_off)

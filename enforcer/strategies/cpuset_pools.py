@@ -50,7 +50,7 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.container_resources import has_skip_hooks_label
-from cotenant.enforcer.decide.kubelet_values import values_before_hooks
+from cotenant.enforcer.decide.kubelet_values import sets_no_quotas, values_before_hooks
 from cotenant.enforcer.decide.overrides import UNREADABLE, live
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import (
@@ -107,7 +107,7 @@ class CpusetPools(Stateless):
         places = [(p, self._place(p.spec, observation.node, pools, suppressed_by_cpuset=by_cpuset)) for p in pods]
         if observation.node.kubelet_static_cpus is None:
             places = [(p, CpusetPlacement() if _would_move_kubelets(p, place) else place) for p, place in places]
-        quotas_off = observation.node.kubelet_quotas_off
+        quotas_off = sets_no_quotas(observation)
         wants = tuple(w for pod, place in places for w in _wants(pod, place, pools, quotas_off))
         return Step(StrategyPlan(wants, verdicts=tuple(_placement_verdicts(places, pools, observation.node))), state)
 
