@@ -117,7 +117,7 @@ class Applier:
         self._journal.beat()
         notes = self._stored_notes(observation)
         groups = observation.groups()
-        strays, removed = self._strays(notes, groups)
+        strays, removed = self._strays(notes, observation)
         notes = {place: note for place, note in notes.items() if note.path not in removed}
         around = Circumstances(self._hierarchy.dialect, strays)
         settled = settle(plans, observation, notes, self._hierarchy.dialect, around)
@@ -167,18 +167,22 @@ class Applier:
             self._journal.begin(notes)
         return notes
 
-    def _strays(
-        self, notes: Notes, groups: dict[CgroupPath, GroupReading]
-    ) -> tuple[dict[CgroupPath, GroupReading], set[CgroupPath]]:
-        """Noted cgroups missing from the observation: those that exist, read now, and those that do not."""
+    def _strays(self, notes: Notes, observation: Observation) -> tuple[dict[CgroupPath, GroupReading], set[CgroupPath]]:
+        """Noted cgroups missing from the observation: those that exist, read now, and those that do not.
+
+        Without those of pods that a known list does not name: the API server forgets a pod that is deleted by force,
+        or with its Node, while its containers run through their grace period. They keep what they have until then.
+        """
         readings: dict[CgroupPath, GroupReading] = {}
         removed = set()
-        for path in {path for path, _ in notes} - groups.keys():
+        listed = observation.kubepods is not None and observation.pods_age_seconds < OLDEST_SECONDS
+        pods = {pod.group.path for pod in observation.pods if pod.group is not None}
+        for path in {path for path, _ in notes} - observation.groups().keys():
             mine = [note for place, note in notes.items() if place[0] == path]
             knobs = self._knobs(path, {note.knob for note in mine})
             if knobs is None:
                 removed.add(path)
-            else:
+            elif not (listed and mine[0].level in (Level.POD, Level.CONTAINER) and pods.isdisjoint(ancestors(path))):
                 readings[path] = GroupReading(path, mine[0].level, memory=self._memory(path, knobs), knobs=knobs)
         return readings, removed
 

@@ -321,6 +321,34 @@ def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
     assert (node.folder / "originals.json").read_bytes().count(b"cpu.quota") == 0
 
 
+def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_runs(node: Node) -> None:
+    """Deleted by force, or with its Node object: the kubelet still gives its containers their grace period."""
+    wants = [want(path, Knob.CPU_QUOTA, 20_000) for path in (POD_PATH, CONTAINER)]
+
+    def forgotten() -> Observation:
+        return node.observer.read([], [], NodeFacts("n"))
+
+    def shown() -> list[object]:
+        return [node.shows(path, Knob.CPU_QUOTA) for path in (POD_PATH, CONTAINER)]
+
+    with node.agent() as applier:
+        node.tick(applier, *wants)
+        for _ in range(2):
+            assert applier.apply([StrategyPlan()], forgotten()) == []
+            assert shown() == [20_000, 20_000]
+        # a list that was never heard of says nothing about any pod: everything goes back
+        applier.apply([StrategyPlan()], replace(forgotten(), pods_age_seconds=1e9))
+        assert shown() == [NO_LIMIT, NO_LIMIT]
+        node.tick(applier, *wants)
+        applier.apply([StrategyPlan()], forgotten())
+        applier.give_back()
+        assert shown() == [NO_LIMIT, NO_LIMIT]
+        node.tick(applier, *wants)
+        node.tree.remove(POD_PATH)
+        assert applier.apply([StrategyPlan()], forgotten()) == []
+    assert b"cpu.quota" not in (node.folder / "originals.json").read_bytes()
+
+
 def test_a_device_that_is_not_there_costs_no_other_value_its_way_back(node: Node) -> None:
     """A volume was detached, or was never here: the kernel answers ENODEV, as it does for a removed cgroup."""
     there = next((n for n in block_devices(Path("/proc"), Path("/sys")).values() if not n.startswith("7:")), "")
