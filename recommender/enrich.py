@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -34,16 +34,17 @@ def enrich(
     settings: RecommenderSettings,
     *,
     scrape_seconds: float | None = None,
+    requested: Mapping[Resource, float] | None = None,
 ) -> list[Recommendation]:
     """The same recommendations with backtest, trust, restart and monthly_saving, in their order.
 
     A container has one recommendation. One that is about no container of the evidence, or whose numbers cannot be used,
     comes back as it was and the log says why; nothing is raised. `scrape_seconds`: interval of the samples behind the
-    history, if known.
+    history, if known. `requested`: by all pods of the cluster, in the resource's unit; None: the evidence is all of it.
     """
     enriched = list(recommendations)
     try:
-        stage = _EnrichStage(evidence, inventory, settings, scrape_seconds)
+        stage = _EnrichStage(evidence, inventory, settings, scrape_seconds, requested)
         usable = stage.judge(enriched)
     except Exception as error:  # noqa: BLE001 - the recommendations stand without it
         structlog.get_logger(__name__).error("nothing was back-tested", error=repr(error), exc_info=error)
@@ -58,9 +59,14 @@ class _EnrichStage:
     """Columns over the containers of one run, and the messages made of them."""
 
     def __init__(
-        self, evidence: Evidence, inventory: Inventory, settings: RecommenderSettings, scrape_seconds: float | None
+        self,
+        evidence: Evidence,
+        inventory: Inventory,
+        settings: RecommenderSettings,
+        scrape_seconds: float | None,
+        requested: Mapping[Resource, float] | None,
     ) -> None:
-        self.evidence, self.inventory, self.settings = evidence, inventory, settings
+        self.evidence, self.inventory, self.settings, self.requested = evidence, inventory, settings, requested or {}
         self.grounds = Grounds(evidence, settings.backtest, scrape_seconds)
         self.recorded = record(evidence, settings.backtest.days)
         self.place = {ref: index for index, ref in enumerate(evidence.containers)}
@@ -81,7 +87,7 @@ class _EnrichStage:
         self.savings = monthly_savings(freed, self.pods, price)
         self.before = {r: now.effective_request(r) * self.pods for r in Resource}
         self.freed = {r: amounts * self.pods for r, amounts in freed.items()}
-        self.requested = {r: float(column.sum()) for r, column in self.before.items()}
+        self.requested = self.requested or {r: float(column.sum()) for r, column in self.before.items()}
         return usable
 
     def enriched(self, recommendation: Recommendation) -> Recommendation:

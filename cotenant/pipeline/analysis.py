@@ -63,6 +63,8 @@ class History:
     """Start of the first slot that is stored, which may lie long before the window; None = nothing lies before it."""
     silence: SourceSilence | None = None
     """When the source told nothing, in the whole cluster, whichever pods `usage` has; None = not known."""
+    requested: Mapping[Resource, float] | None = None
+    """By all running pods of the cluster, in the resource's unit; None: `inventory` is the whole cluster's."""
 
     @property
     def unread_seconds(self) -> Mapping[Signal, int]:

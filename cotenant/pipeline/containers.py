@@ -120,6 +120,7 @@ def evaluate_workloads(
     history = replace(history, inventory=without_over(history.inventory))
     scrape = history.quality.slowest_seconds if history.quality else None
     parts = _Parts.of(history, settings, server)
+    requested = requested_by_all(history.inventory) if history.requested is None else history.requested
 
     def evaluate_part(workloads: Sequence[Workload]) -> ContainerResults:
         part = parts.evidence(workloads)
@@ -128,11 +129,17 @@ def evaluate_workloads(
         whole = withhold_partial(measured, workloads)
         proposed = withhold_deleted(whole, deleted)
         founded = without_decreases(proposed, history.unread_seconds)
-        enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape)
+        enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape, requested=requested)
         found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
         return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
 
     return concatenate_results(side_by_side(evaluate_part, parts.groups(series_at_once)))
+
+
+def requested_by_all(inventory: Inventory) -> dict[Resource, float]:
+    """Return what all running pods request, in each resource's unit."""
+    running = [pod.requests for pod in inventory.pods if pod.running]
+    return {resource: float(sum(requests.get(resource, 0) for requests in running)) for resource in Resource}
 
 
 def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:

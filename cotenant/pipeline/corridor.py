@@ -34,6 +34,7 @@ from cotenant.base.usage.usage import Usage
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History
+from cotenant.pipeline.containers import requested_by_all
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
@@ -46,6 +47,7 @@ from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members, compu
 from cotenant.pipeline.stored_history import load_node_history
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.pool import total
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.sibling import family
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
@@ -101,7 +103,9 @@ def _worker_settings(settings: Settings) -> Settings:
 
     No header, password or token is sent to them.
     """
+    window_days = settings.profiler.window_days
     return Settings(
+        profiler=ProfilerSettings(window_days=window_days, keep_days=window_days),
         actions=ActionSettings(guardrails=settings.actions.guardrails),
         portrait=settings.portrait,
         forecasting=settings.forecasting,
@@ -127,13 +131,14 @@ class _Run:
         """Return one task per shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
         known = known_siblings.read(self.store, self.settings, history.inventory)
-        tasks = []
+        tasks, requested = [], requested_by_all(history.inventory)
         for shard in shards:
             containers = [ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers]
             own = {ref: margins[ref] for ref in containers if ref in margins}
             families = {name: known[name] for name in map(family, containers) if name in known}
             at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
-            tasks.append(ShardTask(*at, history.window, history.quality, own, server, history.silence, families))
+            beside = history.silence, families, requested
+            tasks.append(ShardTask(*at, history.window, history.quality, own, server, *beside))
         return tasks
 
     def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:

@@ -13,6 +13,8 @@ import pytest
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
+from cotenant.base.severity import Waste
 from cotenant.base.store import Store
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import Signal, TimeGrid
@@ -53,6 +55,18 @@ def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> Non
     assert len(whole.recommendations) == sum(len(w.containers) for w in without_over(history.inventory).workloads)
     assert parts.recommendations == whole.recommendations
     assert whole.findings and parts.findings == whole.findings
+
+
+def test_waste_is_large_only_by_what_the_whole_cluster_requests(history: History) -> None:
+    usual = assess(history, Settings()).recommendations
+    assert any(recommendation.waste is Waste.LARGE for recommendation in usual)
+    # of a million cores and an EiB nothing is a large share, in whichever part the pod that requests them is
+    first, *others = history.inventory.pods
+    giant = replace(first, end_seconds=None, requests={Resource.CPU: 10**9, Resource.MEMORY: 2**60})
+    among = replace(history, inventory=replace(history.inventory, pods=(giant, *others)))
+    for most in (EVERYTHING, MOST):
+        found = assess(among, Settings(), series_at_once=most).recommendations
+        assert {recommendation.waste for recommendation in found} == {Waste.NONE, Waste.SMALL, Waste.MEDIUM}
 
 
 @pytest.mark.parametrize("strategy", ["cotenant", "krr-simple", "vpa"])

@@ -227,6 +227,39 @@ def test_other_settings_judge_all_anew(later: Callable[..., Analysis]) -> None:
     assert anew(found) == every(found)
 
 
+def from_nothing(store: Store, settings: Settings = QUICK) -> Analysis:
+    """The analysis that finds nothing of an earlier one to keep."""
+    for name in store.folders(judgements.FOLDER):
+        store.remove_result(f"{judgements.FOLDER}/{name}")
+    return analysed(store, settings)
+
+
+@pytest.mark.slow
+def test_another_window_judges_all_anew(judged: Path, tmp_path: Path) -> None:
+    # of the eight days stored, three are asked for; at the same moment all else is as it was
+    shutil.copytree(judged, tmp_path / "store")
+    store = Store((tmp_path / "store").as_uri(), "prod")
+    settings = msgspec.structs.replace(QUICK, profiler=msgspec.structs.replace(QUICK.profiler, window_days=3))
+    usual, found = analysed(store), analysed(store, settings)
+    assert found.recommendations != usual.recommendations
+    assert found.recommendations == from_nothing(store, settings).recommendations
+
+
+@pytest.mark.slow
+def test_older_history_that_came_since_judges_its_workloads_anew(world: SyntheticCluster, tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "prod")
+    for signal, usage in world.usage.items():
+        store.append(signal, cut(usage, 0, 4 * 24))
+    store.write_inventory(world.inventory)
+    first = analysed(store)
+    corridor.publish(first, store, QUICK)
+    for signal, usage in world.usage.items():
+        store.append(signal, cut(usage, 4 * 24, 4 * 24))  # as a recording that a Prometheus completes
+    found = analysed(store)
+    assert found.recommendations != first.recommendations
+    assert found.recommendations == from_nothing(store).recommendations
+
+
 @pytest.mark.slow
 def test_with_no_hours_every_scan_judges_all_anew(judged: Path, later: Callable[..., Analysis], tmp_path: Path) -> None:
     recommender = msgspec.structs.replace(QUICK.recommender, renew_hours=0.0)

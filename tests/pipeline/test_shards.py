@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,7 +27,9 @@ from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.pipeline import PipelineSettings
+from cotenant.base.severity import Waste
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal
 from cotenant.forecasting.settings import ForecastingSettings
@@ -156,6 +158,23 @@ def test_what_is_not_learned_together_does_not_depend_on_the_division(
     for document in documents:
         document["peak"].pop("led_by")  # the workload whose forecast rises most
     assert documents[0] == documents[1]
+
+
+def test_waste_of_a_shard_is_graded_by_what_the_whole_cluster_requests(
+    store: Store, cluster: SyntheticCluster, tmp_path: Path
+) -> None:
+    shutil.copytree(Path(store.url.removeprefix("file://")) / store.cluster, tmp_path / store.cluster)
+    own, clock = Store(tmp_path.as_uri(), store.cluster), FixedClock(cluster.inventory.time_seconds)
+    first, *others = cluster.inventory.pods
+    giant = replace(first, end_seconds=None, requests={Resource.CPU: 10**9, Resource.MEMORY: 2**60})
+    grades = []
+    for pods in (cluster.inventory.pods, (giant, *others)):
+        own.write_inventory(replace(cluster.inventory, pods=pods))
+        for sharding in (Sharding(Here()), Sharding(Here(), SIZE)):
+            found = corridor.analyse(own, QUICK, clock, Silent(), sharding=sharding)
+            grades.append({one.container: one.waste for one in found.recommendations})
+    assert grades[0] == grades[1] and Waste.LARGE in grades[0].values()
+    assert grades[2] == grades[3] and Waste.LARGE not in grades[2].values()
 
 
 def test_a_second_analysis_keeps_the_division_and_what_its_shards_learned(

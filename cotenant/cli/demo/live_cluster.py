@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from cotenant.simulation.cluster import DemoCluster, DemoScenario
 
 CONFIG = "settings.yaml"
+OF_RESULTS: Final = ("profiler", "portrait", "forecasting", "node_peak", "recommender", "plans", "autopilot")
+"""Sections that the numbers of pages and commands rest on."""
 WATCH_SECONDS = 2.0
 """Of real time between two looks: a day of the demo's clock passes in a minute."""
 
@@ -173,23 +175,26 @@ def run_size_question(environment: Mapping[str, str]) -> Iterator[None]:
 def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
     """Return the fields that are not as usual: constants, which no settings file may name, are as usual."""
     values: dict[str, Any] = {}
-    for name in section.__struct_fields__:
+    for name, written in zip(section.__struct_fields__, section.__struct_encode_fields__, strict=True):
         own, other = getattr(section, name), getattr(usual, name)
         if own != other:
-            values[name] = _set_values(own, other) if isinstance(own, msgspec.Struct) else msgspec.to_builtins(own)
+            values[written] = _set_values(own, other) if isinstance(own, msgspec.Struct) else msgspec.to_builtins(own)
     return values
 
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
-    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger."""
-    from cotenant.autopilot.settings import AutopilotSettings
+    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger.
 
-    settings = cluster.settings
+    It has all that results rest on, so that a scan of the demo's history there comes to the numbers of the pages.
+    """
+    from cotenant.settings import Settings
+
+    settings, usual = cluster.settings, Settings()
     document = {
+        **{name: _set_values(getattr(settings, name), getattr(usual, name)) for name in OF_RESULTS},
         "store": {"url": store.url},
         "kube": {"kubeconfig": settings.kube.kubeconfig},
         "actions": {"ledger": settings.actions.ledger},
-        "autopilot": _set_values(settings.autopilot, AutopilotSettings()),
         "descheduler": {"configuration": settings.descheduler.configuration},
     }
     path = folder / CONFIG

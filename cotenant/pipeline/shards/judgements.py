@@ -136,7 +136,10 @@ class Kept:
 
 
 def basis(history: History, settings: Settings) -> str:
-    """Digest of what every judgement rests on beside its own workload: settings, kinds of nodes, daemons, gaps."""
+    """Digest of what every judgement rests on beside its own workload: settings, kinds of nodes, daemons, gaps.
+
+    The window is one of the settings: a judgement of other weeks is none of those that were asked for.
+    """
     inventory, quality = history.inventory, history.quality
     prices = settings.recommender.prices
     sheets = (prices.core_hour_by_node_label, prices.gib_hour_by_node_label, prices.gpu_hour_by_node_label)
@@ -145,6 +148,7 @@ def basis(history: History, settings: Settings) -> str:
     parts = (
         *(_FORM, __version__, inventory.server_version),
         *map(digest, (settings.portrait, settings.recommender, settings.actions.guardrails)),
+        settings.profiler.window_days,
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
         sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
@@ -232,6 +236,8 @@ def _reusable_rows(
     nowhere = np.full(len(containers.refs), -1, dtype=np.int64)
     if before is None or not len(before.names) or before.highest.shape[1] != len(usage):
         return nowhere
+    if now.begin_seconds.min(initial=now.until_seconds) < before.begin_seconds.min():
+        return nowhere  # the window reaches further back: means over the whole of it, as of jobs' pods, are others now
     order = np.argsort(before.names)
     rows = order[np.minimum(np.searchsorted(before.names, now.names, sorter=order), len(order) - 1)]
     end, begin = before.end_seconds[rows], before.begin_seconds[rows]
@@ -242,6 +248,7 @@ def _reusable_rows(
     since = before.until_seconds - LATE_SECONDS
     newest = containers.highest({signal: _highest_since(series, since) for signal, series in usage.items()})
     holds = (before.names[rows] == now.names) & (before.facts[rows] == now.facts)
+    holds &= now.begin_seconds >= begin  # older history that came since, from a source with more of it, was not seen
     holds &= (age >= 0) & (age < most_seconds) & (np.isnan(newest) | (newest <= before.highest[rows])).all(axis=1)
     moved = np.unique(containers.workloads[~holds])
     holds &= ~np.isin(containers.workloads, moved)

@@ -75,6 +75,8 @@ class ShardTask:
     silence: SourceSilence | None = field(repr=False, default=None)
     siblings: Siblings = field(repr=False, default_factory=dict)
     """Of its containers, as far as the analysis before knew them."""
+    requested: Mapping[Resource, float] | None = None
+    """See History."""
 
     def __str__(self) -> str:
         """Return a description of the shard for a person."""
@@ -120,7 +122,9 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     stage("Read history")
     # by a store of its own: the keys that it keeps between signals are needed no more
     of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.window)
-    history = History(shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence)
+    history = History(
+        shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence, requested=task.requested
+    )
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory)
     counted = replace(history, usage=usage)
