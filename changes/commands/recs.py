@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
@@ -86,7 +87,7 @@ def show(
         actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method)
         for review in reviews:
-            _print(describe(review))
+            _print(describe(review), sys.stdout)
     raise typer.Exit(EXIT_FINDINGS if any(review.error for review in reviews) else 0)
 
 
@@ -146,8 +147,13 @@ def apply(
     with open_actions(settings) as actions:
         actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
+        is_for_people = output in (Format.TABLE, Format.WIDE)
+        for review in reviews:  # rows for programs stand alone on stdout
+            _print(describe(review), sys.stdout if is_for_people else sys.stderr)
         good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
         if not yes:
+            if not is_for_people:  # nothing was changed: no rows
+                print_table(changes_table(()), output, headers=not no_headers)
             noun = "workload" if len(good) == 1 else "workloads"
             message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
@@ -286,10 +292,9 @@ def describe(review: Review) -> Iterator[str]:
 def _select_applicable_reviews(
     actions: Actions, reviews: list[Review], overridden: tuple[str, ...], dry_run: DryRun
 ) -> tuple[list[Review], int]:
-    """Reviews that may be applied after the server's dry run, and the number of the others; prints both."""
+    """Reviews that may be applied after the server's dry run, and the number of the others; says which are not."""
     good = []
     for review in reviews:
-        _print(describe(review))
         blocked = review.blocked(overridden)
         if blocked:
             rules = ", ".join(g.rule for g in blocked)
@@ -347,9 +352,7 @@ def _plain(value: Any) -> str:
     return msgspec.json.encode(value, order="sorted").decode() if value is not None else "nothing"
 
 
-def _print(lines: Iterator[str]) -> None:
-    import sys
-
+def _print(lines: Iterator[str], to: TextIO) -> None:
     from cotenant.base.text import visible
 
-    sys.stdout.writelines(f"{visible(line)}\n" for line in lines)
+    to.writelines(f"{visible(line)}\n" for line in lines)

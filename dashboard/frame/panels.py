@@ -253,6 +253,11 @@ def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[s
     return html.Div(parts, className="empty", role="status")
 
 
+def no_match(noun: str, clear: str = "?") -> Component:
+    """Say that there is something, and the address's filters leave all of it out."""
+    return empty(f"No {noun} matches these filters.", link=("Clear filters", clear))
+
+
 def no_results() -> Component:
     """The empty state of a store in which nothing was computed yet."""
     return empty(

@@ -175,6 +175,8 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
 def _outcome(page: OverviewPage) -> Component:
     overview, total = page.overview, page.overview.recommendations_count
     note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
+    if not total and len(page.advice):
+        return panels.panel("Recommendations", panels.no_match("recommendation"))
     if not total:
         return panels.panel(
             "Recommendations", panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
@@ -239,6 +241,8 @@ def _findings(page: OverviewPage) -> Component:
     """Show the number of findings of each kind, the most frequent first, each with a link to them."""
     counts = page.counts(FINDINGS.name, "finding")
     note = "What a person should know, beside recommendations."
+    if not counts and len(page.snapshot.tables[FINDINGS.name]):
+        return panels.panel("Findings", panels.no_match("finding"), note=note)
     if not counts:
         state = panels.empty(
             "Nothing was found.", why="No workload or node stands out.", link=("What can be lent", page.href("batch"))

@@ -149,6 +149,8 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     aside = panels.choices("When", ways, search)
     includes = carried.admits(search)
     rows = [row for row in now.queue.rows() if includes(row["namespace"])]
+    if not rows and now.queue.rows():
+        return panels.panel(QUEUE_TITLE, panels.no_match("workload"), aside=aside)
     if not rows:
         why = "No workload that a policy selects has a recommendation."
         link = ("To the recommendations", f"{view.settings.base_path}recommendations")
@@ -172,6 +174,8 @@ def report_panel(report: Table, search: str) -> Component:
     """Return the panel of what changed, counted by namespace."""
     includes = carried.admits(search)
     rows = [row for row in report.rows() if includes(row["namespace"])]
+    if not rows and len(report):
+        return panels.panel(REPORT_TITLE, panels.no_match("workload"))
     if not rows:
         why = "A policy that observes or acts writes down what it proposes and does, from the manager's first round on."
         return panels.panel(

@@ -111,8 +111,7 @@ def node_in_hand(view: View, search: str) -> Component:
         return panels.panel(IN_HAND, panels.failure_state(error.message, error.fix))
     node_counts, opened_node = enforcing.nodes(snapshot, query), enforcing.open_node(search)
     if not node_counts and not opened_node:
-        clear = ("Clear filters", "?")
-        return panels.panel(IN_HAND, panels.empty("No action matches these filters.", link=clear))
+        return panels.panel(IN_HAND, panels.no_match("action"))
     node = opened_node or node_counts[0][0]
     shown = enforcing.shown_acts(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:

@@ -266,7 +266,7 @@ def quality(view: View, search: str) -> Component:
         return panels.panel(GOOD, panels.failure_state(error.message, error.fix))
     drawn, worse = snapshot.kept(("quality", query), lambda: _calibration(snapshot, query), lambda _: QUALITY_CELLS)
     if drawn is None:
-        return panels.panel(GOOD, panels.empty("No forecast matches these filters.", link=("Clear filters", "?")))
+        return panels.panel(GOOD, panels.no_match("forecast"))
     figure = panels.figure(drawn, "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
     note = "Listed forecasts by p95 coverage."

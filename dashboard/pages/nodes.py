@@ -94,7 +94,7 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
     drawn = snapshot.kept(question, lambda: _dots(snapshot, query, resource), lambda _: BALANCE_CELLS)
     if drawn is None:
         if query.filtered:
-            return panels.empty("No node matches these filters.", link=("Clear filters", "?"))
+            return panels.no_match("node")
         return panels.empty("The analysis holds no node.", command="cotenant doctor")
     return panels.figure(drawn, "balance-figure", SCATTER_HEIGHT)
 

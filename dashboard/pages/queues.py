@@ -161,6 +161,8 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     """Pods in the order of their queues, each with its reason."""
     includes = carried.admits(search)
     rows = [row for row in report.waiting if includes(row.namespace)]
+    if not rows and report.waiting:
+        return panels.panel(WAITING, panels.no_match("waiting pod"))
     if not rows:
         why = "Pods that wait stand here with their reason, and on the command line:"
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
@@ -185,6 +187,8 @@ def gang_panel(report: QueueReport, search: str) -> Component:
     """Return the panel of gangs, counted by state."""
     includes = carried.admits(search)
     rows = [row for row in report.gangs if includes(row.namespace)]
+    if not rows and report.gangs:
+        return panels.panel(GANGS_TITLE, panels.no_match("gang"))
     if not rows:
         why = "A PodGroup, or a pod's label or annotations, make pods a gang: all are placed, or none."
         return panels.panel(GANGS_TITLE, panels.empty("There is no gang.", why=why, command=GANG))

@@ -33,7 +33,6 @@ from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
 from cotenant.dashboard.reservations.story import PLAN_KIND, PlanListEntry
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import display
-from cotenant.dashboard.tables.labels import label
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores
@@ -136,6 +135,8 @@ class BoardPlans:
     trouble: Component | None = None
     left_out: str = ""
     """The plans of the cluster that cannot be read, and why; else ""."""
+    filtered_out_count: int = 0
+    """Of plans, by the address's filters."""
 
 
 def plans_of_service(view: View, search: str = "") -> BoardPlans:
@@ -152,9 +153,15 @@ def plans_of_service(view: View, search: str = "") -> BoardPlans:
 def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
     """Filter the plans by the address; return all where its filters are invalid, which the list itself reports."""
     try:
-        return replace(known_plans, plans=tuple(_filter_plans(known_plans.plans, search)))
+        plans = tuple(_filter_plans(known_plans.plans, search))
     except UsageError:
         return known_plans
+    return replace(known_plans, plans=plans, filtered_out_count=len(known_plans.plans) - len(plans))
+
+
+def is_filtered_out(view: View, plans: BoardPlans) -> bool:
+    """Return whether there are plans or proposals, seen that no filter lets any pass."""
+    return bool(plans.filtered_out_count or story.merge_entries(rows_of(view, ""), ()))
 
 
 def _filter_plans(plans: Sequence[Plan], search: str) -> list[Plan]:
@@ -239,6 +246,8 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     entries = story.merge_entries(rows, plans.plans)
     left_out = [html.P(visible(plans.left_out), className="panel-note")] if plans.left_out else []
     if not entries and not left_out:
+        if is_filtered_out(view, plans):
+            return panels.panel(LIVE, panels.no_match("plan"))
         why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
@@ -402,7 +411,8 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     parts = [over, drawn, _all_bars(search, names, most), html.H3("Together against what is free"), lane]
     memory = html.P(_memory(lanes[Resource.MEMORY]), className="panel-note")
     shown = [part for part in parts if part is not None]
-    return panels.panel(title, *shown, memory, *_withheld(rows), note=note, aside=_switch(view, search, days))
+    why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
+    return panels.panel(title, *shown, memory, *why_not, note=note, aside=switch)
 
 
 def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
@@ -479,20 +489,8 @@ def _memory(demand: gantt.DemandCurve) -> str:
     return f"Memory: at most {most} together, {free} free of requests now: {verdict}."
 
 
-def _withheld(rows: Sequence[Row]) -> list[Component]:
-    """Why no plan of a workload is proposed: one line per reason with its count; nothing where all are."""
-    withheld = proposed_plans.withheld(rows)
-    if not withheld:
-        return []
-    items = [
-        html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'workload')}: {sentence}"])
-        for code, count, sentence in withheld
-    ]
-    return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]
-
-
 def _none(snapshot: Snapshot) -> Component:
     """Why there is no plan: filtered out, or nobody needs one."""
     if len(snapshot.tables[PLANS.name]):
-        return panels.empty("No plan matches these filters.", link=("Clear filters", "?"))
+        return panels.no_match("plan")
     return panels.empty("There is no reservation plan.", why=NO_PLAN_WHY, command=FORECASTS)

@@ -17,7 +17,7 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.reservations import plan_actions, plan_page, proposed_plans, story
-from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, rows_of, selection
+from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, is_filtered_out, rows_of, selection
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.views import PLANS
@@ -40,6 +40,8 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
         return _peak(view, chosen.row, search)
     if chosen.missing:
         return _missing_plan(view, chosen.missing)
+    if is_filtered_out(view, plans or BoardPlans()):
+        return panels.panel(IN_HAND, panels.no_match("plan"), *_places(view))
     return panels.panel(
         IN_HAND, panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS), *_places(view)
     )

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+from dash import html
+from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
@@ -27,6 +29,7 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes.batch import unrequested_amount
 from cotenant.dashboard.nodes.workload_story import Row, floats
 from cotenant.dashboard.tables import display
+from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
 from cotenant.scheduler_ext.reservations.model.plan_states import PLAN_STATES
 
@@ -258,3 +261,15 @@ def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
         words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
         words += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
     return words
+
+
+def withheld_reasons(rows: Sequence[Row]) -> list[Component]:
+    """Why no plan of a workload is proposed: one line per reason with its count; nothing where all are."""
+    counted = withheld(rows)
+    if not counted:
+        return []
+    items = [
+        html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'workload')}: {sentence}"])
+        for code, count, sentence in counted
+    ]
+    return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]

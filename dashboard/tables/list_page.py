@@ -368,8 +368,7 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
 def _empty_state(listing: Listing, view: View, query: Query) -> Component:
     """Why the list is empty: filtered out, or not enough history."""
     if query.filtered:
-        clear = ("Clear filters", _href(filters.clear_filters(query)))
-        return panels.empty(f"No {listing.noun} matches these filters.", link=clear)
+        return panels.no_match(listing.noun, _href(filters.clear_filters(query)))
     if state := listing.nothing(view):
         return state
     why = "The history is too short, or the source showed nothing. Coverage and notes are on the overview."

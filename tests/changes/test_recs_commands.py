@@ -90,9 +90,12 @@ def test_a_canary_waits_and_the_watcher_does_the_rest(scene: acting.Scene) -> No
     before = scene.resources(rest)
     tried = run(scene, "apply", str(first), str(rest), "--canary", "0.5")
     assert tried.exit_code == 0 and "the server would take it" in tried.output and events(scene) == []
+    rows = run(scene, "apply", str(first), str(rest), "-o", "json")
+    # of a dry run there are no rows; what a person reads stands beside them
+    assert json.loads(rows.stdout) == [] and "pass  history" in rows.stderr and "dry run: 2 workloads" in rows.stderr
     done = run(scene, "apply", str(first), str(rest), "--canary", "0.5", "--dry-run", "none", "--yes", "-o", "json")
     assert done.exit_code == 0, done.output
-    rows = json.loads(done.stdout[done.stdout.index("[") :])
+    rows = json.loads(done.stdout)
     assert sorted(row["state"] for row in rows) == ["applied", "waiting"]
     assert "cotenant recs watch" in done.output and scene.resources(rest) == before
     acting.settle_rollouts(scene)
@@ -191,7 +194,7 @@ def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: actin
     # its CPU and memory, for which something else is recommended, stay
     expected = {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
     assert scene.resources(ref)[0] == expected and scene.resources(ref)[1:] == before[1:]
-    (row,) = json.loads(done.stdout[done.stdout.index("[") :])
+    (row,) = json.loads(done.stdout)
     assert run(scene, "rollback", row["change"]).exit_code == 0 and scene.resources(ref) == before
     assert events(scene) == ["accepted", "applied", "rollback-accepted", "rolled-back"]
     none = run(scene, "show", str(scene.workloads[2]), "--gpu-shares")

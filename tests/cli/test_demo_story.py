@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -77,6 +78,15 @@ def test_a_pronounced_peak_is_ahead_on_the_first_screen(config: str) -> None:
     overview = Store(settings.store.url, CLUSTER).read_document("overview", Overview)
     assert overview is not None and overview.peak is not None
     assert overview.peak.pronounced
+
+
+@pytest.mark.slow
+def test_the_doctor_counts_the_age_of_the_history_by_the_clock_of_the_demo(config: str) -> None:
+    env = {**os.environ, "COTENANT_CONFIG": config}
+    done = subprocess.run([COTENANT, "doctor", "-o", "json"], env=env, capture_output=True, text=True, check=False)
+    (history,) = [finding for finding in json.loads(done.stdout) if finding["probe"] == "history"]
+    # minutes by the demo's clock, which begins where the history ends; by the machine's it is days or years
+    assert history["state"] == "ok" and "newest 0." in history["found"], history
 
 
 @pytest.mark.slow

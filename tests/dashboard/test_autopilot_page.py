@@ -90,6 +90,11 @@ def test_who_reads_other_namespaces_sees_no_policy_of_this_one(scene: EmbeddedAu
     )
 
 
+def test_a_queue_that_the_address_leaves_out_is_not_said_to_be_empty(scene: EmbeddedAutopilot) -> None:
+    text = drawn(scene, "?ns=nobody")
+    assert "No workload matches these filters." in text and "The queue is empty." not in text
+
+
 def kept_by_flux(scene: EmbeddedAutopilot) -> None:
     patch = [{"op": "add", "path": "/metadata/labels", "value": {"kustomize.toolkit.fluxcd.io/name": "shop"}}]
     scene.api.patch(f"/apis/apps/v1/namespaces/{support.NAMESPACE}/deployments/web", patch, kind="json")

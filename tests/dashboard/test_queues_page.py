@@ -157,6 +157,12 @@ def test_every_emptiness_has_its_own_words(queues: FixedQueues | None, words: tu
     assert "could not be drawn" not in text
 
 
+def test_pods_and_gangs_that_the_address_leaves_out_are_not_said_to_be_none() -> None:
+    text = drawn(FixedQueues(), "?ns=nobody")
+    assert "No waiting pod matches these filters." in text and "No gang matches these filters." in text
+    assert "No pod waits" not in text and "There is no gang." not in text
+
+
 def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:
     first = page.LIVE.mark(view_of(FixedQueues()), "")
     later = page.LIVE.mark(view_of(FixedQueues(replace(REPORT, at_seconds=NOW + 60))), "")

@@ -142,6 +142,16 @@ def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> N
     assert not [name for name, text in shown.items() if "empty failed" in text]
 
 
+def test_no_page_says_that_there_is_none_of_what_its_address_leaves_out(made: Results, source: StoreSource) -> None:
+    view = view_on(source, made.end_seconds)
+    shown = {page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != portrait.PATH}
+    assert "No recommendation matches these filters." in shown[""] and "cotenant scan" not in shown[""]
+    assert "No plan matches these filters." in shown["reservations"]
+    for path, text in shown.items():
+        for words in ("No recommendation was made.", "Nothing was found.", "No plan yet.", "No plan to show."):
+            assert words not in text, path
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", METHODS)
 def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, source: StoreSource, failing: str) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, console, message, print_document
+from cotenant.base.kube import clock_of_results
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.settings.load import Loaded
 from cotenant.base.settings.sections.store import store_url
@@ -81,9 +82,11 @@ def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Ite
         yield finding
     if blocked:
         return
-    settings, clock = load().settings, SystemClock()
+    loaded, clock = load(), SystemClock()
+    settings = loaded.settings
     url = store_url(settings.store, env)
-    yield from storage.probes(url, clock)
+    # ages of what is stored as `cotenant status` and the pages count them; a server's clock is compared with ours
+    yield from storage.probes(url, clock_of_results(settings.kube, reaches_cluster=loaded.reaches_cluster))
     prometheus = found_prometheus(settings, env)
     profiler = replace(settings.profiler, prometheus=prometheus) if prometheus else settings.profiler
     of_cluster = list(cluster.probes(settings.kube, settings.manager.namespace))
