@@ -183,6 +183,7 @@ def _plan_observation(
         units=_units(plan, reservations),
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
+        taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
     )
 
 
@@ -204,10 +205,8 @@ def _reservation_use(
     pending = owner.pending if owner else 0
     want = plan.status.count
     if plan.realisation is Realisation.REPLICA_FLOOR:
-        remembered = realise.floor_of(view.autoscalers.get(owner_key(plan), {}))
-        mine = remembered if remembered and remembered.plan == plan.key else None
-        reserved = mine.floor - (mine.original or 1) if mine else 0
-        used = min(reserved, max(0, owner.running - (mine.original or 1))) if mine and owner else 0
+        own, reserved = realise.floor_pods(plan, view.autoscalers.get(owner_key(plan), {}))
+        used = min(reserved, max(0, owner.running - own)) if owner else 0
         return ReservationUse(reserved, used, pending, complete=0 < reserved == used)
     if plan.realisation is Realisation.CAPACITY_BUFFER:
         buffer = view.buffers.get(plan.key) or {}

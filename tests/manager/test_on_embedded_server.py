@@ -11,8 +11,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.controllers.feature import ControllerCondition, condition_of_error
+from cotenant.base.controllers.loop import AlwaysLeads
+from cotenant.base.controllers.sender import Sender
+from cotenant.base.errors import ClusterDenied
 from cotenant.base.kube import connect
+from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ShiftedClock
@@ -63,6 +67,25 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
     assert small.api.exists(f"{FORECASTS}/n1")
     found = small.api.get(f"{RECOMMENDATIONS}/namespaces/small/recommendations/deployment-web")
     assert found["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "250m"
+
+
+def test_an_object_that_a_rule_of_the_cluster_refuses_holds_up_no_other_and_rests(small: Scene) -> None:
+    bounds = [{"type": "Container", "max": {"cpu": "1"}}]
+    body = {"metadata": {"name": "bounds"}, "spec": {"limits": bounds}}
+    small.api.create("/api/v1/namespaces/small/limitranges", body)
+    sender = Sender(small.plane.client(small.plane.kubeconfig), AlwaysLeads(), lambda: 0.0)
+    pods = [created_pod(name, cpu) for name, cpu in (("large", "2"), ("small", "1"), ("other", "1"))]
+    found = {outcome.intent.address.name: outcome.error for outcome in sender.send(pods)}
+    assert found["small"] is found["other"] is None and isinstance(found["large"], ClusterDenied)
+    assert "maximum cpu usage per Container is 1, but limit is 2" in str(found["large"])
+    assert condition_of_error(found["large"]) is ControllerCondition.DEGRADED
+    assert sender.due(pods[:1]) == [] and sender.refusal(pods[:1]) is found["large"]
+
+
+def created_pod(name: str, cpu: str) -> Create:
+    address = Address("v1", "pods", name, "small")
+    container = {"name": "main", "image": "example.invalid/a:1", "resources": {"limits": {"cpu": cpu}}}
+    return Create(address, address.manifest("Pod", spec={"containers": [container]}))
 
 
 @pytest.mark.slow

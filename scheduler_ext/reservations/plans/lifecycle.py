@@ -44,6 +44,7 @@ from cotenant.scheduler_ext.reservations.plans.size import Counts, most
 APPROVED: Final = "Approved"
 RESERVED: Final = "Reserved"
 NO_DEMAND: Final = "NoDemand"
+TAKEN_OVER: Final = "TakenOver"
 OBSERVED_SHARE: Final = 0.5
 """Share of the control period within which nothing is counted anew: each count is a write of the status."""
 STANDBY_PERIODS: Final = 10
@@ -82,7 +83,10 @@ class PodForecast:
 
 @dataclass(frozen=True, slots=True)
 class PlanObservation:
-    """The facts that a decision uses. units: the present occurrence's; expected: of the back-test."""
+    """The facts that a decision uses. units: the present occurrence's; expected: of the back-test.
+
+    taken_over: in words, that somebody has set another floor than the plan did; "" where nobody has.
+    """
 
     use: ReservationUse
     lead: Lead
@@ -92,6 +96,7 @@ class PlanObservation:
     units: tuple[PlanReservation, ...] = ()
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
+    taken_over: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,10 +314,26 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
     ready_pods = turn.seen.use.free + turn.seen.use.present
     word = f"Capacity for {ready_pods} of {reserved_now.count} pods is reserved."
     status = replace(status, phase=phase, count=reserved_now.count, progress=progress)
+    if left_alone := _step_after_take_over(turn, status, first):
+        return left_alone
     status = _with_condition(
         turn, status, RESERVED, "Held" if ready_pods >= reserved_now.count else "Reserving", word, ready_pods > 0
     )
     return PlanStep(status, reserved_now.count, max(0, reserved_now.count - turn.seen.use.present))
+
+
+def _step_after_take_over(turn: _Turn, status: PlanStatus, first: bool) -> PlanStep | None:
+    """The step of a floor that somebody else has set: nothing more is wanted in this window; None while nobody has.
+
+    The status says so before the mark is taken away, so that a process that ends in between raises nothing again.
+    first: whether nothing was reserved in this window before.
+    """
+    earlier = [c for c in turn.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
+    if not earlier and not turn.seen.taken_over:
+        return None
+    words = earlier[0].message if earlier else f"{turn.seen.taken_over} It is left alone until the next window."
+    status = _with_condition(turn, status, RESERVED, TAKEN_OVER, words)
+    return PlanStep(status, 0 if earlier else status.count)
 
 
 def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:

@@ -187,7 +187,8 @@ def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | No
 def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
     """The patch that gives an autoscaler a floor of `want` pods above its own one, or takes it back.
 
-    UsageError when another plan holds this autoscaler. A minReplicas that somebody changed meanwhile is theirs.
+    UsageError when another plan holds this autoscaler. It never lowers what is there, but to the former minimum at the
+    end. A minReplicas that somebody changed meanwhile is theirs (`floor_taken_over`).
     """
     spec, remembered = autoscaler.get("spec") or {}, floor_of(autoscaler)
     if remembered and remembered.plan != plan.key:
@@ -201,14 +202,41 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
     if not want:
         patch = restore(autoscaler, plan.namespace)
         return [patch] if patch else []
+    if floor_taken_over(plan, autoscaler):
+        return []
     original = remembered.original if remembered else present
-    target = min((original if original is not None else 1) + want, int(spec.get("maxReplicas") or 1))
-    target = max(target, original or 1)
-    if remembered and remembered.floor == target and present == target:
+    target = min(_least(original) + want, int(spec.get("maxReplicas") or 1))
+    target = max(target, _least(present))
+    if remembered and present == target:
         return []
     replica_floor = Floor(plan.key, original, target)
     operations = [_test_min(present), *floor_mark_operations(autoscaler, replica_floor), _set_min(target)]
     return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
+
+
+def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
+    """Say who has a floor now that the plan had raised, where somebody has set another one; "" where nobody has.
+
+    Mark and floor are one patch, so that beside the plan's mark any other number is somebody else's.
+    """
+    remembered, present = floor_of(autoscaler), _least((autoscaler.get("spec") or {}).get("minReplicas"))
+    if remembered is None or remembered.plan != plan.key or present == remembered.floor:
+        return ""
+    return f"Somebody set minReplicas of {_name(autoscaler)} to {present}; the plan had set {remembered.floor}."
+
+
+def floor_pods(plan: Plan, autoscaler: Json) -> tuple[int, int]:
+    """The autoscaler's own minimum, and how many replicas above it the plan keeps; (0, 0) without the plan's mark."""
+    remembered, present = floor_of(autoscaler), _least((autoscaler.get("spec") or {}).get("minReplicas"))
+    if remembered is None or remembered.plan != plan.key:
+        return 0, 0
+    own = _least(remembered.original)
+    return own, max(0, min(remembered.floor, present) - own)
+
+
+def _least(minimum: int | None) -> int:
+    """Return a minReplicas; Kubernetes' default is 1."""
+    return 1 if minimum is None else minimum
 
 
 def restore(
@@ -254,7 +282,7 @@ def floor_mark_operations(autoscaler: Json, replica_floor: Floor, annotation: st
 
 
 def _test_min(present: int | None) -> Json:
-    return {"op": "test", "path": "/spec/minReplicas", "value": present if present is not None else 1}
+    return {"op": "test", "path": "/spec/minReplicas", "value": _least(present)}
 
 
 def _set_min(value: int) -> Json:

@@ -23,6 +23,8 @@ from cotenant.scheduler_ext.reservations.plans.realise import (
     buffer,
     floor,
     floor_of,
+    floor_pods,
+    floor_taken_over,
     reservations,
     restore,
 )
@@ -99,19 +101,29 @@ def applied(one: dict[str, Any], intents: list[Any]) -> dict[str, Any]:
 @given(st.integers(1, 8), st.integers(1, 30), st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_an_autoscalers_minimum_is_back_after_any_sequence_of_floors(least: int, room: int, wants: list[int]) -> None:
     one = scaler(least, least + room)
-    for want in wants:
+    for number, want in enumerate(wants):
         one = applied(one, floor(PLAN, want, one))
-        assert one["spec"]["minReplicas"] == min(least + want, least + room)
+        # It never falls while the plan keeps it: the manager may lower it to the former one alone.
+        assert one["spec"]["minReplicas"] == min(least + max(wants[: number + 1]), least + room)
         assert floor(PLAN, want, one) == []
     one = applied(one, floor(PLAN, 0, one))
     assert one["spec"]["minReplicas"] == least
     assert floor_of(one) is None
 
 
-def test_a_minimum_that_somebody_set_meanwhile_is_left_alone() -> None:
+@pytest.mark.parametrize("theirs", [1, 2, 4, 8])
+def test_a_minimum_that_somebody_set_meanwhile_is_left_alone(theirs: int) -> None:
     held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
-    held["spec"]["minReplicas"] = 7
-    assert applied(held, [restore(held, "shop")])["spec"]["minReplicas"] == 7
+    assert floor_taken_over(PLAN, held) == "" and floor_pods(PLAN, held) == (2, 3)
+    held["spec"]["minReplicas"] = theirs
+    assert f"Somebody set minReplicas of web to {theirs}; the plan had set 5." == floor_taken_over(PLAN, held)
+    # Above its own minimum of 2, and of the 5 that the plan has asked for: none of 1 and 2, two of 4, three of 8.
+    assert floor_pods(PLAN, held) == (2, {1: 0, 2: 0, 4: 2, 8: 3}[theirs])
+    for want in (1, 3, 9):
+        assert floor(PLAN, want, held) == []
+    after = applied(held, floor(PLAN, 0, held))
+    assert after["spec"]["minReplicas"] == theirs and floor_of(after) is None
+    assert applied(held, [restore(held, "shop")]) == after
 
 
 def test_uninstall_takes_back_what_a_plan_and_the_autopilot_below_it_have_raised() -> None:
