@@ -1,8 +1,9 @@
 """Requests and limits that a new pod takes from its workload's annotation, not its template. Pure; never refuses.
 
 The workload is found by the pod's owner: a StatefulSet or DaemonSet itself, a Deployment by the name that its
-ReplicaSet has before the template's hash. Whatever does not fit (another template by now, a request above its limit,
-another QoS class) leaves the pod as it is, with a warning to who creates it.
+ReplicaSet has before the template's hash. By the time a webhook is called, the API's defaults and LimitRanges have
+given the pod more than its template states: that stays. Whatever does not fit (another template by now, a request above
+its limit, another QoS class) leaves the pod as it is, with a warning to who creates it.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from cotenant.changes.model.annotated_resources import (
     AnnotatedResources,
     above_limits,
     same,
+    states,
+    swapped_amounts,
 )
 
 Json = dict[str, Any]
@@ -65,15 +68,18 @@ def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResourc
     """Why nothing is changed, and otherwise the resources by container."""
     warnings, new = [], {}
     for container in _containers(spec):
-        swap = note.swaps.get(container.get("name", ""))
-        if swap is None or same(container.get("resources"), swap.after):
+        name, present = container.get("name", ""), container.get("resources")
+        swap = note.swaps.get(name)
+        if swap is None or same(present, swap.after):
             continue
-        if not same(container.get("resources"), swap.before):
-            warnings.append(f"container {container['name']} has other resources in its template by now")
-        elif high := above_limits(swap.after):
-            warnings.append(f"container {container['name']} would request more {high} than its limit")
-        else:
-            new[container["name"]] = swap.after
+        after = None if name in note.stale else swapped_amounts(present, swap)
+        if after is None:
+            if name in note.stale or not states(present, swap.after):
+                warnings.append(f"container {name} has other resources in its template by now")
+        elif high := above_limits(after):
+            warnings.append(f"container {name} would request more {high} than its limit")
+        elif not same(present, after):
+            new[name] = after
     before, then = pod_qos(spec), pod_qos(_with_resources(spec, new))
     if new and before != then:
         warnings.append(f"its QoS class would turn from {before} into {then}")
@@ -100,13 +106,9 @@ def _write(pod: Json, new: Mapping[str, Any], note: AnnotatedResources) -> None:
 
 
 def _container_with_resources(container: Mapping[str, Any], new: Mapping[str, Any]) -> Json:
-    """Return the container with its new requests and limits; all its other fields stay, such as claims."""
-    sides_of_container = new.get(container.get("name", ""))
-    if sides_of_container is None:
-        return dict(container)
-    other_fields = {k: v for k, v in (container.get("resources") or {}).items() if k not in ("requests", "limits")}
-    sides = {side: dict(sides_of_container[side]) for side in ("requests", "limits") if sides_of_container.get(side)}
-    return {**container, "resources": {**other_fields, **sides}}
+    """Return the container with its new resources; all its other fields stay."""
+    name = container.get("name", "")
+    return {**container, "resources": new[name]} if name in new else dict(container)
 
 
 def _containers(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

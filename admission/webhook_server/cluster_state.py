@@ -35,6 +35,7 @@ from cotenant.changes.model.annotated_resources import (
     RESOURCES_LABEL,
     AnnotatedResources,
     decode_swaps,
+    same,
 )
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
@@ -71,6 +72,30 @@ class _PriorityClass(msgspec.Struct):
     preemptionPolicy: str | None = None  # noqa: N815 - the API's name
 
 
+class _Container(msgspec.Struct):
+    name: str = ""
+    resources: dict[str, Any] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+
+
+class _Template(msgspec.Struct):
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _WorkloadSpec(msgspec.Struct):
+    template: _Template = msgspec.field(default_factory=_Template)
+
+
+class _AnnotatedWorkload(LabelledObject):
+    """A workload with an annotation of ours, and its template's resources."""
+
+    spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
+
+
 class ClusterState:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
@@ -99,7 +124,7 @@ class ClusterState:
                 kind: Mirror(
                     client,
                     _PATHS[kind],
-                    LabelledObject,
+                    _AnnotatedWorkload,
                     _parse_annotated_resources,
                     labelSelector=f"{RESOURCES_LABEL}={LABEL_VALUE}",
                 )
@@ -208,15 +233,17 @@ def _served_until(guard: SwapGuardWire) -> tuple[float, float]:
     return moment_of(spec.served_until, "swapguards") or 0.0, moment_of(spec.queues_served_until, "swapguards") or 0.0
 
 
-def _parse_annotated_resources(workload: LabelledObject) -> AnnotatedResources:
+def _parse_annotated_resources(workload: _AnnotatedWorkload) -> AnnotatedResources:
     annotations = workload.metadata.annotations or {}
     change = annotations.get(CHANGE_ANNOTATION, "")
     try:
-        return AnnotatedResources(
-            workload.metadata.uid, decode_swaps(annotations.get(RESOURCES_ANNOTATION, "{}")), change
-        )
+        swaps = decode_swaps(annotations.get(RESOURCES_ANNOTATION, "{}"))
     except UsageError as error:
         return AnnotatedResources(workload.metadata.uid, {}, change, error.message)
+    pod = workload.spec.template.spec
+    template = {c.name: c.resources for c in (*(pod.containers or ()), *(pod.init_containers or ()))}
+    stale = frozenset(name for name, swap in swaps.items() if not same(template.get(name), swap.before))
+    return AnnotatedResources(workload.metadata.uid, swaps, change, stale=stale)
 
 
 def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:

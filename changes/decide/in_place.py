@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.changes.decide.field_changes import moved
 from cotenant.changes.decide.patches import FIELDS, LISTS, resources
-from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same
+from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same, swapped_amounts
 from cotenant.changes.model.change import Write
 from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Action, Recommendation
@@ -110,9 +110,10 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
         for list_name in ("containers", "initContainers"):
             for place, container in enumerate(pod["spec"].get(list_name) or ()):
                 swap, now = swaps.get(container["name"]), container.get("resources")
-                if swap is not None and same(now, swap.after):
+                back = None if swap is None else swapped_amounts(now, ResourceSwap(swap.after, swap.before))
+                if back is not None:
                     pointer = f"/spec/{list_name}/{place}/resources"
-                    before[pointer], after[pointer] = {**(now or {}), **swap.before}, now
+                    before[pointer], after[pointer] = back, now
         if before:
             address = Address("v1", "pods", meta["name"], meta["namespace"])
             writes.append(Write(address, meta["uid"], (), before, after, RESIZE))

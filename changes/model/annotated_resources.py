@@ -49,13 +49,15 @@ class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after
 class AnnotatedResources:
     """The content of a workload's annotation.
 
-    change: id of the change that wrote it; wrong: why it cannot be read, "" when it can.
+    change: id of the change that wrote it; wrong: why it cannot be read, "" when it can; stale: containers whose
+    template says something else by now.
     """
 
     uid: str = ""
     swaps: Mapping[str, ResourceSwap] = field(default_factory=dict)
     change: str = ""
     wrong: str = ""
+    stale: frozenset[str] = frozenset()
 
 
 def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
@@ -79,6 +81,40 @@ def decode_swaps(text: str) -> dict[str, ResourceSwap]:
 def same(first: Json | None, second: Json | None) -> bool:
     """Return whether two `resources` are equal however they are written; None equals an empty map."""
     return _plain(first) == _plain(second)
+
+
+def states(resources: Json | None, amounts: Json) -> bool:
+    """Return whether `resources` has every one of these requests and limits, whatever it has beside them."""
+    present = _plain(resources)
+    return all(
+        present.get(side, {}).get(name) == amount
+        for side, named in _plain(amounts).items()
+        for name, amount in named.items()
+    )
+
+
+def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any] | None:
+    """The `resources` of a pod's container after a swap; None where they are not what the swap begins with.
+
+    A pod has more than its template states: the API requests what is only limited, LimitRanges and webhooks add
+    amounts. These stay, but a request that is only the limit's copy goes along with the limit.
+    """
+    if not states(resources, swap.before):
+        return None
+    present = _plain(resources)
+    sides = {side: _swapped_side(resources, swap, side) for side in ("requests", "limits")}
+    limits = _plain(swap.before).get("limits", {})
+    for name in sides["requests"].keys() - swap.after.get("requests", {}).keys():
+        if name in limits and present["requests"][name] == limits[name] and name in sides["limits"]:
+            sides["requests"][name] = sides["limits"][name]
+    others = {key: value for key, value in (resources or {}).items() if key not in sides}
+    return {**others, **{side: amounts for side, amounts in sides.items() if amounts}}
+
+
+def _swapped_side(resources: Json | None, swap: ResourceSwap, side: str) -> dict[str, Any]:
+    before, after = swap.before.get(side, {}), swap.after.get(side, {})
+    present = (resources or {}).get(side) or {}
+    return {**{name: amount for name, amount in present.items() if name not in before}, **after}
 
 
 def above_limits(resources: Json) -> str:

@@ -16,7 +16,7 @@ from cotenant.changes.decide.field_changes import address_of, given_to_new_pods
 from cotenant.changes.decide.in_place import RESIZE, ResizeOutcome, answer, summarize_resize_answers
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.decide.regression_check import MOST_RESTARTS
-from cotenant.changes.model.annotated_resources import ResourceSwap, same
+from cotenant.changes.model.annotated_resources import ResourceSwap, states
 from cotenant.changes.model.change import Change, Write
 from cotenant.changes.model.judgement import RuleResult, RuleVerdict
 
@@ -129,7 +129,7 @@ def _has_swaps(pod: Json, swaps: Mapping[str, ResourceSwap]) -> bool:
     lists = (pod["spec"].get(name) or () for name in ("containers", "initContainers"))
     now = {container["name"]: container.get("resources") for containers in lists for container in containers}
     named = [(now[name], swap) for name, swap in swaps.items() if name in now]
-    return bool(named) and all(same(resources, swap.after) for resources, swap in named)
+    return bool(named) and all(states(resources, swap.after) for resources, swap in named)
 
 
 def _resized_pods(pods: Sequence[Json], change: Change) -> list[tuple[Json, Write]]:

@@ -14,6 +14,8 @@ from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.changes.decide.field_changes import holds_values
+from cotenant.changes.decide.in_place import new_pod_writes
 from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     LONGEST,
@@ -22,6 +24,7 @@ from cotenant.changes.model.annotated_resources import (
     decode_swaps,
     encode_swaps,
     same,
+    states,
 )
 from tests.admission.bodies import pod
 
@@ -72,6 +75,59 @@ def test_what_does_not_fit_leaves_the_pod_alone_and_warns(body: Any, found: Any,
     before = copy.deepcopy(body)
     (warning,) = with_annotated(body, found, "shop")
     assert words in warning and body == before
+
+
+LIMITS: dict[str, Any] = {"limits": {"cpu": "1", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}
+"""As a template states it; the API requests one core of its pods."""
+LOWERED: dict[str, Any] = {"limits": {"cpu": "500m", "memory": "2Gi"}, "requests": {"memory": "1Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("own", "before", "after", "expected"),
+    [
+        # The API requests the limit: the change requests less.
+        ({**LIMITS, "requests": {"cpu": "1", "memory": "1Gi"}}, LIMITS,
+         {**LIMITS, "requests": {"cpu": "300m", "memory": "1Gi"}},
+         {**LIMITS, "requests": {"cpu": "300m", "memory": "1Gi"}}),
+        # Only the limit falls: what is requested as its copy goes along, as of a template that says so.
+        ({**LIMITS, "requests": {"cpu": "1000m", "memory": "1Gi"}}, LIMITS, LOWERED,
+         {**LOWERED, "requests": {"cpu": "500m", "memory": "1Gi"}}),
+        # A LimitRange has added a limit of CPU and a request of storage: both stay.
+        ({"requests": {**OLD["requests"], "ephemeral-storage": "1Gi"}, "limits": {"memory": "2Gi", "cpu": "4"}},
+         OLD, NEW,
+         {"requests": {**NEW["requests"], "ephemeral-storage": "1Gi"}, "limits": {"memory": "2Gi", "cpu": "4"}}),
+        # The template states nothing; the LimitRange's default is another number than the one that the change states.
+        ({"requests": {"cpu": "100m", "memory": "128Mi"}}, {}, {"requests": {"cpu": "250m"}},
+         {"requests": {"cpu": "250m", "memory": "128Mi"}}),
+    ],
+)  # fmt: skip
+def test_what_defaults_have_added_to_a_pod_stays_beside_the_values(
+    own: Any, before: Any, after: Any, expected: Any
+) -> None:
+    body, swap = born(own), ResourceSwap(before, after)
+    found = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1")}
+    assert with_annotated(body, found, "shop") == []
+    assert same(resources(body), expected)
+    # A rollback resizes the pod that came meanwhile to what a pod of the template has.
+    body["metadata"] |= {"uid": "p", "namespace": "shop"}
+    body["spec"]["nodeName"] = "n1"
+    (write,) = new_pod_writes([body], "c1", {"main": swap})
+    (back,) = write.before.values()
+    assert states(back, before) and holds_values(body, write)
+
+
+def test_a_template_that_says_more_by_now_is_newer_than_the_annotation() -> None:
+    swap = ResourceSwap({}, {"requests": {"cpu": "250m"}})
+    body = born({"requests": {"cpu": "2"}})
+    found = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1", stale=frozenset({"main"}))}
+    (warning,) = with_annotated(body, found, "shop")
+    assert "other resources in its template by now" in warning and resources(body) == {"requests": {"cpu": "2"}}
+
+
+def test_a_limit_that_a_namespace_adds_below_the_values_leaves_the_pod_alone() -> None:
+    body = born({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}})
+    (warning,) = with_annotated(body, noted({"requests": {"cpu": "1"}}, {"requests": {"cpu": "3"}}), "shop")
+    assert "would request more cpu than its limit" in warning and resources(body)["requests"] == {"cpu": "1"}
 
 
 @pytest.mark.parametrize(
@@ -133,8 +189,8 @@ def test_nothing_stops_a_pod_and_twice_is_once(own: Any, before: Any, after: Any
     with_annotated(body, found, "shop")
     assert body == once
     changed = CHANGE_ANNOTATION in (body["metadata"].get("annotations") or {})
-    # What it changes is what was asked for, in the same QoS class.
+    # What it changes is what was asked for, beside what the pod alone has, in the same QoS class.
     assert not changed or (
-        same(resources(body), after)
-        and pod_qos({"containers": [{"resources": own}]}) is pod_qos({"containers": [{"resources": after}]})
+        states(resources(body), after)
+        and pod_qos({"containers": [{"resources": own}]}) is pod_qos({"containers": [{"resources": resources(body)}]})
     )

@@ -187,6 +187,48 @@ def test_annotated_nothing_happens_until_a_pod_is_created(
     wait_for("the rollout", lambda: cpus(control_plane, workload) == ["2", "2"])
 
 
+LIMITED: dict[str, Any] = {"requests": {"memory": "1Gi"}, "limits": {"cpu": "1", "memory": "2Gi"}}
+
+
+@pytest.mark.parametrize(
+    ("stated", "added"), [(LIMITED, {}), (RESOURCES, {"cpu": "4"})], ids=["the API", "a LimitRange"]
+)
+def test_annotated_values_reach_pods_that_have_more_than_their_template_states(  # noqa: PLR0917
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make,
+    stated: dict[str, Any], added: dict[str, str],
+) -> None:  # fmt: skip
+    api = control_plane.api()
+    if added:
+        body = {"metadata": {"name": "bounds"}, "spec": {"limits": [{"type": "Container", "default": added}]}}
+        api.create(f"/api/v1/namespaces/{namespace}/limitranges", body)
+        wait_for("the limit is given", lambda: _tried_limits(control_plane, namespace) == added)
+    workload = on(kubelet, control_plane, namespace, container={"resources": stated})
+    limits = {**stated["limits"], **added}
+    # What the template states is not all that its pods have: a request of the limit, or a limit.
+    (before, _) = (pod["spec"]["containers"][0]["resources"] for pod in pods(control_plane, workload))
+    assert before == {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": limits} != stated
+    actions = make()
+    (done,) = actions.accept([reviewed(actions, workload, Method.ANNOTATE)], TERMS)
+    assert done.state is ChangeState.APPLIED and template(control_plane, workload) == stated
+    wait_for("the webhook knows", lambda: ("Deployment", namespace, "web") in webhook.state.view().annotated)
+    new = replaced(control_plane, workload)
+    after = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": limits}
+    assert new["spec"]["containers"][0]["resources"] == after
+    wait_for("the new pod is ready", lambda: None not in map(ready_since, pods(control_plane, workload)))
+    wait_for("the new pod runs", lambda: live(control_plane, workload)["status"].get("readyReplicas") == 2)
+    judged = verify(actions, done)
+    assert judged.state is ChangeState.VERIFIED
+    assert actions.roll_back(judged).state is ChangeState.ROLLED_BACK
+    assert cpus(control_plane, workload) == ["1", "1"]
+
+
+def _tried_limits(plane: ControlPlane, namespace: str) -> Any:
+    """Limits of a pod that names none; the API server's view of LimitRanges is a moment late."""
+    body = {"metadata": {"name": "try"}, "spec": {"containers": [{"name": "a", "image": "example.invalid/a:1"}]}}
+    made = plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
+    return made["spec"]["containers"][0]["resources"].get("limits")
+
+
 def test_without_our_webhook_new_pods_would_revert_and_the_guardrail_says_so(
     control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
 ) -> None:
