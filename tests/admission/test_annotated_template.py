@@ -68,4 +68,4 @@ def test_an_amount_that_the_template_gets_beside_its_annotation_makes_the_annota
         wait_for("the webhook knows", lambda: stale() == frozenset())
         pointer = "/spec/template/spec/containers/0/resources"
         api.patch(f"{PATH}/web", [{"op": "add", "path": pointer, "value": {"requests": {"cpu": "2"}}}], kind="json")
-        wait_for("the newer template", lambda: stale() == {"bare"})
+        wait_for("the newer template", lambda: stale() == frozenset({"bare"}))

@@ -73,7 +73,7 @@ def test_an_object_that_a_rule_of_the_cluster_refuses_holds_up_no_other_and_rest
     bounds = [{"type": "Container", "max": {"cpu": "1"}}]
     body = {"metadata": {"name": "bounds"}, "spec": {"limits": bounds}}
     small.api.create("/api/v1/namespaces/small/limitranges", body)
-    sender = Sender(small.plane.client(small.plane.kubeconfig), AlwaysLeads(), lambda: 0.0)
+    sender = Sender(small.plane.client(small.account), AlwaysLeads(), lambda: 0.0)
     pods = [created_pod(name, cpu) for name, cpu in (("large", "2"), ("small", "1"), ("other", "1"))]
     found = {outcome.intent.address.name: outcome.error for outcome in sender.send(pods)}
     assert found["small"] is found["other"] is None and isinstance(found["large"], ClusterDenied)
