@@ -76,8 +76,9 @@ def kind_of_input(name: str, resource: str) -> Kind:
 class Column:
     """One column; `wide` columns appear in `-o wide` and in the column chooser, not by default.
 
-    A terminal too narrow for all leaves out the `essential` ones last, of these the `uncut` ones after the others. It
-    never shortens `uncut` ones: a text's parts, separated by "; ", stand there in lines of their own.
+    A terminal too narrow for all leaves out the `essential` ones after the others, of these the `uncut` ones later, and
+    last those of the schema's `identity`. It never cuts `uncut` ones: a text's parts, separated by "; ", stand there in
+    lines of their own.
     """
 
     name: str
@@ -96,6 +97,17 @@ class Schema:
     name: str
     columns: tuple[Column, ...]
     key: tuple[str, ...]
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns by which people know a row: the essential ones of the key, or all of it where none is.
+
+        Where part of the key is `wide`, essential texts stand for it.
+        """
+        hidden = any(self.column(name).wide for name in self.key)
+        stands_for = [c.name for c in self.columns if c.essential and not c.kind.numeric] if hidden else []
+        essential = [name for name in self.key if self.column(name).essential]
+        return tuple(dict.fromkeys(essential + stands_for)) or self.key
 
     def column(self, name: str) -> Column:
         """Column by name; KeyError names the table."""

@@ -2,8 +2,8 @@
 
 A `cotenant.base.table.Table` is shown as table, wide, json, yaml or csv: always the same rows in the same order.
 Tables have one unit a column, in the title, and leave out the schema's wide columns (unless `wide`); on a terminal a
-table without `wide` is cut to its width. The others have every column, exact numbers in millicores and bytes, missing =
-null (empty in CSV). A single object is shown by `print_document`.
+table without `wide` is fitted into its width. The others have every column, exact numbers in millicores and bytes,
+missing = null (empty in CSV). A single object is shown by `print_document`.
 """
 
 from __future__ import annotations
@@ -50,10 +50,6 @@ OutputOption = Annotated[Format, typer.Option("--output", "-o", help="How to wri
 DocumentOption = Annotated[DocumentFormat, typer.Option("--output", "-o", help="How to write the result.")]
 NoHeadersOption = Annotated[bool, typer.Option("--no-headers", help="Leave out the header line (table, wide, csv).")]
 
-GAP: Final = 2
-"""Blanks between two columns."""
-LEAST: Final = 12
-"""A text in a table is not cut to less."""
 SEVERITY_STYLES: Final = {"critical": "bold red", "warning": "yellow", "ok": "green", "good": "green", "unknown": "dim"}
 
 
@@ -195,35 +191,6 @@ def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
     return align_columns(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
-def fit_columns(
-    rows: Sequence[Sequence[str]], kept: Sequence[bool], width: int, essential: Sequence[int] = ()
-) -> tuple[list[int], list[list[str]]]:
-    """Places of the columns that fit into `width` columns of a terminal, and the rows of these alone.
-
-    The longest texts are cut first ("checkout-wo…"), to LEAST; numbers and what else is `kept` never are. Where that is
-    not enough, columns are left out from the last to the first, the less essential ones before all others; one stays.
-    """
-    from rich.cells import cell_len, set_cell_size
-
-    sizes = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    floors = [size if number else min(size, LEAST) for size, number in zip(sizes, kept, strict=True)]
-    places = list(range(len(floors)))
-    while len(places) > 1 and sum(floors[place] for place in places) + GAP * (len(places) - 1) > width:
-        places.remove(max(places, key=lambda place: (-essential[place] if essential else 0, place)))
-    while sum(sizes[place] for place in places) + GAP * (len(places) - 1) > width:
-        longer = [place for place in places if sizes[place] > floors[place]]
-        if not longer:
-            break
-        sizes[max(longer, key=lambda place: sizes[place])] -= 1
-    return places, [
-        [
-            row[place] if cell_len(row[place]) <= sizes[place] else f"{set_cell_size(row[place], sizes[place] - 1)}…"
-            for place in places
-        ]
-        for row in rows
-    ]
-
-
 def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bool) -> None:
     """The same lines for a terminal, with a rule under the titles and severities in colour.
 
@@ -232,6 +199,7 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     from rich.text import Text
 
     from cotenant.base.commands.cells import title
+    from cotenant.base.commands.fitting import fit_columns
     from cotenant.base.commands.moves import join_moves, split_parts
 
     out = console(sys.stdout)
@@ -239,24 +207,19 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
     if cut:
         columns, cells_of_rows = join_moves(columns, cells_of_rows)
         cells_of_rows = split_parts(columns, cells_of_rows)
-    titles = [[title(c) for c in columns]] if headers else []
-    rows = titles + cells_of_rows
-    note = ""
-    if cut and rows:
-        whole, every = rows, columns
-        kept = [c.kind.numeric or c.uncut for c in every]
-        # What no row has is left out before all else.
-        has = [any(row[place].strip() for row in cells_of_rows) for place in range(len(every))]
-        essential = [c.essential * (1 + c.uncut) if full else -1 for c, full in zip(every, has, strict=True)]
-        places, rows = fit_columns(rows, kept, out.width, essential)
-        columns, left_out = [every[place] for place in places], [c for i, c in enumerate(every) if i not in places]
-        if rows != whole and cells_of_rows:
-            note = _cut_note([column.title for column in left_out], out.width)
+    titles, lines, note = [[title(c) for c in columns]] if headers else [], cells_of_rows, ""
+    if cut and columns:
+        fitted = fit_columns(columns, table.schema.identity, titles[0] if titles else [], cells_of_rows, out.width)
+        left_out = [column.title for place, column in enumerate(columns) if place not in fitted.places]
+        titles, lines, columns = fitted.titles, fitted.lines, [columns[place] for place in fitted.places]
+        if cells_of_rows and not fitted.whole:
+            note = _cut_note(left_out, out.width)
+    rows = titles + lines
     for index, cells in enumerate(_pad_cells(rows, [c.kind.numeric for c in columns]) if rows else ()):
         styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
         line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
         out.print(line, soft_wrap=True)
-        if index < len(titles):
+        if index == len(titles) - 1:
             out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
     if note:
         message(note)

@@ -20,9 +20,9 @@ app = new_app()
 WRITES = Schema(
     "writes",
     (
-        Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict."),
-        Column("pod", "Pod", Kind.TEXT, "Whose cgroup it is; empty for a QoS class's."),
-        Column("knob", "Knob", Kind.TEXT, "What is set."),
+        Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "Whose cgroup it is; empty for a QoS class's.", essential=True),
+        Column("knob", "Knob", Kind.TEXT, "What is set.", essential=True),
         Column("before", "Now", Kind.TEXT, "What stands there."),
         Column("value", "New value", Kind.TEXT, "What it becomes; -1 = no limit."),
         Column("strategy", "Strategy", Kind.TEXT, "Who says so."),

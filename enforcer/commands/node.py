@@ -28,11 +28,11 @@ app.command(epilog=EXAMPLES)(topology)
 STATUS = Schema(
     "node-status",
     (
-        Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for a QoS class's cgroup."),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for a QoS class's cgroup.", essential=True),
         Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
         Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
         Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
-        Column("knob", "Knob", Kind.TEXT, "What the agent holds; empty: nothing."),
+        Column("knob", "Knob", Kind.TEXT, "What the agent holds; empty: nothing.", essential=True),
         Column("value", "Value", Kind.TEXT, "Its value; -1 = no limit."),
         Column("original", "Goes back to", Kind.TEXT, "What stood there before; empty: the agent has not written."),
         Column("strategy", "Strategy", Kind.TEXT, "Who says so."),

@@ -20,12 +20,12 @@ from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample
 ENFORCEMENT: Final = Schema(
     "enforcement",
     (
-        Column("time", "Time", Kind.TIME, "When; of a series that is told together, its newest."),
-        Column("node", "Node", Kind.TEXT, "Name of the node."),
-        Column("namespace", "Namespace", Kind.TEXT, "Of the pod, else empty."),
-        Column("pod", "Pod", Kind.TEXT, "Pod it was about; empty for a node or a whole QoS class."),
+        Column("time", "Time", Kind.TIME, "When; of a series that is told together, its newest.", essential=True),
+        Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
+        Column("namespace", "Namespace", Kind.TEXT, "Of the pod, else empty.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "Pod it was about; empty for a node or a whole QoS class.", essential=True),
         Column("lane", "Lane", Kind.TEXT, "suppress, burst, memory-qos, eviction, interference or other."),
-        Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that wanted it."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that wanted it.", essential=True),
         Column("reason", "Reason", Kind.TEXT, "What it was, as Events name it."),
         Column("before_after", "Before → after", Kind.TEXT, "Value before and after, for people."),
         Column("why", "Why", Kind.TEXT, "The reason with its numbers."),

@@ -227,7 +227,7 @@ PLANS: Final = Schema(
         *_WORKLOAD_KEY,
         Column("start", "Start", Kind.TIME, "When the largest peak of the next day begins."),
         Column("end", "End", Kind.TIME, "When it is over."),
-        Column("pods", "Pods", Kind.INTEGER, "Pods that capacity would be reserved for, at most."),
+        Column("pods", "Pods", Kind.INTEGER, "Most pods that capacity would be reserved for.", essential=True),
         Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
@@ -271,11 +271,11 @@ RECLAIMABLE: Final = Schema(
 FINDINGS: Final = Schema(
     "findings",
     (
-        Column("finding", "Finding", Kind.TEXT, "What was found."),
+        Column("finding", "Finding", Kind.TEXT, "What was found.", essential=True),
         Column("severity", "Severity", Kind.TEXT, "good, ok, warning or critical."),
-        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty."),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload; Node for a node."),
-        Column("workload", "Name", Kind.TEXT, "Name of the workload or node."),
+        Column("workload", "Name", Kind.TEXT, "Name of the workload or node.", essential=True),
         Column("container", "Container", Kind.TEXT, "Container, when it is about one."),
         Column("proposal", "Proposal", Kind.TEXT, "What to request instead, when something is proposed."),
         Column("saving_month", "Saving/month", Kind.NUMBER, "Money over all replicas, in the price sheet's currency."),
@@ -295,9 +295,7 @@ REPLICAS: Final = Schema(
         Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
         Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when not proposed."),
         Column("floor_time", "From", Kind.TIME, "When it has to stand, the pods' start included."),
-        Column(
-            "needed", "Needed", Kind.INTEGER, "Pods that the forecast asks for; above Most: maxReplicas is too low."
-        ),
+        Column("needed", "Needed", Kind.INTEGER, "Pods by the forecast; above Most that is too low.", essential=True),
         Column("by", "By", Kind.TEXT, "Resource that asks for them."),
         Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),

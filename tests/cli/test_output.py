@@ -6,22 +6,19 @@ import csv
 import io
 import json
 from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.cells import cell_len
 
-from cotenant.base.commands.cells import title
-from cotenant.base.commands.moves import join_moves, split_parts
+from cotenant.base.commands.moves import join_moves
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
     align_columns,
-    fit_columns,
     flatten_mapping,
     print_document,
     print_table,
@@ -29,7 +26,6 @@ from cotenant.base.commands.output import (
     render,
 )
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.recommender.model.views import FORECASTS, RECOMMENDATIONS
 
 SCHEMA = Schema(
     "pods",
@@ -79,49 +75,6 @@ def test_an_amount_keeps_the_unit_of_its_rows_resource() -> None:
     ]
 
 
-def test_a_narrow_terminal_cuts_the_longest_texts_and_then_leaves_out_last_columns() -> None:
-    rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
-    # Widths 8 + 25 + 6 and two gaps of 2: 43. In 36 the reason has 36 - 8 - 6 - 4 = 18 places, one for …
-    assert fit_columns(rows, (False, False, True), 36) == (
-        [0, 1, 2],
-        [["web", "a-very-long-reaso…", "12.500"], ["checkout", "ok", "3.000"]],
-    )
-    # No text goes below 12: 8 + 2 + 12 + 2 + 6 = 30 do not fit into 24; without the number 24 - 8 - 2 = 14 are left.
-    assert fit_columns(rows, (False, False, True), 24) == (
-        [0, 1],
-        [["web", "a-very-long-re"[:13] + "…"], ["checkout", "ok"]],
-    )
-    assert fit_columns(rows, (False, False, True), 43) == ([0, 1, 2], rows)
-
-
-def test_essential_columns_are_left_out_last() -> None:
-    rows = [["web", "a-very-long-reason-indeed", "12.500"], ["checkout", "ok", "3.000"]]
-    # 8 + 2 + 6 = 16 without the text between; in 15 the number goes too, and the first column is never cut below 8.
-    essential, right = (True, False, True), (False, False, True)
-    assert fit_columns(rows, right, 24, essential) == ([0, 2], [["web", "12.500"], ["checkout", "3.000"]])
-    assert fit_columns(rows, right, 15, essential) == ([0], [["web"], ["checkout"]])
-    assert fit_columns(rows, right, 15, (False, False, True)) == ([2], [["12.500"], ["3.000"]])
-
-
-@pytest.mark.parametrize(
-    ("schema", "width", "names"),
-    [
-        (RECOMMENDATIONS, 80, {"namespace", "workload", "container", "cpu_request", "memory_request"}),
-        (FORECASTS, 60, {"namespace", "name", "peak"}),
-    ],
-)
-def test_a_narrow_terminal_shows_whose_amount_it_is(schema: Schema, width: int, names: set[str]) -> None:
-    columns = [replace(c, kind=Kind.MILLICORES) if c.name == "peak" else c for c in schema.columns if not c.wide]
-    cells = ["a-name-of-twenty-odd" if c.kind is Kind.TEXT else "12.345" for c in columns]
-    columns, (cells,) = join_moves(columns, [cells])
-    kept = [c.kind.numeric or c.uncut for c in columns]
-    essential = [c.essential * (1 + c.uncut) for c in columns]
-    places, (_, shown) = fit_columns([[title(c) for c in columns], cells], kept, width, essential)
-    assert names <= {columns[place].name for place in places}
-    moves = [cell for cell, place in zip(shown, places, strict=True) if columns[place].uncut]
-    assert set(moves) <= {"12.345 → 12.345"}, "from and to stand there to their last digit"
-
-
 NOW_AND_THEN = (
     Column("name", "Name", Kind.TEXT, "", essential=True),
     Column("cpu_now", "CPU now", Kind.MILLICORES, ""),
@@ -136,41 +89,11 @@ def test_what_is_now_and_what_would_be_stand_in_one_column() -> None:
     assert [row[1] for row in joined] == ["0.500 → 0.250", "– → 0.100", "1.000 → –", ""]
 
 
-@given(st.lists(st.text("ab;", max_size=12), min_size=1, max_size=4), st.integers(20, 200))
-def test_every_field_of_a_change_is_readable_at_any_width(fields: list[str], width: int) -> None:
-    """Each part of the text that says what moves stands complete in a line of its own, in their order."""
-    parts = [f"{field.replace(';', '')} 1 → 2" for field in fields]
-    columns = [Column("id", "Id", Kind.TEXT, "", essential=True), MOVED]
-    lines = split_parts(columns, [["4f2a", "; ".join(parts)]])
-    assert [line[1] for line in lines] == parts
-    assert [line[0] for line in lines] == ["4f2a", *[""] * (len(parts) - 1)]
-    places, shown = fit_columns(lines, [False, True], width, [1, 2])
-    assert [row[-1] for row in shown] == parts and places[-1] == 1
-
-
-MOVED = Column("moved", "Moved", Kind.TEXT, "", essential=True, uncut=True)
-
-
 def test_totals_are_for_people_and_never_among_data(capsys: pytest.CaptureFixture[str]) -> None:
     for output in Format:
         print_totals("3 pods", output)
         told = capsys.readouterr()
         assert (told.out, told.err) == ("", "3 pods\n" if output in (Format.TABLE, Format.WIDE) else "")
-
-
-@given(
-    st.integers(1, 4).flatmap(
-        lambda count: st.lists(st.lists(st.text(max_size=30), min_size=count, max_size=count), min_size=1, max_size=4)
-    ),
-    st.integers(1, 80),
-)
-def test_what_is_fitted_is_no_wider_than_the_terminal_or_one_column(rows: list[list[str]], width: int) -> None:
-    right = [index % 2 == 1 for index in range(len(rows[0]))]
-    places, shown = fit_columns(rows, right, width)
-    assert places == list(range(len(shown[0])))
-    assert len(shown) == len(rows) and len({len(row) for row in shown}) == 1
-    widest = sum(max(map(cell_len, column)) for column in zip(*shown, strict=True)) + 2 * (len(shown[0]) - 1)
-    assert widest <= width or len(shown[0]) == 1
 
 
 def test_wide_adds_the_wide_columns() -> None:

@@ -83,7 +83,7 @@ JOBS: Final = Schema(
     "rebalance_jobs",
     (
         Column("job", "Job", Kind.TEXT, "Name of the PodMigrationJob.", wide=True),
-        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved."),
+        Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved.", essential=True),
         Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused."),
         Column("step", "Step", Kind.TEXT, "The step it is at, as the controller says."),
         Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
