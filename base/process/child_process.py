@@ -15,6 +15,7 @@ from typing import IO, Final, TypeVar
 import msgspec
 
 from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.process.hang_up import FROM_A_TERMINAL
 
 JobT = TypeVar("JobT")
 PARENT_GONE: Final = 1
@@ -23,8 +24,9 @@ _POLL_SECONDS: Final = 0.5
 
 
 def follow_parent() -> None:
-    """End this process soon after the one that started it, and leave Ctrl-C, which reaches both, to that one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """End this process soon after the one that started it, and leave to that one what a terminal tells both."""
+    for number in FROM_A_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_after, args=(os.getppid(),), name="parent", daemon=True).start()
 
 

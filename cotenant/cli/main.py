@@ -21,6 +21,7 @@ from cotenant.base.commands.command import CONTEXT, examples
 from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
+from cotenant.base.process.hang_up import end_on_hang_up
 from cotenant.cli.groups import LazyGroup
 from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry, find_rename
 
@@ -203,6 +204,7 @@ def program_name(argv0: str) -> str:
 def run() -> NoReturn:
     """Run the command line and leave the process with its exit code."""
     _open_closed_streams()
+    end_on_hang_up()
     if "--no-color" in sys.argv:
         os.environ["NO_COLOR"] = "1"  # also for typer's own help and errors
     # Arrow reads it once, when it is loaded: its own allocator keeps tens of MB that threads freed.

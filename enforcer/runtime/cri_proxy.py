@@ -21,6 +21,7 @@ import structlog
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.process.hang_up import end_on_hang_up
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
@@ -240,4 +241,5 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    end_on_hang_up()
     sys.exit(main(sys.argv[1:]))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -121,7 +122,11 @@ def _run_without_cluster(settings: Settings, spec: SyntheticSpec, once: Document
     """
     from cotenant.cli.demo.live_cluster import Opening, show
 
-    with tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name, _address(settings, once) as listener:
+    with (
+        _interrupted_by_sigterm(),
+        tempfile.TemporaryDirectory(prefix="cotenant-demo-") as name,
+        _address(settings, once) as listener,
+    ):
         folder = Path(name)
         if listener is None:
             overview = _overview(_prepare_demo(folder, spec, settings, None)[0])
@@ -133,6 +138,16 @@ def _run_without_cluster(settings: Settings, spec: SyntheticSpec, once: Document
             for line in summary(_overview(store), settings.recommender.prices.currency):
                 message(line)
             show(store, story, settings, folder, opening)
+
+
+@contextmanager
+def _interrupted_by_sigterm() -> Iterator[None]:
+    """End by an exception, as with Ctrl-C, so that the files go first; also where uvicorn raises the signal again."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _address(settings: Settings, once: DocumentFormat | None) -> AbstractContextManager[socket.socket | None]:

@@ -7,7 +7,6 @@ process, all files in the demo's temporary folder.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -79,8 +78,6 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
     settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
     with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
         written = write_config(cluster, store, folder)
-        # uvicorn ends in good order and then raises the signal again: it must not end us before the files are gone.
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
         named = {"COTENANT_CONFIG": str(written)}
         turn = threading.Lock()

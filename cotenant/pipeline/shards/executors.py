@@ -22,6 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging, settings_in_force
+from cotenant.base.process.hang_up import FROM_A_TERMINAL
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
@@ -196,7 +197,8 @@ def _heed_the_parent() -> None:
 
     A worker that also handled it would print a traceback of its own.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in FROM_A_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
