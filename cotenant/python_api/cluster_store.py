@@ -21,6 +21,7 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.tables.queries import matching
+from cotenant.base.text import ask_for_closest
 from cotenant.pipeline import corridor, day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables
 from cotenant.pipeline.containers import Before, assess
@@ -245,8 +246,18 @@ class ClusterStore:
         return history.by_node(resource_of(resource), only_prod=of == "prod")
 
 
+class UnknownCluster(NoData, KeyError):
+    """No cluster of that name is stored; the message names those that are. A KeyError too, as of every mapping."""
+
+    def __str__(self) -> str:
+        return self.message
+
+
 class Clusters(Mapping[str, ClusterStore]):
-    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` puts a question to all of them."""
+    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` puts a question to all of them.
+
+    A name that the store does not hold is NoData, which here is a KeyError as well.
+    """
 
     def __init__(self, stores: Mapping[str, ClusterStore]) -> None:
         """Use `open_clusters`."""
@@ -256,7 +267,11 @@ class Clusters(Mapping[str, ClusterStore]):
         return f"<cotenant.Clusters {', '.join(self)}>"
 
     def __getitem__(self, name: str) -> ClusterStore:
-        return self._stores[name]
+        if name in self._stores:
+            return self._stores[name]
+        known = ", ".join(self) or "none"
+        fix = ask_for_closest(str(name), self) or "Name one of these; cotenant scan adds others."
+        raise UnknownCluster(f"the store holds no cluster {name!r}; it holds {known}", fix=fix)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stores)

@@ -281,6 +281,22 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
     pd.testing.assert_frame_equal(paths[paths["cluster"] == "east"].drop(columns="cluster"), own)
 
 
+def test_a_cluster_that_is_not_there_is_named_beside_those_that_are(tmp_path: Path) -> None:
+    for name in ("east-1", "west-1"):
+        (tmp_path / name / "usage").mkdir(parents=True)
+    clusters = cotenant.open_clusters(tmp_path)
+    with pytest.raises(KeyError) as missing:
+        clusters["east1"]
+    error = missing.value
+    assert isinstance(error, cotenant.NoData)
+    assert str(error) == "the store holds no cluster 'east1'; it holds east-1, west-1"
+    assert error.fix == "Did you mean east-1?"
+    assert "north" not in clusters and clusters.get("north") is None
+    with pytest.raises(cotenant.NoData) as strange:
+        clusters["north"]
+    assert strange.value.fix == "Name one of these; cotenant scan adds others."
+
+
 def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> None:
     """1e300 seconds and infinity are garbage of one row; 1,700,000,000 s is 2023-11-14 22:13:20."""
     times = times_of([1.7e9, np.inf, -np.inf, 1e300, np.nan])
