@@ -25,6 +25,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+from cotenant.base.process.lock_holder import locking_process
 from cotenant.base.process.private_files import make_private_folder, open_private
 from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
@@ -374,6 +375,18 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def _lock_error(path: Path, patience_seconds: float) -> StoreError:
+    """The error of who waited in vain. A process that is stopped keeps its lock, and may not be overruled.
+
+    It may stand in the middle of a write, and would go on with it over what somebody else has written meanwhile.
+    """
+    who, fix = locking_process(path), "Wait for the other process to end."
+    if who and who.stopped:
+        fix = f"It is stopped: continue it (kill -CONT {who.pid}) or end it (kill -KILL {who.pid})."
+    name = f"process {who.pid}" if who else "another process"
+    return StoreError(f"{name} has held {path} for {patience_seconds:.0f} s", fix=fix)
+
+
 def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
     """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
     deadline = time.monotonic() + patience_seconds
@@ -382,10 +395,7 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > deadline:
-                raise StoreError(
-                    f"another process has held {path} for {patience_seconds:.0f} s",
-                    fix="Wait for the other scan to end.",
-                ) from None
+                raise _lock_error(path, patience_seconds) from None
             time.sleep(LOCK_POLL_SECONDS)
         else:
             return

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -30,6 +31,7 @@ import numpy as np
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import Lease, connect, fresh_identity
 from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.process.lock_holder import locking_process
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store
@@ -103,6 +105,24 @@ class RecorderProcess:
 
     def send(self, number: signal.Signals) -> None:
         self._popen.send_signal(number)
+
+    def stop_between_writes(self, store: Path) -> None:
+        """Stop it where it stands, but not where it has a lock of the store.
+
+        A process that is stopped within a write keeps the lock, by right: it would go on with that write. Its successor
+        waits then and names it (tests/base/test_lock_holder.py), which is another case.
+        """
+
+        def has_stopped() -> bool:
+            self.send(signal.SIGSTOP)
+            os.waitpid(self.pid, os.WUNTRACED)
+            locks = (locking_process(path) for path in store.rglob(".*"))
+            if all(lock is None or lock.pid != self.pid for lock in locks):
+                return True
+            self.send(signal.SIGCONT)
+            return False
+
+        wait_for("a moment without a lock", has_stopped)
 
     def kill(self) -> None:
         """End it at once, wherever it is."""

@@ -69,7 +69,7 @@ def test_the_next_holder_of_the_lease_loses_at_most_one_slot_and_the_former_writ
     recording.wait_stored("a slot", 1)
     second.begin()
     recording.wait(FIVE_MINUTES_SECONDS)
-    first.send(signal.SIGSTOP)  # it sleeps past its Lease and wakes when another one records
+    first.stop_between_writes(recording.folder / "store")  # it sleeps past its Lease and wakes when another one records
     stopped = recording.slot_now()
     recording.wait_stored("a slot of the second one", stopped + 2 * FIVE_MINUTES_SECONDS)
     first.send(signal.SIGCONT)
