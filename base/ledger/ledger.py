@@ -32,6 +32,7 @@ from cotenant.base.ledger.chain import (
     signature_of,
     verify_chain,
 )
+from cotenant.base.process.file_lock import FIX_OF_FULL_DISK, OTHER_FILE, fix_of_ledger
 from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, restrict_permissions
 
 BUSY_SECONDS: Final = 5.0
@@ -236,8 +237,13 @@ def _translate_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.OperationalError as error:
-        full = "full" in str(error)
-        fix = "Free some space; nothing was done." if full else "Is another process writing? Nothing was done."
+        text = str(error)
+        if "full" in text:
+            fix = FIX_OF_FULL_DISK
+        elif "readonly" in text or "unable to open" in text:
+            fix = OTHER_FILE
+        else:
+            fix = "Is another process writing? Nothing was done."
         raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(
@@ -245,7 +251,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
         ) from error
     except PermissionError as error:
         raise StoreForbidden(
-            f"the ledger {path} may not be opened: {error.strerror}", fix="Use another file."
+            f"the ledger {path} may not be opened: {error.strerror}", fix=fix_of_ledger(error)
         ) from error
     except OSError as error:
-        raise StoreError(f"the ledger {path}: {error.strerror}", fix="Nothing was done.") from error
+        raise StoreError(f"the ledger {path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error

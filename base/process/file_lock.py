@@ -7,6 +7,7 @@ support `flock`.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import socket
@@ -22,6 +23,8 @@ import msgspec
 from cotenant.base.errors import StoreBusy, StoreError, StoreForbidden
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 
+FIX_OF_FULL_DISK: Final = "Free some space; nothing was done."
+OTHER_FILE: Final = "Name a file that can be written (--set actions.ledger=FILE); nothing was done."
 PAUSE_SECONDS: Final = 0.02
 """Between two tries."""
 
@@ -64,9 +67,14 @@ def _open_lock_file(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except PermissionError as error:
-        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix="Use another file.") from error
+        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
     except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
+        raise StoreError(f"{path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
+
+
+def fix_of_ledger(error: OSError) -> str:
+    """Return what helps where the ledger or its lock cannot be opened or written."""
+    return FIX_OF_FULL_DISK if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHER_FILE
 
 
 def _wait(handle: int, path: Path, patience_seconds: float) -> None:
