@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import structlog
 
-from cotenant.base.errors import NoData, StoreError
+from cotenant.base.errors import NoData, StoreConflict, StoreError
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.base.process.clock import Clock
 from cotenant.base.process.memory import give_back, pause_garbage_collection
@@ -27,6 +27,7 @@ from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.store import Store
 from cotenant.base.table import Schema, Table
+from cotenant.base.text import moment
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
 from cotenant.base.usage.server_quantiles import ServerQuantiles
@@ -50,12 +51,14 @@ from cotenant.profiler.pool import total
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.sibling import family
-from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, portraits_of
+from cotenant.recommender.model.views import FORECASTS, RECOMMENDATION_LOG, Overview, portraits_of
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import MOST_PROPOSALS
 from cotenant.settings import Settings
 
+PUBLICATIONS: Final = 3
+"""Times that results are written at most, while other runs are published."""
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""
 REHEARSALS: Final = "rehearsals"
@@ -288,14 +291,30 @@ def stored_rehearsals(store: Store) -> Rehearsals | None:
 def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
-    StoreConflict when another run was published meanwhile.
+    Where another run is published meanwhile, all is written again, since its log goes on from that one. StoreConflict
+    when that one's history reaches further, which stays then, or when it happens PUBLICATIONS times.
     """
     before = stored_division(store)
-    with store.publishing() as run:
-        _write(analysis, run, settings, demo=demo)
+    for left in reversed(range(PUBLICATIONS)):
+        try:
+            with store.publishing() as run:
+                _write(analysis, run, settings, demo=demo)
+            break
+        except StoreConflict as error:
+            other = store.read_document("overview", Overview)
+            if other and (not left or other.time_seconds > overview.newest_seconds(analysis)):
+                raise _conflict_with(store.cluster, other) from error
     if before != analysis.division:
         learned.forget(store, "workloads-", analysis.learned)
         judgements.forget(store, analysis.judgements)
+
+
+def _conflict_with(cluster: str, other: Overview) -> StoreConflict:
+    return StoreConflict(
+        f"another run published results of {cluster} meanwhile: computed {moment(other.computed_seconds)}, from a "
+        f"history until {moment(other.time_seconds)}. They stay, and those of this run are not stored",
+        fix="`cotenant recs list` shows the stored ones.",
+    )
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:

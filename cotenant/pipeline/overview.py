@@ -41,7 +41,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
         cluster=inventory.cluster,
         source=quality.source if quality else "unknown",
         demo=demo,
-        time_seconds=_newest(analysis),
+        time_seconds=newest_seconds(analysis),
         computed_seconds=analysis.computed_seconds,
         window_days=history.window.size * history.window.step_seconds / DAY_SECONDS,
         scrape_interval_seconds=quality.scrape_interval_seconds if quality else 0.0,
@@ -80,7 +80,8 @@ def allocatable(inventory: Inventory, resource: Resource) -> int:
     return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
 
 
-def _newest(analysis: Analysis) -> int:
+def newest_seconds(analysis: Analysis) -> int:
+    """Return the end of the newest slot with usage, Unix time; the start of the window where there is none."""
     total = analysis.cluster_totals[Resource.CPU]
     slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
     return int(total.grid.times()[slots[-1]] + total.grid.step_seconds) if slots.size else total.grid.start_seconds

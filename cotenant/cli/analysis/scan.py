@@ -27,8 +27,9 @@ from cotenant.base.commands.results import (
     require_namespaces,
     url_of,
 )
-from cotenant.base.errors import CotenantError
+from cotenant.base.errors import CotenantError, StoreConflict
 from cotenant.base.process.memory import few_heaps, give_back, seldom_collected
+from cotenant.base.text import counted
 from cotenant.cli.analysis import scan_clusters
 from cotenant.cli.analysis.export import Results, ScanFormat, check
 from cotenant.cli.analysis.metric_source import metric_source
@@ -275,6 +276,8 @@ def _analyse_and_publish(
 ) -> tuple[Store, Table]:
     """Analyze and publish; return the store of the results, and the recommendations.
 
+    Where a run with a newer history was published meanwhile, they are that one's, which a note says.
+
     trials: folder for the results of a strategy that is only tried; None publishes to `store`.
     """
     from cotenant.pipeline import corridor
@@ -284,7 +287,10 @@ def _analyse_and_publish(
     server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = corridor.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
     place = store if trials is None else _trial_store(store, settings, trials)
-    corridor.publish(analysis, place, settings)
+    try:
+        corridor.publish(analysis, place, settings)
+    except StoreConflict as error:
+        message(f"note: {error.message}. The rows are the stored ones.")
     return place, place.read_table(RECOMMENDATIONS)
 
 
@@ -349,7 +355,8 @@ def _summary(results: Results, of: str) -> None:
     if overview is None:
         return
     counts = ", ".join(f"{n} {severity}" for severity, n in _counts(rows).items()) or "none"
-    message(f"{of}{len(rows)} containers of {overview.workloads} workloads: {counts}. Strategy {overview.strategy}.")
+    measured = f"{counted(len(rows), 'container')} of {counted(overview.workloads, 'workload')}"
+    message(f"{of}{measured}: {counts}. Strategy {overview.strategy}.")
     currency = results.settings.recommender.prices.currency
     for when in When:
         message(f"{when.capitalize()}: {saving_text(summed_savings(rows.columns, when), currency)}.")
@@ -359,7 +366,7 @@ def _summary(results: Results, of: str) -> None:
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
-        message(f"{len(findings)} findings beside them: cotenant get findings.")
+        message(f"{counted(len(findings), 'finding')} beside them: cotenant get findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
 
 
@@ -383,8 +390,9 @@ def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) 
     from cotenant.base.usage.usage import HOUR_SECONDS
 
     hours = measures.age_seconds(overview.time_seconds, oldest_seconds) / HOUR_SECONDS
+    hold = "holds" if overview.kept_recommendations == 1 else "hold"
     return (
-        f"{overview.kept_recommendations} of {count} recommendations hold from up to {hours:.0f} h ago: nothing new "
+        f"{overview.kept_recommendations} of {count} recommendations {hold} from up to {hours:.0f} h ago: nothing new "
         "was seen of their workloads."
     )
 
