@@ -91,12 +91,21 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler; `targets` maps a resource to its utilisation target in percent of the request."""
+    """A HorizontalPodAutoscaler; `targets`: the pod's utilisation at which it adds pods, in percent of the request.
+
+    unsolvable: resources whose utilisation it follows in another way than by one target of the whole pod: of one
+    container, by several targets, or the source does not tell which.
+    """
 
     name: str
     min_replicas: int
     max_replicas: int
     targets: Mapping[Resource, int] = field(default_factory=dict)
+    unsolvable: tuple[Resource, ...] = ()
+
+    def follows(self, resource: Resource) -> bool:
+        """Return whether it compares the use of the resource with the request."""
+        return resource in self.targets or resource in self.unsolvable
 
 
 @dataclass(frozen=True, slots=True)

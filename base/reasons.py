@@ -193,7 +193,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.SEVERAL_TEMPLATES: "Pods of one owner differ in what they are for or ask for, and this container is in several kinds of them.",
     Reason.HISTORY_INCOMPLETE: "Part of the history could not be read from its source; nothing is lowered until a scan reads it.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
-    Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request.",
+    Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request: no utilisation, that of one container, or several targets. From Prometheus alone, a target of pods with several containers may be that of one.",
     Reason.EXCLUDED: "An annotation of the workload asks for no recommendation.",
     Reason.DELETED: "The workload is not in the cluster any more, or has had no pod for three days.",
     Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",

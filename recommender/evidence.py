@@ -173,7 +173,7 @@ class Evidence:
 
     def scaled_by_autoscaler(self, resource: Resource) -> npt.NDArray[np.bool_]:
         """Return whether a HorizontalPodAutoscaler follows the utilization of this resource, by container, (n,)."""
-        scaled = (w.autoscaler is not None and resource in w.autoscaler.targets for w in self.workloads)
+        scaled = (w.autoscaler is not None and w.autoscaler.follows(resource) for w in self.workloads)
         return np.fromiter(scaled, dtype=np.bool_, count=len(self))
 
 

@@ -86,7 +86,11 @@ def replica_floors(
         r: {ref: row for row, ref in enumerate(resource_forecasts.refs)} for r, resource_forecasts in forecasts.items()
     }
     workload_targets = [(w, _targets(w, settings)) for w in workloads]
-    return [_floor(w, targets, forecasts, rows, settings) for w, targets in workload_targets if targets]
+    return [
+        _floor(w, targets, forecasts, rows, settings)
+        for w, targets in workload_targets
+        if targets or (w.autoscaler and w.autoscaler.unsolvable)
+    ]
 
 
 def _targets(workload: Workload, settings: ReplicaSettings) -> Mapping[Resource, int]:
@@ -122,6 +126,8 @@ def _floor(
     needs: dict[Resource, Counts] = {}
     if workload.gaps:
         return ReplicaFloor(**common_fields, reason=workload.gaps[0])
+    if scaler.unsolvable:
+        return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)
     for resource, percent in targets.items():
         request = sum(c.effective_requests.get(resource, 0) for c in workload.staying)
         row = rows[resource].get(workload.ref)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire
 from cotenant.base.kubernetes.models.metadata import DatedMeta
 from cotenant.base.kubernetes.models.pod import Quantities
 from cotenant.base.kubernetes.models.pod_template import NamedTemplate
@@ -42,28 +43,11 @@ class ControllerObject(msgspec.Struct):
         return frozenset(container.name for container in containers)
 
 
-class _Target(msgspec.Struct, rename="camel"):
-    type: str = ""
-    average_utilization: int | None = None
-
-
-class _MetricResource(msgspec.Struct):
-    name: str
-    target: _Target
-    container: str = ""
-
-
-class _Metric(msgspec.Struct, rename="camel"):
-    type: str
-    resource: _MetricResource | None = None
-    container_resource: _MetricResource | None = None
-
-
 class _AutoscalerSpec(msgspec.Struct, rename="camel"):
     scale_target_ref: TargetRef
     max_replicas: int
     min_replicas: int | None = None
-    metrics: list[_Metric] | None = None
+    metrics: list[MetricWire] | None = None
 
 
 class AutoscalerObject(msgspec.Struct):

@@ -20,6 +20,7 @@ from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogr
 from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.objects import AutoscalerObject, LimitItem, LimitRangeObject, QuotaObject
+from cotenant.base.kubernetes.models.horizontal_autoscaler import utilization_targets
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
@@ -110,15 +111,10 @@ def own_annotations(meta: ObjectMeta) -> dict[str, str]:
 def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
     """The scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
     spec, meta = scaler.spec, scaler.metadata
-    metrics = [metric.resource or metric.container_resource for metric in spec.metrics or []]
-    targets = {
-        Resource(metric.name): metric.target.average_utilization
-        for metric in metrics
-        if metric and metric.name in set(Resource) and metric.target.average_utilization is not None
-    }
     target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
     least = 1 if spec.min_replicas is None else spec.min_replicas
-    return target, Autoscaler(meta.name, least, spec.max_replicas, targets)
+    solvable, unsolvable = utilization_targets(spec.metrics or [])
+    return target, Autoscaler(meta.name, least, spec.max_replicas, solvable, unsolvable)
 
 
 def limit_ranges_of(thing: LimitRangeObject) -> tuple[LimitRange, ...]:

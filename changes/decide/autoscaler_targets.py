@@ -53,6 +53,15 @@ class TargetMove:
         return {"targetCPUUtilizationPercentage": self.after} if self.resource is Resource.CPU else {}
 
     @property
+    def scalar_operations(self) -> list[dict[str, Any]]:
+        """JSON patch of autoscaling/v1; its test fails where no such target stands, so that none is added."""
+        return [
+            {"op": op, "path": f"/spec/{name}", "value": value}
+            for name, after in self.scalar.items()
+            for op, value in (("test", self.before), ("replace", after))
+        ]
+
+    @property
     def operations(self) -> list[dict[str, Any]]:
         """JSON patch of autoscaling/v2; its tests fail where the metric or its target has changed."""
         metric = f"/spec/metrics/{self.place}/resource"
@@ -66,14 +75,9 @@ class TargetMove:
     @property
     def command(self) -> str:
         """`kubectl patch` line for a shell."""
-        if self.scalar:
-            arguments, body = (
-                [f"{RESOURCE}.v1.autoscaling", self.name, "--type=merge"],
-                json.dumps({"spec": self.scalar}),
-            )
-        else:
-            arguments, body = [f"{RESOURCE}.v2.autoscaling", self.name, "--type=json"], json.dumps(self.operations)
-        return shlex.join(["kubectl", "patch", "-n", self.namespace, *arguments, "-p", body])
+        version, operations = ("v1", self.scalar_operations) if self.scalar else ("v2", self.operations)
+        arguments = [f"{RESOURCE}.{version}.autoscaling", self.name, "--type=json", "-p", json.dumps(operations)]
+        return shlex.join(["kubectl", "patch", "-n", self.namespace, *arguments])
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:

@@ -386,9 +386,10 @@ def _workloads(
         reasons = [*found.of(ref, youngest, members)]
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
+        own_containers = tuple(_unsure(template(members, containers), members, amounts))
         yield Workload(
-            ref, sum(p.serving for p in members), tuple(_unsure(template(members, containers), members, amounts)),
-            youngest.qos, youngest.priority, autoscaler=scalers.of.get(ref), gaps=tuple(dict.fromkeys(reasons)),
+            ref, sum(p.serving for p in members), own_containers, youngest.qos, youngest.priority,
+            autoscaler=scalers.of_pods(ref, own_containers), gaps=tuple(dict.fromkeys(reasons)),
         )  # fmt: skip
 
 

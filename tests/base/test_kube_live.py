@@ -401,13 +401,48 @@ def test_the_effective_request_is_the_highest_sum_of_what_runs_at_once(
     assert found == {CPU: max(moments)}
 
 
-def test_an_autoscaler_of_one_container_counts_as_scaling_on_the_resource() -> None:
-    target = {"type": "Utilization", "averageUtilization": 50}
-    metrics = [
-        {"type": "ContainerResource", "containerResource": {"name": "memory", "container": "c", "target": target}}
-    ]
+def of_pods(resource: str, percent: int) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "Resource", "resource": {"name": resource, "target": target}}
+
+
+def of_container(resource: str, percent: int) -> dict[str, Any]:
+    target = {"type": "Utilization", "averageUtilization": percent}
+    return {"type": "ContainerResource", "containerResource": {"name": resource, "container": "app", "target": target}}
+
+
+AMOUNT = {"type": "AverageValue", "averageValue": "500m"}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "targets", "unsolvable"),
+    [
+        ([of_pods("cpu", 80), of_pods("memory", 60)], {CPU: 80, MEMORY: 60}, ()),
+        ([of_container("cpu", 60)], {}, (CPU,)),
+        # the autoscaler adds pods for whichever of them asks for more: neither alone says when
+        ([of_pods("cpu", 80), of_container("cpu", 60), of_pods("memory", 70)], {MEMORY: 70}, (CPU,)),
+        ([of_container("cpu", 60), of_pods("cpu", 80)], {}, (CPU,)),
+        ([of_pods("cpu", 80), of_pods("cpu", 60)], {}, (CPU,)),
+        # none of these is a share of the request, so none moves with it
+        (
+            [
+                {"type": "Resource", "resource": {"name": "cpu", "target": AMOUNT}},
+                {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "a", "target": AMOUNT}},
+                {"type": "Pods", "pods": {"metric": {"name": "cpu"}, "target": AMOUNT}},
+                {"type": "Object", "object": {"metric": {"name": "cpu"}, "target": {"type": "Value", "value": "9"}}},
+                {"type": "External", "external": {"metric": {"name": "memory"}, "target": AMOUNT}},
+                of_pods("ephemeral-storage", 50),
+            ],
+            {},
+            (),
+        ),
+    ],
+)  # fmt: skip
+def test_only_one_utilisation_of_the_whole_pod_is_a_target_that_can_move(
+    metrics: list[dict[str, Any]], targets: dict[Resource, int], unsolvable: tuple[Resource, ...]
+) -> None:
     spec = {"scaleTargetRef": {"kind": "StatefulSet", "name": "db"}, "maxReplicas": 3, "metrics": metrics}
     found = autoscaler_of(
         msgspec.convert({"metadata": {"name": "h", "namespace": "n"}, "spec": spec}, AutoscalerObject)
     )
-    assert found == (WorkloadRef("n", "StatefulSet", "db"), Autoscaler("h", 1, 3, {MEMORY: 50}))
+    assert found == (WorkloadRef("n", "StatefulSet", "db"), Autoscaler("h", 1, 3, targets, unsolvable))

@@ -130,6 +130,26 @@ def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
     assert failed(judged(recommendation(), scaler(resource="memory"))) == []
 
 
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_target_of_one_container_stops_even_what_was_solved_with_a_target_of_the_pod(others: int) -> None:
+    # metrics alone cannot tell one from the other; the object can
+    target = {"type": "Utilization", "averageUtilization": 60}
+    one = {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "app", "target": target}}
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}] * others + [one]
+    trigger: dict[str, float | int | str] = {
+        "hpa": "web-hpa",
+        "hpa_target_now_percent": 60,
+        "hpa_target_percent": 40,
+        "hpa_trigger_millicores": 600,
+    }
+    value = replace(recommendation().values[0], inputs={**recommendation().values[0].inputs, **trigger})
+    solved = replace(recommendation(), values=(value,))
+    assert failed(judged(solved, scaler())) == []
+    room = ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": metrics}}])
+    found = judged(solved, room)
+    assert failed(found) == ["autoscaler"] and "not one target of the whole pod" in found["autoscaler"].why
+
+
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:
     killed = Backtest(14.0, 0.0, 0.0, 0, 3, 0, 0, 0)
     found = judged(recommendation(MEMORY, 2 * GIB, int(1.8 * GIB), backtest=killed), ClusterLimits())

@@ -85,7 +85,7 @@ WORLD: tuple[Line, ...] = (
         for end, killed_at in (("bcdfg", 0), ("hjklm", MIDDLE))
         for line in sidecar(f"{API[1]}-{end}", "proxy", (300, 400), (500, 1024), killed_at)
     ),
-    *autoscaler("api", ("Deployment", "api")),
+    *(line for name in ("api", "web") for line in autoscaler(name, ("Deployment", name))),
     *(line for name in ("api", "web") for line in declared("deployment", name)),
     *declared("deployment", "calm", min_cpu="800m", min_memory="700Mi"),
     *(line for name in ("db", "tiny") for line in declared("statefulset", name)),

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.cluster import Container, ContainerRole, LimitRange, Quota
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Quota
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import GIB, Resource
 from cotenant.profiler.prometheus.inventory import STATE, Rows, build, effective_request
@@ -137,6 +137,38 @@ def test_init_containers_and_sidecars_are_told_apart_by_their_restart_policy() -
     )
     # CPU: sidecar 100 + max(main 500, the larger init 2000); memory: the sidecar's limit, as it has no request
     assert found.pods[0].requests == {CPU: 2100, MEMORY: GIB}
+
+
+@pytest.mark.parametrize(
+    ("beside", "targets", "unsolvable"),
+    [
+        ({"metric": "kube_pod_init_container_info", "container": "migrate"}, {CPU: 60}, ()),
+        ({"metric": "kube_pod_container_resource_requests", "container": "proxy", "resource": "cpu"}, {}, (CPU,)),
+        ({"metric": "kube_pod_init_container_info", "container": "proxy", "restart_policy": "Always"}, {}, (CPU,)),
+    ],
+)
+def test_a_target_is_the_pods_only_where_one_container_is_all_that_stays(
+    beside: dict[str, str], targets: dict[Resource, int], unsolvable: tuple[Resource, ...]
+) -> None:
+    # kube-state-metrics gives a target of one container the labels of one of the whole pod.
+    more, own, prefix = dict(beside), {"namespace": "n", "pod": "p"}, "kube_horizontalpodautoscaler"
+    scaler = {"namespace": "n", "horizontalpodautoscaler": "h"}
+    controller = {"owner_kind": "StatefulSet", "owner_name": "db", "owner_is_controller": "true"}
+    owner = own | {"__name__": "kube_pod_owner"} | controller
+    series = [
+        ("kube_pod_info", own | {"node": "x"}, 1.0),
+        of_pod("kube_pod_container_resource_requests", "app", "cpu", 0.5),
+        (more.pop("metric"), own | more, 2.0),
+        (f"{prefix}_info", scaler | {"scaletargetref_kind": "StatefulSet", "scaletargetref_name": "db"}, 1.0),
+        (f"{prefix}_spec_min_replicas", scaler, 2.0),
+        (f"{prefix}_spec_max_replicas", scaler, 9.0),
+        (f"{prefix}_spec_target_metric", scaler | {"metric_name": "cpu", "metric_target_type": "utilization"}, 60.0),
+        (f"{prefix}_spec_target_metric", scaler | {"metric_name": "memory", "metric_target_type": "average"}, 9.0),
+        (f"{prefix}_spec_target_metric", scaler | {"metric_name": "rps", "metric_target_type": "value"}, 9.0),
+    ]
+    rows = Rows.of([owner], (({"__name__": name, **labels}, value) for name, labels, value in series))
+    (found,) = build("c", 1000, rows, None).inventory.workloads
+    assert found.autoscaler == Autoscaler("h", 2, 9, targets, unsolvable)
 
 
 @pytest.mark.slow

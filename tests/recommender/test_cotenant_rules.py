@@ -228,6 +228,27 @@ def test_several_containers_under_one_autoscaler_keep_its_trigger() -> None:
     assert total * float(target) / 100 == pytest.approx(600, rel=0.01)
 
 
+def test_requests_stay_where_an_autoscaler_follows_one_container_of_the_pod() -> None:
+    # It adds a pod where app uses 60 % of 500 m, 300 m. Solved over the pod's 2500 m, app would get 1390 m and the
+    # target 90 %: a pod would be added at 1251 m.
+    parts = (Container("app", {CPU: 500}), Container("proxy", {CPU: 2000}))
+    of = Workload(WEB, 3, parts, autoscaler=Autoscaler("web", 1, 9, {}, (CPU,)))
+    found = scenario(of, cpu=100).made("cotenant")
+    for one in found.values():
+        assert (value(one, CPU).amount, value(one, CPU).reason) == (None, Reason.HPA_UNSOLVED)
+        assert value(one, MEMORY).amount is not None
+    assert moves(list(found.values())) == ()
+    by_krr = scenario(of, cpu=100).made("krr-simple").values()
+    assert {value(one, CPU).reason for one in by_krr} == {Reason.HPA_ON_RESOURCE}
+
+
+def test_an_autoscaler_on_the_memory_of_one_container_leaves_cpu_free() -> None:
+    of = workload({CPU: 1000, MEMORY: GIB}, autoscaler=Autoscaler("web", 1, 9, {}, (MEMORY,)))
+    found = made(scenario(of))
+    assert value(found, MEMORY).reason is Reason.HPA_UNSOLVED
+    assert amount(found, CPU) < 1000
+
+
 def test_a_bound_after_the_solution_moves_the_target_again() -> None:
     # 1000 m at 50 %: the trigger is 500 m; LimitRange allows no less than 800 m, so the target becomes 62.5 %
     of = workload({CPU: 1000}, autoscaler=Autoscaler("web", 1, 9, {CPU: 50}))
@@ -373,6 +394,9 @@ def test_memory_is_never_below_what_was_seen_with_its_margin_unless_a_clamp_says
 def test_an_autoscaler_always_keeps_its_trigger(case: Scenario) -> None:
     of, made_ = case.workloads[0], case.made("cotenant")
     staying = [c for c in of.containers if c.role is not ContainerRole.INIT]
+    for resource in of.autoscaler.unsolvable if of.autoscaler else ():
+        requests = [value(made_[f"web/{c.name}"], resource) for c in staying]
+        assert all(v.amount is None for v in requests)
     for resource, target in (of.autoscaler.targets if of.autoscaler else {}).items():
         values = {c.name: value(made_[f"web/{c.name}"], resource) for c in staying}
         inputs = [v.inputs for v in values.values() if "hpa_target_percent" in v.inputs]

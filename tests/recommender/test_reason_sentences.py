@@ -152,7 +152,7 @@ def _best_effort(told: Told) -> bool:
 
 def _scales_on_it(told: Told) -> bool:
     scaler = told.where.workload.autoscaler
-    return told.withheld and scaler is not None and told.value.resource in scaler.targets
+    return told.withheld and scaler is not None and scaler.follows(told.value.resource)
 
 
 def _same_trigger(told: Told) -> bool:

@@ -105,6 +105,14 @@ def test_a_floor_that_rests_on_nothing_is_withheld_with_its_reason() -> None:
     assert replica_floors([other], young, DEFAULTS)[0].reason is Reason.NO_DATA
 
 
+@pytest.mark.parametrize("targets", [{}, {Resource.CPU: 80}])
+def test_no_floor_is_computed_where_not_every_target_is_one_of_the_whole_pod(targets: dict[Resource, int]) -> None:
+    # 500 m at 60 % of one container may be less of the pod's use than of the pod's request.
+    by_container = Autoscaler("web", 2, 20, targets, (Resource.MEMORY if targets else Resource.CPU,))
+    made = of(workload(by_container, replicas=30), np.full(48, 3900.0))
+    assert made is not None and (made.reason, made.floor) == (Reason.HPA_UNSOLVED, ())
+
+
 @pytest.mark.slow
 @given(
     path=st.lists(st.floats(0, 1e6), min_size=48, max_size=48),

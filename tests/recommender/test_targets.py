@@ -78,7 +78,13 @@ def test_the_command_moves_the_target_after_requests_that_fall_and_before_reques
     assert "deployment/web" in requests
     words = shlex.split(target)
     assert words[:5] == ["kubectl", "patch", "-n", "shop", "horizontalpodautoscalers.v1.autoscaling"]
-    assert (words[5], json.loads(words[8])) == ("web", {"spec": {"targetCPUUtilizationPercentage": 80}})
+    where = "/spec/targetCPUUtilizationPercentage"
+    assert (words[5], words[6]) == ("web", "--type=json")
+    # tested first: an autoscaler that has no such target is given none
+    assert json.loads(words[8]) == [
+        {"op": "test", "path": where, "value": 50},
+        {"op": "replace", "path": where, "value": 80},
+    ]
     raised = made(solved(CPU, 500, 1000, (80, 40), 400))
     assert [("horizontalpod" in part) for part in kubectl_command(raised).split(" && ")] == [True, False]
 
@@ -101,7 +107,7 @@ def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
         solved(MEMORY, 1000 * memory[1], 1000 * memory[0], memory, 10 * memory[0] * memory[1]),
     )
     parts = kubectl_command(both).split(" && ")
-    assert ["web" if "deployment" in p else "memory" if "--type=json" in p else "cpu" for p in parts] == expected
+    assert ["web" if "deployment" in p else "memory" if ".v2." in p else "cpu" for p in parts] == expected
 
 
 def test_a_memory_target_is_replaced_where_it_stands_or_not_at_all() -> None:

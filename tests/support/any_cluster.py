@@ -49,12 +49,14 @@ def clusters(draw: st.DrawFn) -> Scenario:
         )
     )
     targets = st.dictionaries(st.sampled_from(Resource), st.integers(1, 100))
+    scaler = Autoscaler("web", 1, 9, draw(targets))
+    otherwise = tuple(r for r in Resource if r not in scaler.targets and draw(_flags))
     of = Workload(
         WEB,
         draw(st.integers(0, 50)),
         tuple(parts),
         qos=draw(st.sampled_from(QosClass)),
-        autoscaler=Autoscaler("web", 1, 9, draw(targets)) if draw(_flags) else None,
+        autoscaler=replace(scaler, unsolvable=otherwise) if draw(_flags) else None,
         annotations={f"cotenant.dev/{k}": v for k, v in asked.items()},
     )
     ranges = [
@@ -201,6 +203,7 @@ def _with_a_heap(draw: st.DrawFn) -> PointedCluster:
 
 def _scaled(draw: st.DrawFn) -> PointedCluster:
     scaler = Autoscaler("web", 1, 9, draw(st.sampled_from([{CPU: 60}, {CPU: 95, MEMORY: 70}, {}])))
+    scaler = replace(scaler, unsolvable=() if MEMORY in scaler.targets else draw(st.sampled_from([(), (MEMORY,)])))
     requests = {CPU: draw(st.integers(100, 4000)), MEMORY: draw(st.integers(100, 4000)) * MIB}
     return _plain(steady(400, DAYS), steady(300, DAYS), requests, autoscaler=scaler)
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
+
 from cotenant.base.cluster import Container, ContainerRole, pod_amount
+from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
@@ -232,24 +235,20 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
     for scaler in around.cluster_limits.scalers or ():
         name = str((scaler.get("metadata") or {}).get("name", ""))
-        for resource in sorted(resources & _utilization_resources(scaler)):
-            if (name, resource) not in led:
-                why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
-                return Guardrail(
-                    "autoscaler", GuardrailOutcome.FAIL, f"{why}: scan again so that both are solved together"
-                )
+        metrics = msgspec.convert((scaler.get("spec") or {}).get("metrics") or [], list[MetricWire])
+        solvable, unsolvable = utilization_targets(metrics)
+        for resource in sorted(resources & {*solvable, *unsolvable}):
+            why = f"autoscaler {name} follows {resource} in percent of the request, and its target stays"
+            if resource in unsolvable:
+                why = f"{why}: it is not one target of the whole pod; change both by hand"
+            elif (name, resource) not in led:
+                why = f"{why}: scan again so that both are solved together"
+            else:
+                continue
+            return Guardrail("autoscaler", GuardrailOutcome.FAIL, why)
     if along:
         return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
     has_scaler = around.autoscaled or bool(around.cluster_limits.scalers)
     return Guardrail(
         "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
     )
-
-
-def _utilization_resources(scaler: Json) -> set[Resource]:
-    followed = set()
-    for metric in (scaler.get("spec") or {}).get("metrics") or ():
-        source = metric.get("resource") or metric.get("containerResource") or {}
-        if (source.get("target") or {}).get("type") == "Utilization":
-            followed |= {r for r in Resource if r.value == source.get("name")}
-    return followed

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.base.cluster import Autoscaler
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 
@@ -35,6 +35,17 @@ class Autoscalers:
     of: Mapping[WorkloadRef, Autoscaler]
     unclear: frozenset[WorkloadRef]
     nameless: frozenset[Key]
+
+    def of_pods(self, ref: WorkloadRef, containers: Sequence[Container]) -> Autoscaler | None:
+        """Return the autoscaler of a workload whose pods have these containers; None where there is none.
+
+        A target of one container has the same labels as one of the whole pod. Where one container is all that stays,
+        they are the same; else which of them it is stays open.
+        """
+        scaler = self.of.get(ref)
+        if scaler is None or sum(c.role is not ContainerRole.INIT for c in containers) <= 1:
+            return scaler
+        return replace(scaler, targets={}, unsolvable=tuple(scaler.targets))
 
     def half_told(self, ref: WorkloadRef, refs: frozenset[WorkloadRef]) -> bool:
         """Return whether an autoscaler whose rules are not fully known may scale the workload.

@@ -56,7 +56,9 @@ def follows(workload: Workload, resource: Resource) -> bool:
     it.
     """
     scaler = workload.autoscaler
-    return scaler is not None and (resource in scaler.targets or (not scaler.targets and resource is Resource.CPU))
+    if scaler is None:
+        return False
+    return scaler.follows(resource) or (resource is Resource.CPU and not any(map(scaler.follows, Resource)))
 
 
 def solve(
@@ -65,8 +67,9 @@ def solve(
     """Requests that keep the trigger, and the target that goes with them.
 
     `places` gives the container of each name its index in the drafts; `most` is the highest target, percent. No
-    solution (and the drafts without this resource) where the target is not a utilisation or a container has
-    neither request nor limit: the caller withholds. Where no request changes, the drafts stay and the target with them.
+    solution (and the drafts without this resource) where the target is not a utilisation of the whole pod or a
+    container has neither request nor limit: the caller withholds. Where no request changes, the drafts stay and the
+    target with them.
     """
     scaler = workload.autoscaler
     assert scaler is not None
