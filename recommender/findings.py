@@ -253,15 +253,17 @@ def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 
 
 def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
-    """Containers whose memory grows from day to day since their pods last began, by the strategy's own test."""
-    grows, highest = leak(evidence), evidence.highest(SOURCE[MEMORY])
-    for i in np.flatnonzero(np.isfinite(grows)).tolist():
-        a_day, highest_bytes, limit = grows[i], highest[i], evidence.limits[MEMORY][i]
-        days_left = float(np.maximum(limit - highest_bytes, 0)) / a_day  # NaN without a limit
-        figures: Figures = {
-            "memory_growth_a_day_bytes": round(a_day),
-            "memory_max_of_a_pod_bytes": round(highest_bytes),
-        }
+    """Containers whose memory grows from day to day since their pods last began, by the strategy's own test.
+
+    Growth and level are of the same pod; without one that runs nothing is said of the days that are left.
+    """
+    leaks = leak(evidence)
+    for i in np.flatnonzero(np.isfinite(leaks.per_day)).tolist():
+        a_day, memory, limit = float(leaks.per_day[i]), float(leaks.level[i]), float(evidence.limits[MEMORY][i])
+        figures: Figures = {"memory_growth_a_day_bytes": round(a_day)}
+        if np.isfinite(memory):
+            figures["memory_of_that_pod_bytes"] = round(memory)
+        days_left = max(limit - memory, 0.0) / a_day if np.isfinite(limit - memory) else np.inf
         if np.isfinite(days_left):
             figures |= {"memory_limit_bytes": round(limit), "days_to_the_limit": round(days_left, 1)}
         level = Severity.CRITICAL if days_left <= LEAK_CRITICAL_DAYS else Severity.WARNING

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -281,6 +283,49 @@ def test_memory_that_grows_every_day_is_found_with_the_days_that_are_left() -> N
     assert far.severity is Severity.WARNING
     (open_end,) = leak_findings(evidence_of(Case(memory=memory)))
     assert "days_to_the_limit" not in open_end.evidence
+
+
+DAYS = np.arange(14 * DAY_SECONDS // STEP) * STEP / DAY_SECONDS
+"""Days since the window's beginning, of each slot of two weeks."""
+
+
+def climb(first: float, a_day: float, days: Any = DAYS) -> Any:
+    return (first + a_day * days) * MIB
+
+
+def leak_of(*pods: Any, kills: Sequence[tuple[int, int | None]] = (), gone: Sequence[str] = ()) -> ClusterFinding:
+    """The only leak, under a limit of 1 GiB; `gone`: pods that have ended."""
+    evidence = evidence_of(Case(memory=np.stack(pods), limits={MEMORY: GIB}, kills=kills))
+    ended = tuple(replace(p, end_seconds=END) if p.name in gone else p for p in evidence.inventory.pods)
+    (found,) = leak_findings(replace(evidence, inventory=replace(evidence.inventory, pods=ended)))
+    return found
+
+
+def test_the_days_to_the_limit_begin_at_what_the_process_holds_that_runs_now() -> None:
+    # Killed at 1 GiB ten days ago; since then 300 MiB and 20 more each day, 500 MiB now: 524 / 20 = 26.2 days.
+    memory = np.where(DAYS < 4, climb(700, 81), climb(300 - 4 * 20, 20))
+    found = leak_of(memory, kills=[(10 * DAY_SECONDS, GIB)])
+    assert found.severity is Severity.WARNING
+    assert found.evidence["days_to_the_limit"] == 26.2
+    assert found.evidence["memory_of_that_pod_bytes"] == pytest.approx(500 * MIB, rel=1e-3)
+
+
+def test_a_pod_that_a_rollout_replaced_does_not_count_in_the_days_to_the_limit() -> None:
+    old, new = np.where(DAYS < 13.5, climb(300, 50), np.nan), climb(300, 20)
+    # the new pod is at 580 MiB: 444 / 20 = 22.2 days; the old one had reached 975 MiB
+    found = leak_of(old, new, gone=["web-0"])
+    assert (found.evidence["days_to_the_limit"], found.severity) == (22.2, Severity.WARNING)
+    assert found.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
+    only = leak_of(old, gone=["web-0"])
+    assert only.severity is Severity.WARNING
+    assert set(only.evidence) == {"memory_growth_a_day_bytes"}
+
+
+def test_the_pod_that_reaches_the_limit_first_is_the_one_that_is_reported() -> None:
+    # 20 MiB a day from 700: 980 MiB, 2.2 days left; 30 from 300: 720 MiB, 10.1 days
+    found = leak_of(climb(300, 30), climb(700, 20))
+    assert (found.evidence["days_to_the_limit"], found.severity) == (2.2, Severity.CRITICAL)
+    assert found.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
 
 
 def test_even_memory_is_no_leak() -> None:

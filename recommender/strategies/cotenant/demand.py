@@ -129,7 +129,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
     urgent = jobs.group_maximum(np.array(after, dtype=np.float64), group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
-    amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence)
+    amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence).per_day
     return ResourceDemand(
         MEMORY,
         _largest_node(evidence, MEMORY),

@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import EventKind
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 GROWTH_WEEKLY_FRACTION: Final = 0.05
@@ -81,26 +81,57 @@ def growth(evidence: Evidence) -> Growth:
     return Growth(by_container[0], np.maximum(by_container[1], 1), np.maximum(by_container[2], 1))
 
 
-def leak(evidence: Evidence) -> Floats:
-    """Memory that leaks per day in the worst pod, bytes, (n,); NaN where at least half of the judged pods do not."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Leaks:
+    """Leaks of n containers, each that of one pod: of those that run the first at its limit, else the fastest.
+
+    per_day: bytes a day, (n,); NaN where at least half of the judged pods do not leak. level: highest memory of the
+    same pod in the last 24 hours, bytes, (n,); NaN where it does not run any more.
+    """
+
+    per_day: Floats
+    level: Floats
+
+
+def leak(evidence: Evidence) -> Leaks:
+    """Return the leaks of all containers."""
     unknown = np.full(len(evidence), np.nan)
+    found = Leaks(unknown, unknown.copy())
     signal = Signal.MEMORY_WORKING_SET_MAX
     if signal not in evidence.usage:
-        return unknown
+        return found
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
     began = _beginnings(evidence)
     # a pod of fewer samples than so many full days hold cannot be judged, and most that are gone lived shorter
     least = LEAK_DAYS * FULL_DAY * usage.grid.slots_per_day
     owned_rows = np.flatnonzero((rows >= 0) & (np.isfinite(usage.values).sum(axis=1) >= least))
-    measurable, leaking, worst = np.zeros(len(evidence)), np.zeros(len(evidence)), np.zeros(len(evidence))
+    slopes = np.full(len(owned_rows), np.nan)
     for start in range(0, len(owned_rows), ROWS_AT_ONCE):
         part = owned_rows[start : start + ROWS_AT_ONCE]
         since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
-        slopes = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since))
-        np.add.at(measurable, rows[part], np.isfinite(slopes))
-        np.add.at(leaking, rows[part], slopes > 0)
-        np.maximum.at(worst, rows[part], np.nan_to_num(slopes))
-    return np.where((leaking > 0) & (2 * leaking >= measurable), worst, unknown)
+        slopes[start : start + len(part)] = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since))
+    measurable, leaking = (
+        np.bincount(rows[owned_rows][which], minlength=len(evidence)) for which in (np.isfinite(slopes), slopes > 0)
+    )
+    leaks = 2 * leaking >= measurable
+    of_leaks = (slopes > 0) & leaks[rows[owned_rows]]
+    pod_rows, slopes = owned_rows[of_leaks], slopes[of_leaks]
+    owners = rows[pod_rows]
+    levels = _levels_of_running(evidence, usage, pod_rows)
+    days_left = np.nan_to_num((evidence.limits[Resource.MEMORY][owners] - levels) / slopes, nan=np.inf)
+    # the last one written stays: by owner in the order gone, then latest at the limit, then slowest
+    order = np.lexsort((slopes, -days_left, np.isfinite(levels)))
+    found.per_day[owners[order]], found.level[owners[order]] = slopes[order], levels[order]
+    return found
+
+
+def _levels_of_running(evidence: Evidence, usage: Usage[PodContainerRef], pod_rows: Integers) -> Floats:
+    """Highest value of the last 24 hours of each row, in bytes; NaN without any, and of pods that do not run."""
+    running = {(pod.namespace, pod.name) for pod in evidence.inventory.pods if pod.running}
+    day = usage.values[pod_rows, -usage.grid.slots_per_day :]
+    highest = np.where(np.isfinite(day), day, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+    runs = [(usage.refs[row].namespace, usage.refs[row].pod) in running for row in pod_rows.tolist()]
+    return np.where(np.array(runs, dtype=np.bool_) & np.isfinite(highest), highest, np.nan)
 
 
 def _full_days(means: Floats, counts: Floats) -> Floats:
