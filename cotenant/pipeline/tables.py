@@ -9,8 +9,9 @@ from typing import Any
 
 from cotenant.base import measures
 from cotenant.base.cluster import EventKind, Workload
-from cotenant.base.colocation.reclaimable import Band, Reclaimable, encode_terms
+from cotenant.base.colocation.reclaimable import KNOWN, Band, Reclaimable, encode_terms
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Table
@@ -222,12 +223,17 @@ def nodes(analysis: Analysis) -> Table:
             row[f"{resource}_allocatable"] = node.allocatable.get(resource)
             row[f"{resource}_request"] = requested[resource][node.name]
             row[f"{resource}_usage"] = present[resource].get(node.name)
-            for band in Band:
-                reclaimable = reclaimed.get((node.name, band, resource))
-                row[f"{band}_{resource}"] = reclaimable.known_amount if reclaimable else None
-                row["reason"] = reclaimable.reason.value if reclaimable else row.get("reason", "")
+        lent = {(band, r): reclaimed.get((node.name, band, r)) for band in (Band.BATCH, Band.MID) for r in Resource}
+        row |= {f"{band}_{r}": own.known_amount if own else None for (band, r), own in lent.items()}
+        row["reason"] = _first_reason(own for own in lent.values() if own)
         node_rows.append(row)
     return Table.from_rows(NODES, node_rows)
+
+
+def _first_reason(capacities: Iterable[Reclaimable]) -> str:
+    """Return the reason of the first amount that is not known, else of the first that is not plainly computed."""
+    reasons = (capacity.reason for capacity in capacities)
+    return min(reasons, key=lambda reason: (reason in KNOWN, reason is Reason.OK), default="")
 
 
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:

@@ -150,7 +150,7 @@ NODES: Final = Schema(
         Column("batch_memory", "Memory free for batch", Kind.BYTES, "The same of memory.", essential=True),
         Column("mid_memory", "Memory free for a day", Kind.BYTES, "The same of memory; partly free for batch too."),
         Column("cpu_peak", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
-        Column("reason", "Reason", Kind.TEXT, "Why nothing is reclaimed, or ok."),
+        Column("reason", "Reason", Kind.TEXT, "Why an amount of the four is not reclaimed, or ok."),
     ),
     ("node",),
 )

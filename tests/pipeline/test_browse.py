@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from cotenant.base.colocation.reclaimable import Band, Reclaimable
 from cotenant.base.identity import NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.pipeline import browse, corridor
 from cotenant.pipeline.analysis import Analysis
+from cotenant.pipeline.tables import nodes
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import (
@@ -29,6 +33,7 @@ from cotenant.recommender.model.views import (
 )
 from cotenant.settings import Settings
 
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
 
 
@@ -160,6 +165,29 @@ def test_samples_present_are_one_number_on_every_surface(store: Store, analysis:
     # a namespace lies between the least and the most complete of its workloads, and is the one where there is one
     assert shares.keys() <= rows.keys()
     assert all(min(rows[name]) <= share <= max(rows[name]) for name, share in shares.items())
+
+
+@pytest.mark.parametrize(
+    ("unknown", "reason"),
+    [
+        ({(Band.BATCH, CPU), (Band.MID, CPU)}, Reason.METRIC_EXPIRED),
+        ({(Band.BATCH, MEMORY)}, Reason.METRIC_EXPIRED),
+        ({(Band.MID, MEMORY)}, Reason.METRIC_EXPIRED),
+        (set(), Reason.OK),
+    ],
+)
+def test_a_node_has_the_reason_of_the_amount_that_is_not_known(
+    analysis: Analysis, unknown: set[tuple[Band, Resource]], reason: Reason
+) -> None:
+    node = analysis.history.inventory.nodes[0].name
+    amounts = tuple(
+        Reclaimable(node, band, r, 5, "usage", {}, Reason.METRIC_EXPIRED if (band, r) in unknown else Reason.OK)
+        for band in Band
+        for r in Resource
+    )
+    row = next(row for row in nodes(replace(analysis, reclaimable=amounts)).rows() if row["node"] == node)
+    assert row["reason"] == reason.value
+    assert {(b, r) for b in Band for r in Resource if row[f"{b}_{r}"] is None} == unknown
 
 
 def test_the_clusters_batch_curve_is_the_sum_over_its_nodes(store: Store, analysis: Analysis) -> None:
