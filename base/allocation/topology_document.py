@@ -38,9 +38,9 @@ from cotenant.base.kubernetes.protocol import (
 
 COLLECTION: Final = f"/apis/{TOPOLOGY_GROUP}/{TOPOLOGIES}"
 STATIC: Final = "static"
+"""The kubelet's CPU manager policy under which it hands out CPUs itself."""
 UNKNOWN: Final = "unknown"
 """The node's agent could not learn the policy: what the kubelet gives out, if it does, is nobody else's to give."""
-"""The kubelet's CPU manager policy under which it hands out CPUs itself."""
 WireT = TypeVar("WireT")
 
 
