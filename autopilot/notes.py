@@ -24,6 +24,7 @@ from cotenant.base.errors import NotDelivered
 from cotenant.base.http.webhook import post
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.text import counted
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.notifications import payload
@@ -101,7 +102,7 @@ def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
         RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
         for word in ("freed", "raised")
     )
-    peaks = f"{sums.pop('floors')} peaks with lent replicas"
+    peaks = f"{counted(sums.pop('floors'), 'peak')} with lent replicas"
     counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
     yield News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}")
 

@@ -121,6 +121,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def agree(number: int, singular: str, plural: str) -> str:
+    """A number with what is said of it: "1 node was read", "2 nodes were read"."""
+    return f"{number:,} {singular if number == 1 else plural}"
+
+
 def duration(seconds: float) -> str:
     """A length of time, given in seconds, in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
     for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):

@@ -33,6 +33,7 @@ from cotenant.base.ledger.chain import Anchor, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.base.process.clock import Clock
+from cotenant.base.text import agree
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
 from cotenant.changes.accept import (
@@ -163,7 +164,9 @@ class ClusterChangeService:
         if prefix and not (self._office.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
             message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
-        with self._writable_actions(who, f"{len(request.workloads)} workloads are changed for {who.name}") as actions:
+        with self._writable_actions(
+            who, f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
+        ) as actions:
             if already := _same(actions.journal.standings(), request):
                 return already
             reviews = self._reviews(actions, who, request)
@@ -207,7 +210,9 @@ class ClusterChangeService:
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Roll back the changes with these ids, each independently of the others."""
-        with self._writable_actions(who, f"{len(changes)} changes are rolled back for {who.name}") as actions:
+        with self._writable_actions(
+            who, f"{agree(len(changes), 'change is', 'changes are')} rolled back for {who.name}"
+        ) as actions:
             chosen = _select_changes(actions, who, changes)
             return [actions.roll_back(s) if s.state.in_force else s for s in chosen]
 
@@ -245,7 +250,9 @@ class ClusterChangeService:
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Verify those of the changes that have soaked, and return their standings."""
-        with self._writable_actions(who, f"{len(changes)} changes are verified for {who.name}") as actions:
+        with self._writable_actions(
+            who, f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}"
+        ) as actions:
             due = [s for s in _select_changes(actions, who, changes) if s.state is ChangeState.APPLIED]
             return [verified for s in due if (verified := _verify_or_none(actions, s)) is not None]
 

@@ -18,6 +18,7 @@ from cotenant.base.inventory.one_off import left_out_notes
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Progress
 from cotenant.base.store.store import Hole, Store
+from cotenant.base.text import agree
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
 from cotenant.base.usage.usage import (
@@ -169,7 +170,10 @@ def pull(
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
-        notes = (*notes, f"{len(again)} lost files of stored usage were asked for again")
+        notes = (
+            *notes,
+            f"{agree(len(again), 'lost file of stored usage was', 'lost files of stored usage were')} asked for again",
+        )
     unread = unread_seconds(done.holes)
     record = _record(source, now, time.monotonic() - started, (*_unread_notes(unread, source), *notes), unread)
     store.append_quality(record)

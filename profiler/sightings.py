@@ -30,6 +30,7 @@ from cotenant.base.inventory.partial_inventory import unnamed_pods, with_parts_m
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
+from cotenant.base.text import agree
 from cotenant.base.usage.usage import Signal, Usage
 
 NODE_SUMS: Final = {
@@ -360,16 +361,25 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     """
     strangers = unnamed_pods(inventory)
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
-    gone = (f"{unlisted} pods use something that kube-state-metrics tells of no more: they count as running",)
-    notes = gone if unlisted else ()
+    listed_no_more = agree(
+        unlisted,
+        "pod uses something that kube-state-metrics tells of no more: it counts as running",
+        "pods use something that kube-state-metrics tells of no more: they count as running",
+    )
+    notes = (listed_no_more,) if unlisted else ()
     if not strangers:
         return notes
     counts = Counter(pod.namespace for pod in strangers).most_common()
     where = ", ".join(f"{namespace} {count}" for namespace, count in counts[:_SHOWN])
     more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
+    of = agree(
+        len(strangers),
+        "pod used something and kube-state-metrics does not tell of it",
+        "pods used something and kube-state-metrics does not tell of them",
+    )
     return (
         *notes,
-        f"{len(strangers)} pods used something and kube-state-metrics does not tell of them (by namespace: "
+        f"{of} (by namespace: "
         f"{where}{more}): a shard of it is not scraped, it leaves namespaces out, or its labels are changed; nothing "
         "is proposed for workloads that they may belong to",
     )

@@ -9,7 +9,7 @@ from typing import Final
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
 from cotenant.autopilot.settings import AutopilotSettings
 from cotenant.base.reasons import Reason
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 
 MOST_NODES_NOT_READY: Final = 0.05
 """Share of nodes that are not ready above which nothing is changed. One node in twenty not ready is an outage, not
@@ -48,7 +48,7 @@ def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > MOST_NODES_NOT_READY * health.nodes:
-        words = f"{away} of {health.nodes} nodes are not ready; at most {percent(MOST_NODES_NOT_READY)}"
+        words = f"not ready: {away} of {counted(health.nodes, 'node')}; at most {percent(MOST_NODES_NOT_READY)}"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, words if health.nodes else "no node is known")
     return None
 
@@ -64,4 +64,4 @@ def too_much_harm(acts: Sequence[PastAct], since_seconds: float, settings: Autop
     if not bad or len(bad) < settings.stop_share * settings.stop_changes:
         return ""
     names = ", ".join(sorted({str(act.workload) for act in bad}))
-    return f"{len(bad)} of the last {len(last)} changes did harm: {names}"
+    return f"{len(bad)} of the last {counted(len(last), 'change')} did harm: {names}"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from cotenant.base.commands.output import message
 from cotenant.base.errors import CotenantError
+from cotenant.base.text import counted
 
 
 def save(folder: Path, path: str, text: str) -> None:
@@ -35,4 +36,4 @@ def save_all(folder: Path, files: Mapping[str, str]) -> None:
     """Write text by path below the folder, and tell how many files that are."""
     for path, text in files.items():
         save(folder, path, text)
-    message(f"{len(files)} files written to {folder}")
+    message(f"{counted(len(files), 'file')} written to {folder}")

@@ -35,6 +35,7 @@ from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.kubernetes.moments import believable_seconds
 from cotenant.base.process.clock import Clock, ServerClock
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import agree
 
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 15.0
@@ -282,7 +283,7 @@ class FeatureRunner:
         self._sending = 0.0
         self.last = ControllerRound(decision)
         if not self._settings.write:
-            due = f"{len(decision.intents)} writes are due; nothing is written."
+            due = f"{agree(len(decision.intents), 'write is', 'writes are')} due; nothing is written."
             return self._trouble_state(decision) or self._state(ControllerCondition.DRY_RUN, due)
         return self._sent(self._sender.due(decision.intents), decision)
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotenant.base.errors import NoData, StoreError, UsageError
+from cotenant.base.text import agree
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
 
 SERIES, TIME = "series_id", "timestamp"
@@ -185,7 +186,7 @@ def _milliseconds(table: pa.Table, path: str) -> Texts:
     """Unix milliseconds of each row."""
     column = table[TIME]
     if column.null_count:
-        raise StoreError(f"{path}: {column.null_count} rows have no {TIME}")
+        raise StoreError(f"{path}: {agree(column.null_count, 'row has', 'rows have')} no {TIME}")
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
     elif not pa.types.is_integer(column.type):

@@ -10,7 +10,7 @@ from cotenant.base.commands.output import align_columns
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, kind_of_input
-from cotenant.base.text import visible
+from cotenant.base.text import counted, visible
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value
 from cotenant.recommender.model.savings import When, savings_of
@@ -48,7 +48,8 @@ def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
     days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
     yield (
         f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
-        f"{recommendation.replicas} replicas{role}, severity {recommendation.severity}, recommender settings {digest}"
+        f"{counted(recommendation.replicas, 'replica')}{role}, severity {recommendation.severity}, "
+        f"recommender settings {digest}"
     )
     savings = savings_of([recommendation])
     if saving_phrases(savings):

@@ -17,6 +17,7 @@ from cotenant.base.commands.results import ClusterOption, StoreOption
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind
+from cotenant.base.text import agree, counted
 from cotenant.changes.commands import recs_approval, recs_bundle, recs_ladders, recs_list
 from cotenant.changes.commands.ledger_access import (
     find_change,
@@ -154,8 +155,7 @@ def apply(
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
                 print_table(changes_table(()), output, headers=not no_headers)
-            noun = "workload" if len(good) == 1 else "workloads"
-            message(f"dry run: {len(good)} {noun} would be changed, {bad} would not; --yes does it")
+            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes does it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         _report_ladders(good, ladder)
@@ -170,7 +170,8 @@ def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None
     from cotenant.changes.model.change import ChangeState, count_of_states
 
     if waiting := count_of_states(done, ChangeState.WAITING):
-        message(f"{waiting} wait for the soak time of the others: cotenant recs watch")
+        wait = "waits" if waiting == 1 else "wait"
+        message(f"{waiting} {wait} for the soak time of the others: cotenant recs watch")
     if done:
         message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
 
@@ -195,7 +196,9 @@ def changes(
         print_totals(states_summary(standings), output)
     unknown = unsettled_count(standings)
     if unknown:
-        message(f"{unknown} changes have an unknown outcome: cotenant recs settle", style="yellow")
+        message(
+            f"{agree(unknown, 'change has', 'changes have')} an unknown outcome: cotenant recs settle", style="yellow"
+        )
     ledger.close()
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Resource
-from cotenant.base.text import digits_beside, moment, percent, visible
+from cotenant.base.text import counted, digits_beside, moment, percent, visible
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.decide.checks.capacity import capacity_guardrails
@@ -104,7 +104,7 @@ def judge_batch(
     few = workloads <= settings.most_workloads
     small = share <= settings.most_requests_share
     return [
-        made("batch-size", few, f"{workloads} workloads at once; at most {settings.most_workloads}"),
+        made("batch-size", few, f"{counted(workloads, 'workload')} at once; at most {settings.most_workloads}"),
         made(
             "batch-share",
             small,
@@ -278,7 +278,8 @@ def _rollout_guardrail(live: Json, kind: str) -> Guardrail:
     if rollout is None:
         return Guardrail("rollout", GuardrailOutcome.PASS, "nothing rolls out")
     rolling = bool(rollout.unread) or (rollout.updated is not None and rollout.updated < rollout.desired)
-    why = "a rollout is going on" if rolling else f"{rollout.ready} of {rollout.desired} replicas are ready"
+    verb = "is" if rollout.ready == 1 else "are"
+    why = "a rollout is going on" if rolling else f"{rollout.ready} of {rollout.desired} replicas {verb} ready"
     return made("rollout", not rolling and not rollout.unready, why)
 
 
@@ -287,7 +288,9 @@ def _disruption(around: GuardrailContext) -> Guardrail:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {around.method.full_name}")
     if around.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
-    return made("disruption-budget", around.disruptions >= 1, f"its budget lets {around.disruptions} pods go now")
+    return made(
+        "disruption-budget", around.disruptions >= 1, f"its budget lets {counted(around.disruptions, 'pod')} go now"
+    )
 
 
 def _cool_down(

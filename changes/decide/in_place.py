@@ -21,6 +21,7 @@ from cotenant.base.kubernetes.owners import cron_job_of
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, container_statuses
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.text import agree, counted
 from cotenant.changes.decide.field_changes import moved
 from cotenant.changes.decide.patches import FIELDS, LISTS, resources
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, ResourceSwap, same, swapped_amounts
@@ -139,12 +140,14 @@ def summarize_resize_answers(answers: Sequence[Resized]) -> tuple[str, str]:
     """(reason to roll back, or ""; further notes)."""
     bad = [answer for answer in answers if answer.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
     if bad:
-        more = f" (and {len(bad) - 1} more pods)" if len(bad) > 1 else ""
+        more = f" (and {counted(len(bad) - 1, 'more pod')})" if len(bad) > 1 else ""
         return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
     late = [answer for answer in answers if answer.answer is not ResizeOutcome.DONE]
     if not late:
-        return "", f"{len(answers)} pods resized in place"
-    return "", f"{len(late)} of {len(answers)} pods have not answered yet: `cotenant recs verify` looks again"
+        return "", f"{counted(len(answers), 'pod')} resized in place"
+    of = f"of {counted(len(answers), 'pod')}"
+    silent = agree(len(late), f"{of} has not answered yet", f"{of} have not answered yet")
+    return "", f"{silent}: `cotenant recs verify` looks again"
 
 
 def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:

@@ -13,6 +13,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
+from cotenant.base.text import agree
 from cotenant.changes.decide.guardrails import blocking, judge_batch
 from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
 from cotenant.changes.decide.lifecycle import Pace, is_verified_again
@@ -191,7 +192,10 @@ def judge_turn(
     if not blocked:
         return LadderDecision(LadderVerdict.TAKE)
     why = f"{blocked[0].rule}: {blocked[0].why}"
-    return wait(Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL, f"{why}; {steps} steps of ladders soak")
+    return wait(
+        Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL,
+        f"{why}; {agree(steps, 'step of ladders soaks', 'steps of ladders soak')}",
+    )
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:

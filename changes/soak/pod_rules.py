@@ -11,6 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from cotenant.base.kubernetes.pod_wire import container_statuses
+from cotenant.base.text import agree, counted
 from cotenant.changes.decide.checks.rollout import Rollout, rollout_of
 from cotenant.changes.decide.field_changes import address_of, given_to_new_pods
 from cotenant.changes.decide.in_place import RESIZE, ResizeOutcome, answer, summarize_resize_answers
@@ -45,9 +46,19 @@ def pod_results(
         return [_no_data(f"no pod has the values yet{_why_none(rollout)}"), *resizes]
     killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
     return [
-        _count_rule_result(KILLS, killed, 0, "no OOM kill", f"{killed} containers were OOM-killed since"),
         _count_rule_result(
-            RESTARTS, restarts, MOST_RESTARTS, f"{restarts} restarts", f"{restarts} containers restarted since"
+            KILLS,
+            killed,
+            0,
+            "no OOM kill",
+            agree(killed, "container was OOM-killed since", "containers were OOM-killed since"),
+        ),
+        _count_rule_result(
+            RESTARTS,
+            restarts,
+            MOST_RESTARTS,
+            counted(restarts, "restart"),
+            f"{counted(restarts, 'container')} restarted since",
         ),
         _replica_result(rollout, carrying, _newest_seconds(pods), now_seconds),
         *resizes,
@@ -76,7 +87,9 @@ def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: floa
         missing = max(1, rollout.behind, rollout.unready)
         return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
     good = f"{ready} ready" + (f", {carrying} of them with the values: {rollout.still}" if rollout.still else "")
-    return _count_rule_result(MISSING, rollout.unready, 0, good, f"{ready} are ready")
+    return _count_rule_result(
+        MISSING, rollout.unready, 0, good, f"{ready} {'is' if rollout.ready == 1 else 'are'} ready"
+    )
 
 
 def _no_data(words: str) -> RuleResult:

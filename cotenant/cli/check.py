@@ -9,7 +9,7 @@ import typer
 from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.base.text import format_value
+from cotenant.base.text import counted, format_value
 from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
 
 app = new_app()
@@ -55,7 +55,7 @@ def slo_config(
     if config.findings or output not in (Format.TABLE, Format.WIDE):
         rows = [_row(finding) for finding in config.findings]
         print_table(Table.from_rows(CHECKED, rows), output, headers=not no_headers)
-    message(f"{len(config.layers)} keys can be used, {len(config.unread)} cannot")
+    message(f"{counted(len(config.layers), 'key')} can be used, {len(config.unread)} cannot")
     if config.unread:
         raise typer.Exit(EXIT_FINDINGS)
 

@@ -89,7 +89,10 @@ def validate(
         session.of_cluster(name).read()
     count = measures.matching_count(origin.source is not SettingSource.DEFAULT for origin in loaded.origins.values())
     of_clusters = f"; clusters {', '.join(loaded.clusters)}" if loaded.clusters else ""
-    message(f"valid: {count} of {len(loaded.origins)} settings are set, the others are at their default{of_clusters}")
+    verb = "is" if count == 1 else "are"
+    message(
+        f"valid: {count} of {len(loaded.origins)} settings {verb} set, the others are at their default{of_clusters}"
+    )
 
 
 @app.command(epilog=examples("cotenant config schema > settings.schema.json"))

@@ -15,7 +15,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
 from cotenant.base.resource import Resource
 from cotenant.base.table import Schema
-from cotenant.base.text import visible
+from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import policy_form
 from cotenant.dashboard.autopilot.acting import ACTED, act_lines
 from cotenant.dashboard.autopilot.policy_form import PROBLEM
@@ -201,7 +201,7 @@ def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
     go, wait = (
         measures.matching_count((row["decision"] == "wait") == waits for row in rows) for waits in (False, True)
     )
-    waiting = f"{wait:,} wait, each with its reason."
+    waiting = f"{agree(wait, 'waits', 'wait')}, each with its reason."
     lead = f"{display.counted(go, 'workload')} would be changed, in this order; {waiting}"
     waits = [str(row["reason"]) for row in rows if row["reason"]]
     table = panels.facts(

@@ -161,7 +161,11 @@ def log(rows: Sequence[Row]) -> Component:
     titles = ("Until", "Container", "CPU request", "CPU limit", "Memory request", "Memory limit", "Why", "Strategy")
     body = [html.Tr([html.Td(cell) for cell in _entry(row)]) for row in newest]
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    more = f"{measures.left_out_count(len(rows), LOG_ROWS):,} older entries are kept." if len(rows) > LOG_ROWS else ""
+    more = (
+        f"Kept beside these: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones."
+        if len(rows) > LOG_ROWS
+        else ""
+    )
     table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
     return html.Div([table, *([html.P(more, className="panel-note")] if more else [])])
 

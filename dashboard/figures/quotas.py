@@ -10,6 +10,7 @@ import numpy as np
 from cotenant.base import measures
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.table import Kind, human_amount, kind_of
+from cotenant.base.text import agree
 from cotenant.base.usage.extremes import extremes, highest
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.dashboard.figures import base, lines
@@ -112,7 +113,8 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
     totals = [sum(getattr(row, name) for row in rows if row.depth == top) for name in ("used", "runtime")]
     used, runtime = (amount_words(resource, total) for total in totals)
     leaves = {row.quota for row in rows} - {row.parent for row in rows}
-    parts = [f"{resource}: {display.counted(len(rows), 'quota')} use {used} of the {runtime} they may use now"]
+    owner = "it" if len(rows) == 1 else "they"
+    parts = [f"{resource}: {agree(len(rows), 'quota uses', 'quotas use')} {used} of the {runtime} {owner} may use now"]
     for name, verb in (("borrowed", "borrow"), ("lent", "lend")):
         some = sorted((r for r in rows if r.quota in leaves and getattr(r, name) > 0), key=lambda r: -getattr(r, name))
         if some:

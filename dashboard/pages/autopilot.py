@@ -14,7 +14,7 @@ from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.reasons import Reason
 from cotenant.base.table import Schema, Table
-from cotenant.base.text import visible
+from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import acting, bundles, policy_editor
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
@@ -92,7 +92,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
     act = acting.RESUME if now.waits_for_a_person else acting.PAUSE
     acts = measures.matching_count(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
     word, tone = ("halted", "red") if now.halt else ("running", "teal") if acts else ("observing", "blue")
-    counts = f"{acts:,} of {len(now.status):,} policies may change workloads; decided "
+    counts = f"{acts:,} of {agree(len(now.status), 'policy', 'policies')} may change workloads; decided "
     line = html.P([panels.chip(word, tone), " ", counts, panels.moment(now.at_seconds)], className="verdict")
     notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
     more = [html.Ul([html.Li(visible(_sentence_case(note))) for note in notes], className="notes")] if notes else []

@@ -161,7 +161,7 @@ def _note(lendable: LendableCapacity) -> str:
     )
     if not missing:
         return text
-    return f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} are not known and count as nothing."
+    return f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
 
 
 def _form(search: str) -> Component:

@@ -195,8 +195,8 @@ def _pinned_parameters(refs: Sequence[WorkloadRef], method: Method) -> dict[str,
 def _partial(left: int, of: int) -> list[Component]:
     if not left:
         return []
-    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} were reviewed"
-    text = f"{words}; the other {display.number(left)} are left out, and wait for a review of their own."
+    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
+    text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
     return [html.P(text, className="note-partial", role="note")]
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
+from cotenant.base.text import counted
 from cotenant.base.usage.quality import DEFECT_SENTENCES, Defect, QualityRecord
 from cotenant.dashboard.sources.source import Upkeep
 from cotenant.recommender.model.views import Overview
@@ -86,7 +87,9 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
         if complete_pulls
         else "no pull without a failed query"
     )
-    analysed = f"strategy {overview.strategy}, {overview.containers:,} containers" if overview else "no results yet"
+    analysed = (
+        f"strategy {overview.strategy}, {counted(overview.containers, 'container')}" if overview else "no results yet"
+    )
     return [
         job(PULL, complete_pulls[-1].time_seconds if complete_pulls else None, pulled),
         job("Newest sample", overview.time_seconds if overview else None, "end of the history shown"),

@@ -122,7 +122,8 @@ def replay(
         ticks, differing = ticks + 1, differing + (not tick.same)
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
-    message(f"{ticks} ticks decided again; {differing} differ from what was recorded")
+    noun, verb = "tick" if ticks == 1 else "ticks", "differs" if differing == 1 else "differ"
+    message(f"{ticks} {noun} decided again; {differing} {verb} from what was recorded")
     if differing:
         raise typer.Exit(EXIT_FINDINGS)
 

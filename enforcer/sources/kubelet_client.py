@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
+from cotenant.base.text import agree
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
@@ -110,7 +111,8 @@ def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before
     pod_keys = {pod.key for pod in inputs.pods}
     retained = {key: cpus for key, cpus in before.exclusive.items() if key in pod_keys and key not in assignments.pods}
     strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
-    note = f"the kubelet runs {len(strangers)} pods that are not known here: {', '.join(strangers[:3])}"
+    unknown = agree(len(strangers), "pod that is", "pods that are")
+    note = f"the kubelet runs {unknown} not known here: {', '.join(strangers[:3])}"
     return _add_note(
         replace(inputs, kubelet=replace(assignments, exclusive={**retained, **assignments.exclusive})),
         note if strangers else "",

@@ -25,6 +25,7 @@ from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, NoData, U
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import counted
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.profiler.settings import ProfilerSettings
 
@@ -172,7 +173,7 @@ def import_(
     _store_history(opened, EnforcementHistory(tuple(acts), tuple(lanes), gathering), bounds)
     old = measures.matching_count(act.time_seconds < bounds.now_seconds - 86_400 * bounds.days for act in acts)
     if old:
-        message(f"{old} actions are older than manager.enforcement_days ({bounds.days:g}) and were not kept")
+        message(f"{counted(old, 'action')} not kept: older than manager.enforcement_days ({bounds.days:g})")
 
 
 def is_recording(file: Path) -> bool:

@@ -26,6 +26,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.resource import Resource
+from cotenant.base.text import agree, counted
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.profiler.node_metric.status import Observed, ProdOutlook, Report, reports
 from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, outlooks, steps, unreported_nodes
@@ -176,7 +177,8 @@ def _implausible(beyond: Mapping[str, str]) -> Iterator[ObjectNote]:
     if beyond:
         first = min(beyond)
         text = (
-            f"{len(beyond)} nodes are not reported, such as {first}: {beyond[first]}. Their samples in Prometheus are "
+            f"{agree(len(beyond), 'node is', 'nodes are')} not reported, such as {first}: {beyond[first]}. The samples "
+            "in Prometheus are "
             "wrong: look for series that are scraped twice or under another node's name."
         )
         yield ObjectNote(PLURAL, "ImplausibleSamples", text, warning=True)
@@ -192,5 +194,5 @@ def _silent(nodes: Sequence[str]) -> Sequence[ObjectNote]:
     """One note for all nodes of which nobody knows the usage."""
     if not nodes:
         return ()
-    text = f"{len(nodes)} nodes, such as {nodes[0]}, have neither an agent's report nor samples in Prometheus."
+    text = f"Neither an agent's report nor samples in Prometheus: {counted(len(nodes), 'node')}, such as {nodes[0]}."
     return (ObjectNote(PLURAL, "NoSamples", text, warning=True),)

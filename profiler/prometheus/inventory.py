@@ -20,6 +20,7 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
+from cotenant.base.text import counted
 from cotenant.profiler.prometheus.instances import address
 from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases, stored
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
@@ -209,8 +210,8 @@ def _phase_notes(pods: Iterable[Pod], coverage: gaps.Coverage) -> Iterable[str]:
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in coverage.names:
         yield (
-            f"the phases of {unclear} pods are unknown now ({phases.PHASE}): those that used something of late count "
-            "as running"
+            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those that used something of "
+            "late count as running"
         )
 
 

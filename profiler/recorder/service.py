@@ -27,6 +27,7 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store
+from cotenant.base.text import agree, counted
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
 from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics, parse_throttled_time
@@ -443,12 +444,11 @@ class Recorder:
             )
         if missing:
             node, count = missing.most_common(1)[0]
-            notes.append(
-                f"{len(missing)} nodes lack {missing.total()} values of five minutes since the last "
-                f"account, {node} the most: {count}"
-            )
+            nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")
+            notes.append(f"{nodes} {values} of five minutes since the last account, {node} the most: {count}")
         if self._lost_slots:
-            notes.append(f"{self._lost_slots} slots were lost, because the store could not be written for an hour")
+            slots = agree(self._lost_slots, "slot was", "slots were")
+            notes.append(f"{slots} lost, because the store could not be written for an hour")
         return tuple(notes)
 
 

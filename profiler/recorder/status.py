@@ -11,6 +11,7 @@ import msgspec
 
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.text import agree, counted
 from cotenant.profiler.recorder.gaps import RecordingGap
 from cotenant.profiler.recorder.timetable import coming_sentence
 
@@ -41,7 +42,8 @@ class PresentUse(msgspec.Struct, frozen=True):
         """A sentence without its end: `4 nodes with 61 containers use 3.2 cores and 12.0 GiB`."""
         cores = self.millicores / MILLICORES_PER_CORE
         memory = human_bytes(round(self.memory_bytes))
-        return f"{self.nodes} nodes with {self.containers} containers use {cores:.1f} cores and {memory}"
+        nodes, containers = counted(self.nodes, "node"), counted(self.containers, "container")
+        return f"{nodes} with {containers} {'uses' if self.nodes == 1 else 'use'} {cores:.1f} cores and {memory}"
 
 
 class RecorderStatus(msgspec.Struct, frozen=True):
@@ -70,7 +72,9 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     def source(self) -> str:
         """One line for people: `the recorder: 12 nodes from kubelet, 1 from metrics API`."""
         parts = [
-            f"{count} nodes from {source}" for source, count in self.nodes.items() if source is not NodeSource.NONE
+            f"{counted(count, 'node')} from {source}"
+            for source, count in self.nodes.items()
+            if source is not NodeSource.NONE
         ]
         return f"the recorder ({', '.join(parts) or 'no node was read'})"
 
@@ -80,12 +84,13 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         notes = [self._throttling_note] if self.unthrottled else []
         if count := self.nodes.get(NodeSource.METRICS_API):
             notes.append(
-                f"{count} nodes were read from the metrics API: CPU and memory are means of its short windows, and "
-                "demand counts as usage"
+                f"{agree(count, 'node was', 'nodes were')} read from the metrics API: CPU and memory are means of its "
+                "short windows, and demand counts as usage"
             )
         if count := self.nodes.get(NodeSource.NONE):
             first = next(iter(self.troubles.items()), ("", ""))
-            notes.append(f"{count} nodes were not read and are gaps, such as {first[0]}: {first[1]}")
+            unread = agree(count, "node was not read and is a gap", "nodes were not read and are gaps")
+            notes.append(f"{unread}, such as {first[0]}: {first[1]}")
         notes += map(str, self.gaps)
         return tuple(notes)
 

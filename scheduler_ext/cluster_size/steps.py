@@ -14,7 +14,7 @@ from typing import Final
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
-from cotenant.base.text import counted
+from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedNode
 
@@ -181,5 +181,5 @@ def steps_note(steps: Sequence[PlanStep]) -> str:
     open_ended = sum(step.earliest_seconds is None for step in steps)
     if not steps:
         return ""
-    undated = f", of which {open_ended:,} have no date before an obstacle is gone" if open_ended else ""
-    return f"{len(steps):,} steps{undated}; nothing of it happens by itself"
+    undated = f", of which {agree(open_ended, 'has', 'have')} no date before an obstacle is gone" if open_ended else ""
+    return f"{counted(len(steps), 'step')}{undated}; nothing of it happens by itself"

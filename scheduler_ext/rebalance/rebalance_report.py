@@ -9,6 +9,7 @@ from typing import Any, Final
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.table import Table
+from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.decide import decide
@@ -79,7 +80,8 @@ def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCap
     texts = sentences([move for move in caps.failed.values() if move.pod in staying], reading.inputs.now_seconds)
     yield from texts[:MOST_NAMES]
     if len(texts) > MOST_NAMES:
-        yield f"{len(texts) - MOST_NAMES} further pods stay because their last move failed"
+        further = agree(len(texts) - MOST_NAMES, "further pod stays because its", "further pods stay because their")
+        yield f"{further} last move failed"
 
 
 def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
@@ -87,8 +89,9 @@ def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
     if not plan.with_forecast:
         return ""
     if reading.inputs.foreseen_workloads:
-        return f"forecasts of {reading.inputs.foreseen_workloads} workloads were looked at, over the next 24 hours"
-    return f"forecasts of {reading.forecasts} of {len(plan.nodes)} nodes were looked at"
+        workloads = counted(reading.inputs.foreseen_workloads, "workload")
+        return f"forecasts of {workloads} were looked at, over the next 24 hours"
+    return f"forecasts of {reading.forecasts} of {counted(len(plan.nodes), 'node')} were looked at"
 
 
 def emptying_report_of(

@@ -345,7 +345,7 @@ def test_a_quota_goes_only_when_no_living_pod_uses_it(
     for pod_name, phase in (("ended", "Succeeded"), ("failed", "Failed")):
         status = {"status": {"phase": phase}}
         api.patch(f"{PODS.format(namespace)}/{pod_name}/status", status)
-    with pytest.raises(ApiError, match="is still used by 1 pods"):
+    with pytest.raises(ApiError, match="is still used by 1 pod"):
         api.delete(f"{path}/{name}")
     api.delete(f"{PODS.format(namespace)}/lives", gracePeriodSeconds="0")
     api.delete(f"{path}/{name}")

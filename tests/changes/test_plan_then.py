@@ -61,7 +61,7 @@ def test_nodes_that_are_busier_then_take_fewer_pods_and_requests_stay_asked_for(
     found = preview(PLAN, WINDOW, PreviewContext(nodes, {}, 0.1))
     assert (found.unplaced, found.nodes) == (0, (("a", 2), ("b", 1)))
     assert (found.unplaced_then, found.nodes_then) == (1, (("a", 1), ("b", 1)))
-    assert found.notes == ("1 of 3 pods fit on no node when the window begins: nodes are busier then.",)
+    assert found.notes == ("1 of 3 pods fits on no node when the window begins: nodes are busier then.",)
 
 
 def test_without_a_forecast_it_is_not_known_and_nodes_without_one_count_as_now() -> None:

@@ -196,7 +196,7 @@ def test_a_day_set_aside_is_a_warning(tmp_path: Path) -> None:
     store.read(Signal.CPU_USAGE_MEAN, TimeGrid.from_span(NOON - 2 * DAY_SECONDS, NOON, 300))
     found = storage.history(store.url, NOON)
     assert found.state is ProbeState.WARNING
-    assert "1 unreadable days set aside" in found.found
+    assert "1 unreadable day set aside" in found.found
 
 
 # ---- Prometheus

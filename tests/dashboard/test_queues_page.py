@@ -138,7 +138,7 @@ def test_a_reason_is_said_in_people_s_words() -> None:
 
 def test_the_address_chooses_resource_quota_and_namespaces() -> None:
     text = drawn(FixedQueues(past=PAST), "?show=memory&open=research&ns=shop")
-    assert "The last day of research, memory" in text and "memory: 1 quota use 8 GiB" in text
+    assert "The last day of research, memory" in text and "memory: 1 quota uses 8 GiB" in text
     assert "needs 4 nodes" in text and "train-0" not in text
 
 

@@ -13,7 +13,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 HELPERS = frozenset(
-    {"amount", "amount_range", "between", "cores", "counted", "duration", "gib", "gpus", "money", "percent", "share"}
+    {
+        "agree",
+        "amount",
+        "amount_range",
+        "between",
+        "cores",
+        "counted",
+        "duration",
+        "gib",
+        "gpus",
+        "money",
+        "percent",
+        "share",
+    }
     | {"three_digits", "count_of"}
 )
 """Functions that write a number with its unit; the number is their first argument."""

@@ -46,11 +46,11 @@ def test_one_helm_install_shows_live_use_and_says_what_comes_when(tmp_path: Path
         print(f"live use after {time.monotonic() - begun:.0f} s")
 
         # The pods of the recorder and the dashboard are the whole use of this cluster.
-        assert re.search(r"Now 1 nodes with [1-9]\d* containers use \d+\.\d cores and \d+\.\d \wiB\.", page)
+        assert re.search(r"Now 1 node with [1-9]\d* containers? uses \d+\.\d cores and \d+\.\d \wiB\.", page)
         moment = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
         promised = rf"first recommendations from {moment}, forecasts from {moment}, nodes' own peaks from {moment}\."
         assert re.search(rf"Recording since {moment}.*: {promised}", page)
-        assert "the recorder (1 nodes from kubelet)" in page
+        assert "the recorder (1 node from kubelet)" in page
         # Nobody was started again: the dashboard waits for the first history.
         pods = json.loads(plane.kubectl("get", "pods", "-n", "cotenant", "-o", "json"))["items"]
         assert [c["restartCount"] for p in pods for c in p["status"].get("containerStatuses", ())] == [0, 0]

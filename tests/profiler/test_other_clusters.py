@@ -109,7 +109,7 @@ CASES: dict[str, Case] = {
             for x in lines(*web(), replace(EVICTED[0], reason=""), more=[LINK])
         ],
         345,
-        says="phases of 1 pods are unknown",
+        says="phases of 1 pod are unknown",
     ),
     "a StatefulSet whose second pod has succeeded": Case(
         lines(

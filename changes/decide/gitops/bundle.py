@@ -14,6 +14,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.text import counted
 from cotenant.changes.decide.gitops.manifest_text import as_yaml
 from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_side_apply
 from cotenant.changes.decide.patches import applied_refusal, by_workload, file_refusal, kubectl_command
@@ -65,7 +66,7 @@ def _text(
 ) -> Iterator[str]:
     savings = savings_of(r for workload in reviewed_workloads for r in workload.recommendations)
     count = sum(bool(workload.recommendations) for workload in reviewed_workloads)
-    yield f"# Requests and limits of {count} workloads, as they are used"
+    yield f"# Requests and limits of {counted(count, 'workload')}, as used"
     yield ""
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are given back."

@@ -142,4 +142,5 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
     else:
         write_components(shares, folder)
     if others := len(rows) - len(shares):
-        message(f"note: {others} findings are no change of a template: only proposed shares of GPUs are")
+        noun = "finding is" if others == 1 else "findings are"
+        message(f"note: {others} {noun} no change of a template: only proposed shares of GPUs are")

@@ -20,6 +20,7 @@ from cotenant.base.commands.output import message
 from cotenant.base.errors import NotDelivered
 from cotenant.base.severity import Severity
 from cotenant.base.table import Kind
+from cotenant.base.text import counted
 from cotenant.recommender.model.savings import Savings, When, summed_savings
 from cotenant.recommender.model.savings_text import saving_text
 
@@ -141,7 +142,7 @@ def _slack(summary: Summary) -> dict[str, Any]:
     """A message of blocks, and the plain text that notifications show."""
     title = f"cotenant: {escape_slack_text(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
     counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
-    lines = [f"{summary.containers} containers: *{counts}*"]
+    lines = [f"{counted(summary.containers, 'container')}: *{counts}*"]
     for when, savings in zip(When, (summary.now, summary.all_steps), strict=True):
         lines.append(f"{when.capitalize()}: *{saving_text(savings, escape_slack_text(summary.currency))}*")
     if summary.findings:

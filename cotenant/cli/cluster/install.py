@@ -15,6 +15,7 @@ from cotenant.base.commands.progress import bars
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
+from cotenant.base.text import counted
 from cotenant.base.version import __version__
 from cotenant.cli.cluster.installation.manifests import (
     COMPONENTS,
@@ -111,7 +112,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     """Say what became of it, and leave with its exit code."""
     if refused := _refused_steps(steps):
         raise CotenantError(
-            f"{len(refused)} of {len(steps)} objects are refused; nothing was written",
+            f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written",
             fix="The notes say why. An installation needs the rights of a cluster administrator.",
         )
     writes = measures.matching_count(step.writes for step in steps)

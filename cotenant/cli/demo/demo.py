@@ -21,7 +21,7 @@ from cotenant.base.commands.output import DocumentFormat, DocumentOption, messag
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import UsageError
 from cotenant.base.table import Kind
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.cli.demo.on_cluster import DEFAULT_WORKLOADS, DemoOptions, run
 from cotenant.settings import Settings
@@ -223,7 +223,8 @@ def summary(overview: Overview, currency: str) -> Iterator[str]:
     from cotenant.recommender.model.savings_text import balanced_text
 
     head = overview.headline
-    yield f"{overview.cluster}: {overview.nodes} nodes, {overview.workloads} workloads, {overview.pods} pods running"
+    sizes = (counted(overview.nodes, "node"), counted(overview.workloads, "workload"), counted(overview.pods, "pod"))
+    yield f"{overview.cluster}: {', '.join(sizes)} running"
     for name, requested, used in (
         ("CPU", head.cpu_requests_commitment, head.cpu_utilisation),
         ("memory", head.memory_requests_commitment, head.memory_utilisation),

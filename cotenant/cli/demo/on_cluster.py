@@ -22,6 +22,7 @@ from cotenant.base.commands.output import message
 from cotenant.base.commands.progress import bars
 from cotenant.base.errors import ClusterAbsent, ClusterError, UsageError
 from cotenant.base.table import Kind
+from cotenant.base.text import agree, counted
 
 if TYPE_CHECKING:
     from cotenant.base.cluster import Inventory, Node
@@ -117,7 +118,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
             on_cluster.apply_all(client, intents, progress, name)
         demo.refill(store, standing, progress)
     message(
-        f"Done: {spec.days} days of history of cluster {store.cluster} are in {store.url}.\n"
+        f"Done: {counted(spec.days, 'day')} of history of cluster {store.cluster}: in {store.url}.\n"
         "`cotenant demo --cluster FILE --remove --apply` takes the demo out again."
     )
     _live(client, standing, options)
@@ -197,8 +198,10 @@ def _line(summary: AgentRound) -> str:
 
     moment = datetime.fromtimestamp(summary.of_day_seconds, UTC)
     cpu, memory = f"{summary.usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, summary.usage[Resource.MEMORY])
-    others = "" if summary.reported == summary.nodes else f" ({summary.unreported} have an agent of their own)"
-    return f"{moment:%a %H:%M} UTC  {summary.reported} nodes{others}, {summary.pods} pods use {cpu}, {memory} memory"
+    own = agree(summary.unreported, "has an agent of its own", "have agents of their own")
+    others = "" if summary.reported == summary.nodes else f" ({own})"
+    nodes, pods = counted(summary.reported, "node"), agree(summary.pods, "pod uses", "pods use")
+    return f"{moment:%a %H:%M} UTC  {nodes}{others}, {pods} {cpu}, {memory} memory"
 
 
 def _await_scheduling(client: KubeClient, inventory: Inventory) -> None:
@@ -249,7 +252,7 @@ def _wait_gone(client: KubeClient) -> None:
     while (leaving := on_cluster.remaining_namespaces(client)) and time.monotonic() < deadline:
         time.sleep(0.2)
     if leaving:
-        message(f"The cluster is still deleting {len(leaving)} namespaces, such as {leaving[0]}.")
+        message(f"The cluster is still deleting {counted(len(leaving), 'namespace')}, such as {leaving[0]}.")
 
 
 def _print_object_counts(head: str, intents: list[Apply]) -> None:

@@ -20,6 +20,7 @@ from typing import Final
 
 from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.resource import MIB, Resource
+from cotenant.base.text import agree
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, SERIES, Rates, expression_of, over_cores
 from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
@@ -142,8 +143,9 @@ def note(inventory: Inventory) -> tuple[str, ...]:
     some = ", ".join(f"{row.namespace}/{row.name}" for row in larger[:_SHOWN])
     more = f" and {len(larger) - _SHOWN} more" if len(larger) > _SHOWN else ""
     return (
-        f"{len(larger)} pods use clearly more than their containers show together ({some}{more}): what their "
-        "containers use is not measured whole, so nothing of it is lowered",
+        f"{agree(len(larger), 'pod uses', 'pods use')} clearly more than the containers show together "
+        f"({some}{more}): what these containers use is "
+        "not measured whole, so nothing of it is lowered",
     )
 
 

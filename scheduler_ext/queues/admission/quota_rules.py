@@ -19,6 +19,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.problem import Problem
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.queues.model.quota_tree import (
     INT64_MAX,
     IS_PARENT_LABEL,
@@ -135,7 +136,9 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
             Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move them first")
         )
     if pods:
-        problems.append(Problem("metadata.name", name, f"is still used by {pods} pods", "delete or move them first"))
+        problems.append(
+            Problem("metadata.name", name, f"is still used by {counted(pods, 'pod')}", "delete or move them first")
+        )
     return problems
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.reasons import Reason
+from cotenant.base.text import agree
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
 from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
@@ -318,10 +319,12 @@ def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
     """A complete group of which members wait for something else."""
     waiting = [pod for members in group.gangs for pod in members.gated if pod not in members.ready]
     if any(pod.waits_for_quota for pod in waiting):
-        text = f"{sum(pod.waits_for_quota for pod in waiting)} members wait for their quota"
+        count = sum(pod.waits_for_quota for pod in waiting)
+        text = agree(count, "member waits for its quota", "members wait for their quota")
         return GangState.WAITS_FOR_QUOTA, Reason.GANG_WAITS_FOR_QUOTA, text
     gates = sorted({gate for pod in waiting for gate in pod.gates if not gate.startswith("cotenant.dev/")})
-    return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{len(waiting)} members wait for gates: {', '.join(gates)}"
+    members = agree(len(waiting), "member waits", "members wait")
+    return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{members} for gates: {', '.join(gates)}"
 
 
 def _members_without_capacity(group: GangGroup) -> tuple[MemberGroup, ...]:

@@ -14,6 +14,7 @@ from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.text import counted
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
@@ -93,7 +94,7 @@ def approve(
         if not approved.status.window:
             return f"Approved by {_approver_name(approved)}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        then = f"capacity for {approved.count} pods will be reserved at {at}{beside}"
+        then = f"capacity for {counted(approved.count, 'pod')} will be reserved at {at}{beside}"
         return f"Approved by {_approver_name(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model import plan_scores
 
@@ -54,7 +54,7 @@ class PlanAccount:
         """The account as one sentence for people, in core-hours. cores_per_pod: size of the plan's pods."""
         return (
             f"would have reserved {self.reserved * cores_per_pod:,.0f} core-hours, {percent(self.hit_ratio)} used; "
-            f"{self.missed_peaks} of {self.peaks} peaks missed, "
+            f"{self.missed_peaks} of {counted(self.peaks, 'peak')} missed, "
             f"{percent(self.coverage, 1)} of the needed core-time covered"
         )
 

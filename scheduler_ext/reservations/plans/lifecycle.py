@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.base.kubernetes.moments import moment
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
@@ -312,7 +313,7 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
     ready_pods = turn.seen.use.free + turn.seen.use.present
-    word = f"Capacity for {ready_pods} of {reserved_now.count} pods is reserved."
+    word = f"Capacity for {ready_pods} of {counted(reserved_now.count, 'pod')} is reserved."
     status = replace(status, phase=phase, count=reserved_now.count, progress=progress)
     if left_alone := _step_after_take_over(turn, status, first):
         return left_alone

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult, Preview
@@ -123,9 +123,13 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
     """Return notes for people, in sentences."""
     notes = []
     if missing:
-        notes.append(f"{missing} of {plan.count} pods fit on no node now: capacity must become free by the start.")
+        fit = f"{'fits' if missing == 1 else 'fit'} on no node now"
+        notes.append(f"{missing} of {counted(plan.count, 'pod')} {fit}: capacity must become free by the start.")
     if late is not None and late > missing:
-        notes.append(f"{late} of {plan.count} pods fit on no node when the window begins: nodes are busier then.")
+        fit = "fits" if late == 1 else "fit"
+        notes.append(
+            f"{late} of {counted(plan.count, 'pod')} {fit} on no node when the window begins: nodes are busier then."
+        )
     return notes
 
 

@@ -67,7 +67,7 @@ def test_obstacles_and_steps_are_printed_as_tables_and_as_one_document(api: ApiS
     # One of the two nodes could leave; the setting of the pool keeps both.
     assert (row["object"], row["nodes"], row["leaving"], row["even_empty"]) == ("NodePool default", 2, 1, "yes")
     assert "Karpenter takes away no node by itself of NodePool default (2 nodes)" in messages
-    assert "2 steps, of which 1 have no date before an obstacle is gone" in messages
+    assert "2 steps, of which 1 has no date before an obstacle is gone" in messages
     code, out, messages = size(api, tmp_path, "--show", "all", "-o", "json")
     document = json.loads(out)
     assert document["obstacles"] == [row]

@@ -99,7 +99,7 @@ def test_a_node_that_an_obstacle_keeps_when_it_is_empty_has_no_date(even_empty: 
     assert (dates(found)[2][1] is None) == even_empty
     assert ("annotation x=true" in found[2].words) == even_empty
     assert dates(found)[4] == ("take", 360 + 1_200)
-    assert ("1 have no date" in steps_note(found)) == even_empty
+    assert ("1 has no date" in steps_note(found)) == even_empty
 
 
 def test_a_pool_that_could_not_be_read_has_no_date() -> None:

@@ -14,6 +14,7 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import SENTENCES
+from cotenant.base.text import agree, counted
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeWindow
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 from cotenant.profiler.settings import ProfilerSettings
@@ -160,7 +161,10 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     if not running:
         fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
         return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
-    return ProbeOutcome(ProbeState.OK, f"{len(inventory.nodes)} nodes and {running} running pods, nothing lags behind")
+    return ProbeOutcome(
+        ProbeState.OK,
+        f"{counted(len(inventory.nodes), 'node')} and {counted(running, 'running pod')}, nothing lags behind",
+    )
 
 
 def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
@@ -182,16 +186,18 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     if lost:
         where = Counter(namespace for namespace, _ in lost).most_common(_SHOWN)
         names = ", ".join(f"{namespace} {count}" for namespace, count in where)
+        verb = "is" if len(lost) == 1 else "are"
         troubles.append(
-            f"{len(lost)} of {len(settled)} pods that use something are not told of (by namespace: {names})"
+            f"{len(lost)} of {len(settled)} pods that use something {verb} not told of (by namespace: {names})"
         )
     idle = Counter(pod.node for pod in unmeasured_pods(inventory, used, end))
     if idle:
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
-        troubles.append(f"{idle.total()} pods run and use nothing that is scraped (by node: {nodes})")
+        run = "pod runs and uses" if idle.total() == 1 else "pods run and use"
+        troubles.append(f"{idle.total()} {run} nothing that is scraped (by node: {nodes})")
     if unowned:
-        troubles.append(f"the owners of {unowned} pods are not known to the top")
-    troubles += [f"{SENTENCES[reason]} ({count} workloads)" for reason, count in sorted(gaps.items())]
+        troubles.append(f"the owners of {counted(unowned, 'pod')} are not known to the top")
+    troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
     troubles += [note for note in inventory.notes if "has no series of" in note]
     if troubles:
         fix = (
@@ -200,7 +206,12 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
             "keep the labels as they are."
         )
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
-    return ProbeOutcome(ProbeState.OK, f"all {len(settled)} pods that use something are named, with their owners")
+    all_named = agree(
+        len(settled),
+        "pod that uses something is named, with its owner",
+        "pods that use something are named, with their owners",
+    )
+    return ProbeOutcome(ProbeState.OK, f"all {all_named}")
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:

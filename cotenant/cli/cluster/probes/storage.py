@@ -14,7 +14,7 @@ from cotenant.base import measures
 from cotenant.base.errors import CotenantError, StoreError
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.process.clock import Clock
-from cotenant.base.text import share
+from cotenant.base.text import counted, share
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.cli.cluster.probes.outcome import Probe, ProbeFinding, ProbeOutcome, ProbeState
 
@@ -68,7 +68,9 @@ def probe_remote_store(url: str) -> ProbeOutcome:
     """A remote store answers a listing; writing is not tried there, because an object may cost or be kept for ever."""
     from cotenant.base.store import Store
 
-    return ProbeOutcome(ProbeState.OK, f"{url} answers, {len(Store.clusters(url))} clusters; writing was not tried")
+    return ProbeOutcome(
+        ProbeState.OK, f"{url} answers, {counted(len(Store.clusters(url)), 'cluster')}; writing was not tried"
+    )
 
 
 def history(url: str, now_seconds: float) -> ProbeOutcome:
@@ -102,7 +104,7 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
     parts = [f"{store.cluster}: {length / DAY_SECONDS:.1f} days, newest {age / HOUR_SECONDS:.1f} h ago"]
     holes = open_holes(store)
     if holes:
-        parts.append(f"{len(holes)} unreadable days set aside")
+        parts.append(f"{counted(len(holes), 'unreadable day')} set aside")
     overview = store.read_document("overview", Overview)
     if overview and isfinite(overview.coverage):
         parts.append(f"{share(overview.coverage)} of samples present")
