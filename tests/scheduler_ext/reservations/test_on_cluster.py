@@ -31,6 +31,11 @@ def may_delete_pods(scene: Scene) -> None:
     who = {"kind": "ServiceAccount", "name": "cotenant-manager", "namespace": "cotenant"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "standby"}
     scene.api.create(f"{rbac}/rolebindings", {"metadata": {"name": "standby"}, "roleRef": role, "subjects": [who]})
+    asked = {"namespace": scene.namespace, "verb": "delete", "resource": "pods"}
+    review = {"spec": {"user": "system:serviceaccount:cotenant:cotenant-manager", "resourceAttributes": asked}}
+    reviews = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+    # The server goes by roles that it has heard of. A hand-over that is refused for 15 s is given up for good.
+    wait_for("the right is in force", lambda: scene.api.create(reviews, review)["status"]["allowed"])
 
 
 def test_ten_owners_get_their_room_under_eight_waiting_strangers_each(scene: Scene, fake_nodes: Nodes) -> None:
