@@ -165,5 +165,8 @@ def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
     """A pod from the API server, as JSON; NoData when it does not exist, ClusterError when it cannot be read."""
     pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
     if pod is None:
-        raise NoData(f"there is no pod {name} in namespace {namespace}", fix="Give its namespace with -n.")
+        raise NoData(
+            f"there is no pod {name} in namespace {namespace}",
+            fix=f"kubectl get pods -n {namespace} lists those that are there; -n NAME looks in another namespace.",
+        )
     return pod

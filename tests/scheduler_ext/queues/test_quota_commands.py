@@ -182,6 +182,7 @@ def test_explain_has_words_for_pods_that_do_not_wait(cluster: Cluster) -> None:
     assert "counts against no quota" in cluster.run("explain", "queue", "research/free").stderr
     gone = cluster.run("explain", "queue", "nobody", "-n", "research")
     assert gone.exit_code == 1 and "there is no pod nobody in namespace research" in gone.stderr
+    assert "kubectl get pods -n research" in gone.stderr
 
 
 def test_gangs_have_a_state_and_the_gap(cluster: Cluster) -> None:
