@@ -160,7 +160,7 @@ def test_what_a_pods_own_row_does_not_bear_out_is_not_lowered(found: Found, vari
             assert (value.change or 0) < 0
         else:
             assert (value.action, value.reason) == (Action.WITHHELD, reason)
-    assert ("clearly more than their containers" in found.notes) is (
+    assert ("containers show together" in found.notes) is (
         MORE in reasons or variant == "sandboxed" or "the pod works" in variant
     )
     if any(reasons):
@@ -217,7 +217,7 @@ def test_pods_that_are_scraped_more_rarely_than_others_are_compared_too(tmp_path
             # The row of the pod shows 800 MiB where its container shows 200, at any interval.
             reason = SLOW[variant.rsplit(" ", 1)[0]]
             assert (request.action is Action.WITHHELD, request.reason is MORE) == (bool(reason), bool(reason)), variant
-            assert ("clearly more than their containers" in found.notes) is bool(reason), variant
+            assert ("containers show together" in found.notes) is bool(reason), variant
 
 
 def split(shares: Sequence[float], late: int = 0, **label: Sequence[str]) -> list[Line]:

@@ -142,11 +142,12 @@ def note(inventory: Inventory) -> tuple[str, ...]:
         return ()
     some = ", ".join(f"{row.namespace}/{row.name}" for row in larger[:_SHOWN])
     more = f" and {len(larger) - _SHOWN} more" if len(larger) > _SHOWN else ""
-    return (
-        f"{agree(len(larger), 'pod uses', 'pods use')} clearly more than the containers show together "
-        f"({some}{more}): what these containers use is "
-        "not measured whole, so nothing of it is lowered",
+    use = agree(
+        len(larger),
+        "pod uses clearly more than its containers show together",
+        "pods use clearly more than their containers show together",
     )
+    return (f"{use} ({some}{more}): what those use is not measured whole, so nothing of it is lowered",)
 
 
 _SHOWN: Final = 3
