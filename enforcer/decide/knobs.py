@@ -4,12 +4,13 @@
 
 The kernel rounds silently: shares are clamped, bytes fall to whole pages, CPU lists are rewritten, v2 weights are
 coarser than shares. `same` compares as the kernel would read back, so that nothing is written for ever.
-Sources: kernel documentation of cgroup v1 and v2; OCI runtimes' conversion of shares to weights.
+Sources: kernel documentation of cgroup v1 and v2; OCI runtimes' conversions of shares to weights.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -164,8 +165,16 @@ def least_quota(period: int) -> int:
 
 
 def weight_of(shares: int) -> int:
-    """v2 weight 1..10000 of v1 shares 2..262144, as container runtimes convert linearly; rounded down."""
+    """v2 weight 1..10000 of v1 shares 2..262144, as kubelets and older container runtimes convert linearly."""
     return WEIGHTS[0] + (shares - SHARES[0]) * (WEIGHTS[1] - WEIGHTS[0]) // (SHARES[1] - SHARES[0])
+
+
+def newer_weight_of(shares: int) -> int:
+    """v2 weight of v1 shares as runc from 1.3.2 and crun from 1.23 convert a container's, so that 1024 are 100."""
+    if not SHARES[0] < shares < SHARES[1]:
+        return WEIGHTS[0] if shares <= SHARES[0] else WEIGHTS[1]
+    power = math.log2(shares)
+    return math.ceil(10 ** ((power**2 + 125 * power) / 612 - 7 / 34))
 
 
 def shares_of(weight: int) -> int:

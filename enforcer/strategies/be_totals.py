@@ -5,20 +5,27 @@ what the runtime hooks do at creation (the same decision, `decide.container_reso
 them, for the pod's own cgroup, which no hook reaches, and after somebody else wrote. The tier above the pods is not
 touched here: its weight is what protects everybody else (`suppress`).
 
+On cgroup v2 runtimes convert a container's shares to its weight by one of two formulas, the kubelet a pod's by the
+linear one alone. Weights of containers count within their pod; so each pod is given them by the formula that its own
+containers show, and linearly where they show none.
+
 Always on, as Koordinator's "batch resource" hook; a pod without batch resources or with the skip label is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import (
     NO_LIMIT,
+    CgroupPath,
     GroupReading,
     Knob,
     KubeQos,
+    Level,
     Observation,
     PodReading,
     Stateless,
@@ -29,6 +36,7 @@ from cotenant.enforcer.contract import (
 )
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
+from cotenant.enforcer.decide.knobs import newer_weight_of, shares_of, weight_of
 from cotenant.enforcer.decide.kubelet_values import Values, sets_no_quotas, values_before_hooks, values_of_pod
 from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.model.node_policy import NodePolicy
@@ -37,13 +45,37 @@ from cotenant.enforcer.strategies.unchanged import Unchanged
 NAME: Final = "be-totals"
 
 
+@dataclass(frozen=True, slots=True)
+class _Weights:
+    """The weights of cgroup v2 that stand for the shares of one container, by each conversion."""
+
+    path: CgroupPath
+    linear: int
+    newer: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Decided:
+    """The wants for a pod, the same by a runtime's newer conversion of shares, and by what that one is known.
+
+    broken: the reason why the annotation cannot be read, or "". left, wanted: weights of containers that keep the
+    kubelet's shares, and of those that get ours, as far as the conversions differ.
+    """
+
+    wants: tuple[Want, ...]
+    newer_wants: tuple[Want, ...]
+    broken: str
+    left: tuple[_Weights, ...]
+    wanted: tuple[_Weights, ...]
+
+
 class BeTotals(Stateless):
     """Pure strategy without memory, but for answers that are the same again."""
 
     name = NAME
 
     def __init__(self) -> None:
-        self._known: Unchanged[tuple[tuple[Want, ...], str]] = Unchanged()
+        self._known: Unchanged[_Decided] = Unchanged()
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """CPU weight, CPU quota and memory limit for every live pod labelled BE, and its containers.
@@ -56,16 +88,62 @@ class BeTotals(Stateless):
         pod_decisions = self._known.each(
             pods, (policy, ratio, quotas_off), lambda pod: _pod(pod, decision(pod.spec, policy, ratio), quotas_off)
         )
-        wants = tuple(want for _, (wants, _) in pod_decisions for want in wants)
+        wants = tuple(
+            want for pod, of in pod_decisions for want in (of.newer_wants if _converts_newly(pod, of) else of.wants)
+        )
         verdicts = (
-            Verdict(p.spec.key, "AnnotationUnreadable", broken, True) for p, (_, broken) in pod_decisions if broken
+            Verdict(p.spec.key, "AnnotationUnreadable", of.broken, True) for p, of in pod_decisions if of.broken
         )
         return Step(StrategyPlan(wants, verdicts=tuple(verdicts)), state)
 
 
-def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> tuple[tuple[Want, ...], str]:
-    """Return the wants for a pod, and the reason why its annotation cannot be read, or ""."""
-    return tuple(_wants_of(pod, of, quotas_off)), of.pod.broken
+def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _Decided:
+    """Return what is decided for a pod."""
+    wants = tuple(_wants_of(pod, of, quotas_off))
+    asked = {w.path: int(w.value) for w in wants if _is_container_weight(w)}
+    kubelets = {
+        container.group.path: values_before_hooks(pod.spec, container.spec).get(Knob.CPU_SHARES)
+        for container in pod.containers
+        if container.group is not None and container.group.path not in asked
+    }
+    left = {path: shares for path, shares in kubelets.items() if isinstance(shares, int)}
+    return _Decided(wants, tuple(map(_newly_converted, wants)), of.pod.broken, _weights(left), _weights(asked))
+
+
+def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
+    both = (_Weights(path, weight_of(amount), newer_weight_of(amount)) for path, amount in shares.items())
+    return tuple(weights for weights in both if weights.linear != weights.newer)
+
+
+def _is_container_weight(want: Want) -> bool:
+    return want.knob is Knob.CPU_SHARES and want.level is Level.CONTAINER
+
+
+def _newly_converted(want: Want) -> Want:
+    """The want with those shares that the linear conversion makes the newer weights of."""
+    if not _is_container_weight(want):
+        return want
+    value, back_to, made_from = (
+        shares_of(newer_weight_of(shares)) if isinstance(shares, int) else None
+        for shares in (want.value, want.back_to, want.made_from)
+    )
+    assert value is not None
+    return replace(want, value=value, back_to=back_to, made_from=made_from)
+
+
+def _converts_newly(pod: PodReading, of: _Decided) -> bool:
+    """Return whether this pod's runtime converts shares by the newer formula, as its containers' weights show.
+
+    Beside a container that is left alone ours must weigh by the same formula; else those count that a hook has made.
+    """
+    present = {c.group.path: c.group.knobs.get(Knob.CPU_SHARES) for c in pod.containers if c.group is not None}
+    for shown in (of.left, of.wanted):
+        found = ((weights, present.get(weights.path)) for weights in shown)
+        seen = [(weights, weight_of(shares)) for weights, shares in found if isinstance(shares, int)]
+        votes = [weight == weights.newer for weights, weight in seen if weight in (weights.linear, weights.newer)]
+        if votes:
+            return any(votes)
+    return False
 
 
 def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Want]:

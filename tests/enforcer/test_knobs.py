@@ -14,6 +14,7 @@ from cotenant.enforcer.decide.knobs import (
     from_text,
     kept,
     least_quota,
+    newer_weight_of,
     objection,
     round_for_write,
     same,
@@ -116,6 +117,15 @@ def test_what_was_written_reads_back_as_the_same(case: tuple[Knob, Value], v2: b
     assert back is not None
     assert same(knob, back, value, dialect)
     assert same(knob, kept(knob, value, dialect), value, dialect)
+
+
+@pytest.mark.parametrize(
+    ("shares", "weight"),
+    # the ends and the default of both ranges; 2000 as runc 1.4.0-rc.1 shows it (opencontainers/runc#4896)
+    [(0, 1), (2, 1), (102, 17), (1024, 100), (2000, 170), (2048, 174), (262_144, 10_000), (999_999, 10_000)],
+)
+def test_newer_runtimes_make_the_default_weight_of_the_default_shares(shares: int, weight: int) -> None:
+    assert newer_weight_of(shares) == weight
 
 
 @given(st.integers(1, 10_000))
