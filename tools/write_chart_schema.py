@@ -72,7 +72,7 @@ FIXED = {
     "TelemetrySettings": ("health_port",),
     "EnforcerSettings": ("state_dir", "cgroup_root", "proc_root", "kubelet_config"),
 }
-"""Settings that a manifest's ports, probes, mounts, names and rights depend on: no value of the chart changes one side alone."""
+"""Settings that a manifest's ports, probes, mounts, names and rights depend on: no value changes one side alone."""
 
 
 def schema() -> Schema:
