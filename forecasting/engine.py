@@ -194,7 +194,7 @@ def _from_portraits(
     """Quantiles (n, levels) and maximum (n,) of the ordinary days of each series' portrait; NaN where it has none."""
     row = {ref: index for index, ref in enumerate(portraits.refs)}
     index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
-    levels, highest = portraits.histograms.percentiles(LEVELS), portraits.maximum
+    levels, highest = portraits.percentiles(LEVELS), portraits.maximum
     if settings.events and portraits.refs:
         highest = _ordinary_maximum(portraits, settings)
         levels = np.fmin(levels, highest[:, None])  # a histogram does not say which of its samples are of an event

@@ -46,7 +46,7 @@ def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
     Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small against the mean. Weekly: workday and
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
     """
-    mean, (p5, p95) = portraits.mean, portraits.histograms.percentiles((0.05, 0.95)).T
+    mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
     daily, weekly = _explained_variance_shares(portraits)
     idle_below = IDLE_MILLICORES if portraits.resource is Resource.CPU else 0.0
     short = ~(portraits.span_days >= PATTERN_DAYS) | ~(portraits.samples > 0)

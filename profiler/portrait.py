@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from cotenant.base.identity import ContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of
+from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of, total_buckets_of
 from cotenant.base.usage.lanes import Lanes
 from cotenant.base.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
@@ -78,13 +79,15 @@ def _blank(refs: Sequence[RefT], usage: Usage[Any], settings: PortraitSettings) 
     if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
         raise ValueError("a portrait needs a resource and a step that divides half an hour")
     size, days = len(refs), settings.days_kept
+    of_containers = any(isinstance(ref, ContainerRef) for ref in refs)
+    buckets = buckets_of(usage.resource) if of_containers else total_buckets_of(usage.resource)
     half_life = settings.half_life_hours * HOUR_SECONDS
     return Portraits(
         refs=tuple(refs),
         resource=usage.resource,
         step_seconds=usage.grid.step_seconds,
         end_seconds=usage.grid.start_seconds,
-        histograms=HistogramBatch.empty(size, buckets_of(usage.resource), half_life),
+        histograms=HistogramBatch.empty(size, buckets, half_life),
         startup_max=np.full(size, np.nan),
         startup_samples=np.zeros(size),
         first_seconds=np.full(size, np.nan),

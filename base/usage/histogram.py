@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -86,17 +87,24 @@ CPU_BUCKETS: Final = Buckets(first=10.0, growth=1.05, maximum=1_000_000.0)
 """Millicores: 0.01 core, growing 5 %, up to 1,000 cores."""
 MEMORY_BUCKETS: Final = Buckets(first=1e7, growth=1.05, maximum=1e12)
 """Bytes: 10 MB, growing 5 %, up to 1 TB."""
-
-
 PERCENT_BUCKETS: Final = Buckets(first=1.0, growth=1.05, maximum=10_000.0)
 """Percent of one device: 1 %, growing 5 %, up to 100 devices."""
+_TOTAL_OF: Final = 1000
+"""Containers at the maximum of their layout that one layout of totals has room for: a million cores, 1 PB."""
 
 
 def buckets_of(resource: MeasuredResource) -> Buckets:
-    """VPA's bucket layout for a resource; for what VPA does not know, one of the same growth."""
+    """VPA's bucket layout of a container for a resource; for what VPA does not know, one of the same growth."""
     if isinstance(resource, DeviceResource):
         return PERCENT_BUCKETS
     return CPU_BUCKETS if resource is Resource.CPU else MEMORY_BUCKETS
+
+
+@cache
+def total_buckets_of(resource: MeasuredResource) -> Buckets:
+    """The layout of totals of many containers: that of one container, and further buckets behind it."""
+    of_container = buckets_of(resource)
+    return replace(of_container, maximum=_TOTAL_OF * of_container.maximum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -146,7 +154,7 @@ class HistogramBatch:
         decay = weight * np.exp2((times - base) / self.half_life_seconds)
         added = _bin_weights(values, decay, target, moved.weights.shape, self.buckets)
         added *= _power(base - moved.reference_seconds, self.half_life_seconds)[:, None]
-        return replace(moved, weights=moved.weights + added, total=moved.total + added.sum(axis=1))
+        return replace(moved, weights=moved.weights + added, total=moved.total + _sum_of_buckets(added))
 
     def merge(self, other: HistogramBatch) -> HistogramBatch:
         """Histogram by histogram; the older reference moves to the younger one. Layouts and half lives must agree."""
@@ -169,8 +177,12 @@ class HistogramBatch:
         """Percentile of each histogram by VPA's rule, `fraction` 0..1, shape (n,); NaN (VPA: 0) where empty."""
         return self.percentiles((fraction,))[:, 0]
 
-    def percentiles(self, fractions: Sequence[float]) -> Floats:
-        """Several percentiles at once, shape (n, len(fractions))."""
+    def percentiles(self, fractions: Sequence[float], highest: Floats | None = None) -> Floats:
+        """Several percentiles at once, shape (n, len(fractions)).
+
+        highest: (n,), the highest sample of each, at which its last bucket ends; None = where that begins, as VPA has
+        it. A sample that is not known (NaN) or lower does not move it.
+        """
         filled = self.weights >= self.buckets.epsilon
         first = filled.argmax(axis=1)[:, None]
         last = self.buckets.count - 1 - filled[:, ::-1].argmax(axis=1)[:, None]
@@ -180,7 +192,11 @@ class HistogramBatch:
         values = np.empty((len(self), len(fractions)))
         for column, fraction in enumerate(fractions):
             reached = (partial >= (fraction * self.total)[:, None]) | (position >= last)
-            values[:, column] = ends[(reached & (position >= first)).argmax(axis=1)]
+            bucket = (reached & (position >= first)).argmax(axis=1)
+            values[:, column] = ends[bucket]
+            if highest is not None:
+                endless = bucket == self.buckets.count - 1
+                values[endless, column] = np.fmax(highest[endless], ends[-1])
         values[~filled.any(axis=1)] = np.nan
         return values
 
@@ -229,6 +245,13 @@ def _bin_weights(
         counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
         np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
     return binned
+
+
+def _sum_of_buckets(weights: Floats) -> Floats:
+    """Sum of each row (n, buckets), (n,): those of a container's layout first, so that wider ones round as it does."""
+    of_container = CPU_BUCKETS.count
+    total: Floats = weights[:, :of_container].sum(axis=1) + weights[:, of_container:].sum(axis=1)
+    return total
 
 
 def _power(elapsed_seconds: Integers, half_life_seconds: int) -> Floats:

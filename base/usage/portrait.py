@@ -9,6 +9,7 @@ the like are derived.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -108,8 +109,12 @@ class Portraits(Generic[RefT]):
         return np.nan_to_num(ratio(self.seen, slots))
 
     def percentile(self, fraction: float) -> Floats:
-        """Decaying percentile of each series by the histogram's rule; NaN without samples."""
-        return self.histograms.percentile(fraction)
+        """Decaying percentile of each series, (n,); NaN without samples."""
+        return self.percentiles((fraction,))[:, 0]
+
+    def percentiles(self, fractions: Sequence[float]) -> Floats:
+        """Decaying percentiles by the histogram's rule, (n, len(fractions)), with its last bucket up to the maximum."""
+        return self.histograms.percentiles(fractions, self.maximum)
 
 
 def ratio(amount: Floats, count: npt.NDArray[Any]) -> Floats:

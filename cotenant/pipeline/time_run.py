@@ -27,7 +27,8 @@ def quantiles_while_running(
 
     A histogram answers with the upper edge of a bucket, which may lie above all samples in it.
     """
-    return np.fmin(histograms.percentiles(fractions), analysis.portraits[resource].maximum[:, None])
+    highest = analysis.portraits[resource].maximum
+    return np.fmin(histograms.percentiles(fractions, highest), highest[:, None])
 
 
 def p95_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Floats:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.base.usage.histogram import buckets_of
+from cotenant.base.usage.histogram import total_buckets_of
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
@@ -40,7 +40,7 @@ def chart(
 
 def _ends(bounds: Floats, resource: Resource) -> Floats:
     """Upper ends of the buckets that begin at these bounds, by the resource's bucket layout."""
-    starts = buckets_of(resource).starts
+    starts = total_buckets_of(resource).starts
     place = np.clip(np.searchsorted(starts, bounds * (1 - 1e-9)), 0, len(starts) - 2)
     ends: Floats = starts[place + 1]
     return ends

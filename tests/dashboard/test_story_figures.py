@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB, Resource
-from cotenant.base.usage.histogram import CPU_BUCKETS
+from cotenant.base.usage.histogram import CPU_BUCKETS, total_buckets_of
 from cotenant.dashboard.figures import distribution, heat
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import MAX_POINTS, Chart
@@ -149,6 +149,12 @@ LADDER = [1000.0, 2000.0, 2500.0, 2600.0, 2900.0, 4000.0]
 def spread(**stands: float) -> Chart:
     bounds = CPU_BUCKETS.starts[[20, 21, 40]]
     return distribution.chart(bounds, np.array([0.5, 0.3, 0.2]), LADDER, stands, Resource.CPU)
+
+
+def test_bars_of_a_total_of_thousands_of_cores_are_as_wide_as_their_buckets() -> None:
+    bounds = total_buckets_of(Resource.CPU).starts[[175, 200]]
+    bars = plotted(distribution.chart(bounds, np.array([0.5, 0.5]), [3e6], {}, Resource.CPU)).data[0]
+    assert bars.width == pytest.approx([0.010 * 1.05**175, 0.010 * 1.05**200])
 
 
 def test_bars_are_as_wide_as_their_buckets() -> None:

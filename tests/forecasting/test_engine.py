@@ -15,6 +15,8 @@ from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.settings import ForecastingSettings
+from cotenant.profiler import portrait
+from cotenant.profiler.settings import PortraitSettings
 
 DEFAULTS = ForecastingSettings()
 START = 1_699_833_600
@@ -176,6 +178,16 @@ def test_a_young_series_shows_its_portrait(length: float) -> None:
     assert (made.quantiles >= 400).all()
     assert (made.quantiles <= 420.1).all()
     assert made.error[0].origins == 0
+
+
+def test_a_young_cluster_of_thousands_of_cores_is_forecast_at_its_own_height() -> None:
+    usage = usage_of(3e6 + 4e5 * np.sin(2 * np.pi * np.arange(DAY) / DAY))
+    known = portrait.build(usage.refs, np.array([0]), usage, PortraitSettings())
+    made = forecast(usage, known, DEFAULTS)
+    assert made.reason == (Reason.FROM_PORTRAIT,)
+    # Buckets end at most 5 % above the samples in them; half of a sine's time is spent below its middle.
+    assert made.level(0.5)[0] == pytest.approx(np.full(48, 3e6), rel=0.05)
+    assert 3.3e6 < made.level(0.95)[0, 0] <= made.peak_level(0.95)[0] == pytest.approx(3.4e6)
 
 
 def test_a_portrait_is_found_by_name() -> None:

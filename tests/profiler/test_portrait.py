@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cotenant.base.identity import NodeRef
+from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.resource import Resource
+from cotenant.base.usage.histogram import CPU_BUCKETS
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.profiler.portrait import build, update
@@ -51,6 +52,25 @@ def test_the_columns_of_a_small_example() -> None:
     assert (one.first_seconds[0], one.last_seconds[0]) == (MONDAY, MONDAY + 6 * 300)
     assert one.coverage.tolist() == [1.0, 0.0]
     assert one.span_days == pytest.approx([30 / 1440, 0])
+
+
+@pytest.mark.parametrize(("resource", "level"), [(Resource.CPU, 3e6), (Resource.MEMORY, 12e12)])
+def test_a_total_of_thousands_of_cores_has_quantiles_and_a_pattern(resource: Resource, level: float) -> None:
+    series = level * (1 + 0.5 * np.sin(2 * np.pi * HOURS / 24))
+    whole = portrait_of(series, resource)
+    low, middle, high = whole.percentiles((0.05, 0.5, 0.95))[0]
+    # A bucket ends up to 5 % above its samples; the newest half day, the lower one, draws the median below the level.
+    assert [low, high] == pytest.approx(np.quantile(series, [0.05, 0.95]), rel=0.06)
+    assert low < 0.8 * level < middle < level
+    assert whole.pattern == (Pattern.DAILY,)
+
+
+def test_a_container_keeps_the_buckets_of_the_vertical_pod_autoscaler() -> None:
+    refs = (ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app"),)
+    container = build(refs, np.array([0]), usage_of(np.full((1, 288), 3e6)), DEFAULTS)
+    assert container.histograms.buckets == CPU_BUCKETS
+    # Its last bucket, which begins at 1,021 cores, ends at the highest sample.
+    assert container.percentile(0.5)[0] == 3e6
 
 
 def test_coverage_counts_slots_where_no_pod_had_a_sample() -> None:

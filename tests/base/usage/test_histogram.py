@@ -10,12 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from cotenant.base.resource import DeviceResource, Resource
 from cotenant.base.usage.histogram import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     YEAR_ONE_SECONDS,
     Buckets,
     HistogramBatch,
+    buckets_of,
+    total_buckets_of,
 )
 
 DAY = 86_400
@@ -165,6 +168,36 @@ def test_the_percentile_is_the_end_of_its_bucket() -> None:
 
 def test_the_last_bucket_answers_with_its_start() -> None:
     assert filled(np.array([[5e6]])).percentile(0.9)[0] == CPU_BUCKETS.starts[-1]
+
+
+def test_the_last_bucket_ends_at_the_highest_sample_where_that_is_known() -> None:
+    start = CPU_BUCKETS.starts[-1]
+    batch = filled(np.array([[15.0, 5e6], [15.0, 5e6], [15.0, start], [15.0, 20.0]]))
+    highest = np.array([5e6, np.nan, 5e6, 20.0])
+    # The first bucket of all is [10, 20.5); the one before the last ends where the last begins, and 20 m are far below.
+    found = batch.percentiles((0.4, 0.9), highest)
+    assert found == pytest.approx(np.array([[20.5, 5e6], [20.5, start], [20.5, 5e6], [20.5, 20.5]]))
+
+
+@pytest.mark.parametrize("resource", [*Resource, DeviceResource.GPU_CORE])
+def test_totals_have_the_buckets_of_a_container_and_further_ones(resource: Resource | DeviceResource) -> None:
+    container, totals = buckets_of(resource), total_buckets_of(resource)
+    np.testing.assert_array_equal(totals.starts[: container.count], container.starts)
+    assert totals.starts[-1] >= 1000 * container.maximum > totals.starts[-2]
+    # Each bucket is 5 % wider than the one before it.
+    widths = np.diff(totals.starts)
+    assert widths[1:] / widths[:-1] == pytest.approx(np.full(totals.count - 2, 1.05))
+
+
+@settings(deadline=None)
+@given(matrices, st.sampled_from([300, 3_600]), st.lists(fractions, min_size=1, max_size=4))
+def test_a_small_total_has_the_numbers_that_a_container_has(values: np.ndarray, step: int, levels: list[float]) -> None:
+    small = np.fmin(values, np.float32(CPU_BUCKETS.starts[-2]))
+    layouts = (buckets_of(Resource.CPU), total_buckets_of(Resource.CPU))
+    times = grid(values.shape[1], step)
+    container, total = (HistogramBatch.empty(len(small), b, DAY).add(small, times) for b in layouts)
+    np.testing.assert_array_equal(total.total, container.total)
+    np.testing.assert_array_equal(total.percentiles(levels), container.percentiles(levels))
 
 
 def test_a_day_old_sample_weighs_half() -> None:
