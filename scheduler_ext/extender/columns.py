@@ -186,14 +186,17 @@ def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
     """CPU (millicores) and memory (bytes) that one pod adds to its node's row: all use, prod's use, requests.
 
     A young pod counts the larger of its estimate and what was measured, any other what was measured. For prod's sum an
-    estimate stands in when the NodeMetric has the pod, but not as prod.
+    estimate stands in when the NodeMetric has the pod, but not as prod, or lacks one resource of it.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
+    known = _fill_gaps(measured, NOTHING)
     young = _young(pod, measured, metric)
-    used = _larger(pod.estimate, measured) if young else measured or (0.0, 0.0)
-    prod_used = (0.0, 0.0)
-    if pod.prod:
-        prod_used = used if is_prod or measured is None else pod.estimate
+    used = _larger(pod.estimate, known) if young else known
+    prod_used = NOTHING
+    if pod.prod and measured is not None and not is_prod:
+        prod_used = pod.estimate
+    elif pod.prod:
+        prod_used = used if young else _fill_gaps(measured, pod.estimate)
     requested = (float(pod.requests.get("cpu", 0)), float(pod.requests.get("memory", 0)))
     return PodShare(used, prod_used, requested, used[0] if pod.reclaimer else 0.0)
 
@@ -257,7 +260,7 @@ def _sums(state: NodeState) -> _PodSums:
             sums.batch = _plus(sums.batch, (pod.requests.get(cpu, 0), pod.requests.get(memory, 0)))
             sums.reclaimed += share_of(pod, state.metric).reclaimed
             reported, _ = state.metric.pods.get(pod.key, (NOTHING, False)) if state.metric else (NOTHING, False)
-            sums.reclaimed_reported += reported[0]
+            sums.reclaimed_reported += _fill_gaps(reported, NOTHING)[0]
         _count(sums, pod, state.metric)
     return sums
 
@@ -266,7 +269,8 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
     """Add what one pod uses to the sums, as Koordinator's assign cache does.
 
     delta: what young pods' estimates exceed their measured use by, added to the node's report. A prod pod that the
-    report has under another class counts with its whole estimate, since the report's prod sum lacks it.
+    report has under another class counts with its whole estimate, since the report's prod sum lacks it; so does one in
+    a resource that is not measured.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     young = _young(pod, measured, metric)
@@ -276,8 +280,8 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
     if not pod.prod:
         return
     if is_prod and measured is not None:
-        sums.prod = _plus(sums.prod, measured)
-        sums.prod_reported = _plus(sums.prod_reported, measured)
+        sums.prod = _plus(sums.prod, _fill_gaps(measured, NOTHING if young else pod.estimate))
+        sums.prod_reported = _plus(sums.prod_reported, _fill_gaps(measured, NOTHING))
     elif measured is not None:  # reported under another class: its estimate counts
         measured, young = None, True
     if young:
@@ -299,17 +303,24 @@ def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> b
 
 def _excess(estimate: Pair, measured: Pair | None) -> Pair:
     """Return the amount by which an estimate exceeds what is measured already, per resource; never negative."""
+    cpu, memory = _fill_gaps(measured, NOTHING)
+    return max(estimate[0] - cpu, 0.0), max(estimate[1] - memory, 0.0)
+
+
+def _fill_gaps(measured: Pair | None, instead: Pair) -> Pair:
+    """Return what is measured, with `instead` for a resource that is not."""
     if measured is None:
-        return estimate
-    return max(estimate[0] - measured[0], 0.0), max(estimate[1] - measured[1], 0.0)
+        return instead
+    cpu, memory = (other if np.isnan(used) else used for used, other in zip(measured, instead, strict=True))
+    return cpu, memory
 
 
 def _plus(first: Pair, second: Pair) -> Pair:
     return first[0] + second[0], first[1] + second[1]
 
 
-def _larger(first: Pair, second: Pair | None) -> Pair:
-    return first if second is None else (max(first[0], second[0]), max(first[1], second[1]))
+def _larger(first: Pair, second: Pair) -> Pair:
+    return max(first[0], second[0]), max(first[1], second[1])
 
 
 def _pair(percentages: Percentages) -> Pair:

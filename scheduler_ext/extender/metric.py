@@ -120,7 +120,7 @@ class LoadMetric:
     """A node's report. Usages are pairs; aggregated: by (statistic, seconds), seconds 0 = the longest window.
 
     usage None: the report says nothing of the node; NaN in it: nothing of that resource. pods: usage of each pod by
-    NAMESPACE/NAME, and whether the node reports it as prod.
+    NAMESPACE/NAME, NaN for a resource of which the report has none, and whether the node reports it as prod.
     """
 
     updated_seconds: float | None = None
@@ -141,9 +141,9 @@ def metric_of(wire: MetricWire) -> LoadMetric:
     interval = policy.report_interval_seconds if policy else None
     usage = _usage_pair(node.node_usage) if node else None
     pods = {
-        f"{p.namespace}/{p.name}": (_pair(p.pod_usage), p.priority == "koord-prod")
+        f"{p.namespace}/{p.name}": (measured, p.priority == "koord-prod")
         for p in status.pods_metric or ()
-        if p is not None and p.pod_usage is not None and p.pod_usage.resources
+        if p is not None and (measured := _pod_pair(p.pod_usage)) is not None
     }
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
@@ -157,8 +157,7 @@ def metric_of(wire: MetricWire) -> LoadMetric:
 
 def _system_usage(reported: _ResourceMap | None, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
     """Return the usage outside of pods; of a resource that is not reported, what the node uses beyond its pods."""
-    resources = reported.resources or {} if reported else {}
-    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
+    cpu, memory = _amounts(reported)
     return _rest(cpu, 0, usage, pods), _rest(memory, 1, usage, pods)
 
 
@@ -167,7 +166,13 @@ def _rest(reported: float, place: int, usage: Pair | None, pods: Mapping[str, tu
         return reported
     if usage is None or math.isnan(usage[place]):
         return 0.0
-    return max(usage[place] - sum(pair[place] for pair, _ in pods.values()), 0.0)
+    return max(usage[place] - measured_together(pods)[place], 0.0)
+
+
+def measured_together(pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
+    """Return the sum of what is measured of the pods, (millicores, bytes); less than they use where one is NaN."""
+    cpu, memory = (math.fsum(pair[i] for pair, _ in pods.values() if not math.isnan(pair[i])) for i in (0, 1))
+    return cpu, memory
 
 
 def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
@@ -191,8 +196,7 @@ def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pa
 
 def _usage_pair(usage: _ResourceMap | None) -> Pair | None:
     """Both amounts, NaN for one that is missing, cannot be read or is 0 bytes of memory; None where both are."""
-    resources = usage.resources or {} if usage else {}
-    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
+    cpu, memory = _amounts(usage)
     cpu, memory = cpu or math.nan, memory or math.nan  # no machine that reports uses none of either
     return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
 
@@ -205,17 +209,21 @@ def _amount_or_nan(resource: Resource, text: str | int | float | None) -> float:
         return math.nan
 
 
-def _pair(usage: _ResourceMap | None) -> Pair:
+def _pod_pair(usage: _ResourceMap | None) -> Pair | None:
+    """Both amounts of a pod, NaN for one that is missing or cannot be read; None where both are.
+
+    Every running pod has memory: one of which 0 bytes are reported was not measured, nor was a CPU of 0 beside them.
+    """
+    cpu, memory = _amounts(usage)
+    cpu, memory = (cpu or math.nan, math.nan) if memory == 0 else (cpu, memory)
+    return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
+
+
+def _amounts(usage: _ResourceMap | None) -> Pair:
+    """Both amounts, NaN for one that is missing or cannot be read."""
     resources = usage.resources or {} if usage else {}
-    cpu, memory = (_amount(r, resources.get(r.value)) for r in RESOURCES)
+    cpu, memory = (_amount_or_nan(r, resources.get(r.value)) for r in RESOURCES)
     return cpu, memory
-
-
-def _amount(resource: Resource, text: str | int | float | None) -> float:
-    try:
-        return 0.0 if text is None else float(parse_amount(resource, text))
-    except CotenantError:
-        return 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +304,7 @@ def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
     The bound is the machine's capacity, not what it gives to pods, which the system beside them may exceed.
     """
     pods = [usage for usage, _ in metric.pods.values()]
-    together = (sum(cpu for cpu, _ in pods), sum(memory for _, memory in pods))
+    together = measured_together(metric.pods)
     return any(_is_beyond(pair, node) for pair in (metric.usage or (0.0, 0.0), metric.system, *pods, together))
 
 

@@ -18,9 +18,9 @@ import numpy.typing as npt
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
-from cotenant.scheduler_ext.extender.metric import exceeds_capacity
+from cotenant.scheduler_ext.extender.metric import exceeds_capacity, measured_together
 from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePoolArgs, ResourcePercents
-from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, usage_of
+from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, unmeasured_use, usage_of
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -154,15 +154,18 @@ def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Rea
 
 
 def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(all, prod) of a node that has a report."""
+    """(all, prod) of a node that has a report.
+
+    What nobody measured of some pods is the rest of what the node uses; it counts as prod's where it may be.
+    """
     assert load.metric is not None
     prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
-    cpu, memory = load.metric.system
-    prod_cpu = prod_memory = 0.0
-    for key, ((pod_cpu, pod_memory), _) in load.metric.pods.items():
-        cpu, memory = cpu + pod_cpu, memory + pod_memory
-        if key in prod_keys:
-            prod_cpu, prod_memory = prod_cpu + pod_cpu, prod_memory + pod_memory
+    pods, rest = load.metric.pods, unmeasured_use(load.metric)
+    of_prod = {key: measured for key, measured in pods.items() if key in prod_keys}
+    known, known_prod = measured_together(pods), measured_together(of_prod)
+    prod_rest = [any(math.isnan(usage[axis]) for usage, _ in of_prod.values()) * rest[axis] for axis in (0, 1)]
+    cpu, memory = (s + k + r for s, k, r in zip(load.metric.system, known, rest, strict=True))
+    prod_cpu, prod_memory = (k + r for k, r in zip(known_prod, prod_rest, strict=True))
     return (cpu, memory), (prod_cpu, prod_memory)
 
 

@@ -21,8 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.protocol import PREDICTED_USAGE_ANNOTATION
+from cotenant.scheduler_ext.extender.metric import LoadMetric, measured_together
 from cotenant.scheduler_ext.rebalance.classification import DAY_STEPS, HALF_HOUR, LoadTable
-from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, WorkloadOutlook, usage_of
+from cotenant.scheduler_ext.rebalance.load import (
+    RebalanceInputs,
+    RebalancePod,
+    WorkloadOutlook,
+    unmeasured_use,
+    usage_of,
+)
 from cotenant.scheduler_ext.rebalance.price import step_seconds
 
 Floats = npt.NDArray[np.float64]
@@ -68,13 +75,13 @@ class DayAhead:
 
     @classmethod
     def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
-        """Pods of workloads without a forecast stay at what they use now."""
+        """Pods of workloads without a forecast stay at what they use now, and so do pods that are measured in part."""
         pods, rows, usage = _pods_with_usage(inputs)
         paths = _paths(inputs, pods, usage)
         loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
         for step, resource in np.ndindex(DAY_STEPS + 1, 2):
             loads[step, :, resource] = np.bincount(rows, paths[step, :, resource], len(inputs.loads))
-        loads += np.array([load.metric.system if load.metric else (0.0, 0.0) for load in inputs.loads]).reshape(-1, 2)
+        loads += np.array([_staying_use(load.metric) for load in inputs.loads]).reshape(-1, 2)
         columns = {pod.key: column for column, pod in enumerate(pods)}
         seconds = step_seconds(DAY_STEPS + 1, inputs.now_seconds)
         seconds[-1] -= seconds[0]  # the last half hour is the present one of tomorrow: one whole day, whatever the time
@@ -123,6 +130,15 @@ def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) ->
     table.ahead = day.loads
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return day
+
+
+def _staying_use(metric: LoadMetric | None) -> tuple[float, float]:
+    """Return what the system uses, and the pods of which the report lacks a resource, (millicores, bytes)."""
+    if metric is None:
+        return 0.0, 0.0
+    halves = measured_together({key: pair for key, pair in metric.pods.items() if any(map(math.isnan, pair[0]))})
+    cpu, memory = (sum(parts) for parts in zip(metric.system, halves, unmeasured_use(metric), strict=True))
+    return cpu, memory
 
 
 def _pods_with_usage(inputs: RebalanceInputs) -> tuple[list[RebalancePod], Rows, Floats]:

@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HA
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook, measured_together
 from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
@@ -264,6 +264,22 @@ def replicas_of(pods: Iterable[RebalancePod]) -> tuple[Counter[str], Counter[str
 
 
 def usage_of(pod: RebalancePod, metric: LoadMetric | None) -> tuple[float, float] | None:
-    """Return the pod's use in the node's report, (millicores, bytes); None where the report has none."""
+    """Return the pod's use in the node's report, (millicores, bytes); None where the report lacks one of them."""
     measured = metric.pods.get(pod.key) if metric else None
     return None if measured is None or not all(math.isfinite(x) for x in measured[0]) else measured[0]
+
+
+def unmeasured_use(metric: LoadMetric) -> tuple[float, float]:
+    """Return what pods use of a resource of which the report has nothing, (millicores, bytes), together.
+
+    It is the rest of the node's use beyond the system and all measured pods; 0 where all are measured, or the node's
+    use is not known.
+    """
+    known = measured_together(metric.pods)
+
+    def rest(axis: int) -> float:
+        whole = metric.usage[axis] if metric.usage else math.nan
+        lacking = any(math.isnan(usage[axis]) for usage, _ in metric.pods.values())
+        return max(whole - metric.system[axis] - known[axis], 0.0) if lacking and not math.isnan(whole) else 0.0
+
+    return rest(0), rest(1)

@@ -78,6 +78,32 @@ def test_what_runs_outside_of_pods_is_the_rest_where_it_is_not_reported(
     assert report.system == expected
 
 
+@pytest.mark.parametrize(
+    ("resources", "expected"),
+    [
+        ({"cpu": "1500m"}, (1500.0, math.nan)),
+        ({"memory": "2Gi"}, (math.nan, 2 * GIB)),
+        ({"cpu": "1500m", "memory": "much"}, (1500.0, math.nan)),
+        ({"cpu": "0", "memory": "2Gi"}, (0.0, 2 * GIB)),
+        # every running pod has memory
+        ({"cpu": "1500m", "memory": "0"}, (1500.0, math.nan)),
+        ({"cpu": "0", "memory": "0"}, None),
+        ({}, None),
+    ],
+)
+def test_a_pod_s_amount_that_the_report_lacks_is_not_measured(
+    resources: dict[str, str], expected: tuple[float, float] | None
+) -> None:
+    other = {"namespace": "ns", "name": "q", "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}}
+    pods = [{"namespace": "ns", "name": "p", "podUsage": {"resources": resources}}, other]
+    node = {"nodeUsage": {"resources": {"cpu": "6", "memory": "8Gi"}}}
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, MetricWire))
+    np.testing.assert_equal(report.pods.get("ns/p", (None, False))[0], expected)
+    # what is not measured of the pod is in the rest of the node's use: 6 cores and 8 GiB less what is measured
+    cpu, memory = np.nan_to_num(expected or (0.0, 0.0))
+    assert report.system == (6000 - 1000 - cpu, 8 * GIB - GIB - memory)
+
+
 @pytest.mark.parametrize("missing", ["cpu", "memory"])
 def test_a_statistic_of_one_resource_says_nothing_of_the_other(missing: str) -> None:
     amounts = {"cpu": "3", "memory": "4Gi"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -170,7 +171,10 @@ def states(draw: st.DrawFn) -> NodeState:
         until = draw(st.one_of(st.none(), st.integers(-100, 100).map(lambda s: NOW + s)))
         pods.append(replace(pod, estimate=draw(PAIRS), assigned_seconds=assigned, young_until=until))
         if draw(st.booleans()):
-            reported[pod.key] = (draw(PAIRS), draw(st.booleans()))
+            cpu, memory = draw(PAIRS)
+            lacking = draw(st.sampled_from(["", "", "cpu", "memory"]))
+            measured = (math.nan if lacking == "cpu" else cpu, math.nan if lacking == "memory" else memory)
+            reported[pod.key] = (measured, draw(st.booleans()))
     usage = draw(st.one_of(st.none(), PAIRS))
     metric = LoadMetric(
         draw(st.one_of(st.none(), st.just(NOW))), float(draw(st.sampled_from([30, 60]))), usage, pods=reported
@@ -179,20 +183,27 @@ def states(draw: st.DrawFn) -> NodeState:
 
 
 def reference(state: NodeState, resource: int) -> tuple[float, float]:
-    """(used, used by prod) of one resource, pod by pod as the source has it."""
+    """(used, used by prod) of one resource, pod by pod as the source has it.
+
+    It takes an amount that the report lacks for 0. Here a pod's estimate stands in for it in prod's sum; the node's use
+    has it.
+    """
     metric = state.metric
     assert metric is not None
     delta = estimated = prod_usage = prod_delta = 0.0
     for pod in state.pods:
         found = metric.pods.get(pod.key)
         u, active = (found[0][resource], pod.prod and found[1]) if found else (None, False)
-        if active:
-            prod_usage += u or 0.0
         e = pod.estimate[resource]
         assert pod.assigned_seconds is not None
         updated = metric.updated_seconds if metric.updated_seconds is not None else -1e18
         should = u is None or updated - metric.report_seconds < pod.assigned_seconds
         should = should or (pod.young_until is not None and pod.young_until > updated)
+        if u is not None and math.isnan(u):
+            prod_usage += e * (active and not should)
+            u = 0.0
+        elif active:
+            prod_usage += u or 0.0
         if should:
             delta += max(e - (u or 0.0), 0.0)
         estimated += e
@@ -233,7 +244,8 @@ def test_taking_a_pod_away_takes_its_share_away(state: NodeState, data: st.DataO
 
 def _without(metric: LoadMetric, key: str, measured: tuple[Pair, bool]) -> LoadMetric:
     assert metric.usage is not None
-    usage = (metric.usage[0] - measured[0][0], metric.usage[1] - measured[0][1])
+    cpu, memory = np.nan_to_num(measured[0]).tolist()
+    usage = (metric.usage[0] - cpu, metric.usage[1] - memory)
     return LoadMetric(
         metric.updated_seconds, metric.report_seconds, usage, pods={k: v for k, v in metric.pods.items() if k != key}
     )

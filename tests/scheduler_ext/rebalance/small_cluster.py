@@ -52,6 +52,13 @@ def node(
     return NodeLoad(machine, metric, outlook, tuple(placed))
 
 
+def without_memory(load: NodeLoad, memory_percent: float) -> NodeLoad:
+    """The node whose report has the CPU of its pods alone; memory_percent: what the whole node uses."""
+    assert load.metric is not None
+    pods = {key: ((cpu, math.nan), prod) for key, ((cpu, _), prod) in load.metric.pods.items()}
+    return replace(load, metric=replace(load.metric, pods=pods, usage=(CPU, MEMORY * memory_percent / 100)))
+
+
 def inputs(*loads: NodeLoad, **changes: Any) -> RebalanceInputs:
     """The nodes at NOW; every ReplicaSet has five replicas, so that two of its pods may be away."""
     replicas = {one.owner: 5 for load in loads for one in load.pods if one.owner}

@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.day_ahead import LEAST_SPARED_SECONDS, SPREAD, DayAhead, per_pod
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, WorkloadOutlook
-from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, foreseen, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import CPU, MEMORY, NOW, arguments, foreseen, node, pod, without_memory
 
 HIGH = np.array([[0.7 * CPU, 0.8 * MEMORY]])
 DAY = (10.0,) * 3 + (50.0,) * 24 + (10.0,) * 21
@@ -46,6 +46,13 @@ def test_a_nodes_load_is_that_of_its_system_and_of_the_pods_it_has_now() -> None
     assert loads[20].tolist() == pytest.approx([0.33, 0.25])
     # the half hour after the forecast's end is its first one again
     assert loads[48].tolist() == pytest.approx([0.18, 0.10])
+
+
+def test_a_pod_whose_memory_nobody_measured_stays_in_the_load_of_its_node() -> None:
+    lacking = without_memory(node("n", pod("a-1", 10), pod("b-1", 5), system=3), 30)
+    loads = day(foreseen(lacking, forecasts={"a": DAY})).loads / (CPU, MEMORY)
+    # 3 % + 10 % + 5 % of CPU now, and 30 % of memory, which is the node's
+    np.testing.assert_allclose(loads[:, 0], np.tile([0.18, 0.30], (len(loads), 1)))
 
 
 def test_a_pod_that_uses_twice_its_forecast_is_drawn_to_what_it_uses() -> None:

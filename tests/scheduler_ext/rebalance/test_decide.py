@@ -17,12 +17,12 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
-from cotenant.scheduler_ext.rebalance.classification import NodeClass
+from cotenant.scheduler_ext.rebalance.classification import NodeClass, table_of
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.load import NEVER, DisruptionBudget
 from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
-from tests.scheduler_ext.rebalance.small_cluster import NOW, arguments, inputs, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import MEMORY, NOW, arguments, inputs, node, pod, without_memory
 from tests.support.approximate import about
 
 EMPTY = "node-empty"
@@ -94,6 +94,31 @@ def test_which_pods_may_be_moved(changes: dict[str, Any], reason: Reason) -> Non
     plan = observed(node("hot", pod("a-1", 20, **changes), system=75), node(EMPTY))
     assert reasons(plan).get("a-1", Reason.OK) is reason
     assert len(plan.moves) == (reason is Reason.OK)
+
+
+def test_a_pod_whose_memory_nobody_measured_is_not_moved() -> None:
+    hot = without_memory(node("hot", pod("a-1", 20, memory_percent=30), system=75), 50)
+    plan = observed(hot, node(EMPTY))
+    assert reasons(plan) == {"a-1": Reason.POD_UNMEASURED} and not plan.moves
+    # the node's own memory is measured: that of its pods is the rest of it
+    assert {n.name: n.now[1] for n in plan.nodes} == pytest.approx({"hot": 0.5, EMPTY: 0.0})
+
+
+@pytest.mark.parametrize(("memory", "moved"), [(39, True), (41, False)])
+def test_a_node_receives_nothing_beside_memory_that_no_pod_s_report_has(memory: int, moved: bool) -> None:
+    # 40 % is what a receiver may use at most
+    hot = node("hot", pod("a-1", 20, memory_percent=10), system=75)
+    plan = observed(hot, without_memory(node("other", pod("b-1", 1)), memory))
+    assert bool(plan.moves) is moved
+
+
+def test_unmeasured_memory_counts_for_prod_where_it_may_be_prods() -> None:
+    def prod_memory(priority_class: PriorityClass) -> float:
+        other = without_memory(node("n", pod("a-1", 1, priority_class=priority_class)), 30)
+        return table_of(inputs(other), 0).prod[0, 1] / MEMORY
+
+    assert prod_memory(PriorityClass.PROD) == pytest.approx(0.3)
+    assert prod_memory(PriorityClass.BATCH) == 0
 
 
 def usable_on(*nodes: str) -> tuple[bytes, ...]:

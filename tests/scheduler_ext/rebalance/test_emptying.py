@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs, em
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
 from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
-from tests.scheduler_ext.rebalance.small_cluster import NOW, foreseen, inputs, node, pod
+from tests.scheduler_ext.rebalance.small_cluster import NOW, foreseen, inputs, node, pod, without_memory
 
 MARK = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)
 DAEMON = Reference("DaemonSet", "d", "shop", "", "apps/v1", True)
@@ -71,6 +71,13 @@ def test_a_node_with_a_pod_that_cannot_leave_is_not_begun() -> None:
     # 10 % would make 75 % of 70 %; the first pod's place is given back
     tight = observed(node("low", pod("a-1", 10), pod("b-1", 4)), node("full", pod("f-1", 65)))
     assert tight.moves == () and {n.name: round(n.after[0], 2) for n in tight.nodes} == {"low": 0.14, "full": 0.65}
+
+
+def test_a_node_with_a_pod_whose_memory_nobody_measured_is_not_begun() -> None:
+    low = without_memory(node("low", pod("a-1", 10), pod("b-1", 5)), 30)
+    plan = observed(low, node("full", pod("f-1", 50)))
+    assert not plan.moves and not plan.marks
+    assert Reason.POD_UNMEASURED in {refusal.reason for refusal in plan.refusals}
 
 
 def test_the_cheapest_node_is_emptied_first_and_one_at_a_time() -> None:
