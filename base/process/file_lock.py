@@ -1,8 +1,8 @@
 """EDGE: a lock file: one process, and one thread in it, at a time; the file names its holder.
 
 The lock is the kernel's (`flock`) and ends with the process that holds it, however that ends; the file's text is for
-people only. Waiting too long raises StoreBusy, which names the holder and since when. A network file system must
-support `flock`.
+people only. Waiting too long raises StoreBusy, which names the holder and since when; a file system without `flock` is
+a StoreError.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
     handle = _open_lock_file(path)
     try:
         _wait(handle, path, patience_seconds)
-        _write_lock_holder(handle, Holder(socket.gethostname(), os.getpid(), what, time.time()))
+        _write_lock_holder(handle, path, Holder(socket.gethostname(), os.getpid(), what, time.time()))
         try:
             yield
         finally:
@@ -79,23 +79,35 @@ def fix_of_ledger(error: OSError) -> str:
 
 def _wait(handle: int, path: Path, patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
-    while not _try_lock(handle):
+    while not try_lock(handle, path):
         if time.monotonic() >= deadline:
             raise _busy(path)
         time.sleep(PAUSE_SECONDS)
 
 
-def _try_lock(handle: int) -> bool:
+def try_lock(handle: int, path: Path) -> bool:
+    """Lock an open file unless another process has it; whether it is ours now.
+
+    StoreError where the file system cannot lock, as NFS mounted with `nolock` and some of FUSE.
+    """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
+    except OSError as error:
+        raise StoreError(
+            f"{path} cannot be locked: {error.strerror}",
+            fix="Its file system may have no locks (NFS with nolock, some FUSE): use a local volume, or s3://.",
+        ) from error
     return True
 
 
-def _write_lock_holder(handle: int, who: Holder) -> None:
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, msgspec.json.encode(who), 0)
+def _write_lock_holder(handle: int, path: Path, who: Holder) -> None:
+    try:
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, msgspec.json.encode(who), 0)
+    except OSError as error:
+        raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
 
 
 def _busy(path: Path) -> StoreBusy:

@@ -9,7 +9,6 @@ also conditional on what it replaces; elsewhere a cluster must have one writer.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import io
 import os
@@ -25,6 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+from cotenant.base.process.file_lock import try_lock
 from cotenant.base.process.lock_holder import locking_process
 from cotenant.base.process.private_files import make_private_folder, open_private
 from cotenant.base.store.bucket_lease import acquire_lease
@@ -205,7 +205,7 @@ class Folder:
     @contextlib.contextmanager
     def replacing(self, name: str) -> Iterator[IO[bytes]]:
         """A file to write piece by piece, which replaces the old one when the block ends without an error."""
-        with tempfile.NamedTemporaryFile() as draft:  # on disk: the whole may be larger than memory should hold
+        with _draft() as draft:
             yield draft.file
             draft.flush()
             try:
@@ -344,6 +344,19 @@ class Opened(io.RawIOBase):
             raise
 
 
+@contextlib.contextmanager
+def _draft() -> Iterator[tempfile._TemporaryFileWrapper[bytes]]:
+    """A file on disk that is gone at the end: the whole may be larger than memory should hold."""
+    try:
+        with tempfile.NamedTemporaryFile() as draft:
+            yield draft
+    except OSError as error:
+        raise StoreError(
+            f"no draft of a result can be written: {plain(error)}",
+            fix="TMPDIR, /tmp where it is not set, must be a writable folder with room for the largest result.",
+        ) from error
+
+
 def _replace(path: Path, content: bytes | IO[bytes]) -> None:
     """Temp file beside the target, fsync, rename, fsync of the directory."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -390,12 +403,7 @@ def _lock_error(path: Path, patience_seconds: float) -> StoreError:
 def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
     """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
     deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise _lock_error(path, patience_seconds) from None
-            time.sleep(LOCK_POLL_SECONDS)
-        else:
-            return
+    while not try_lock(handle.fileno(), path):
+        if time.monotonic() > deadline:
+            raise _lock_error(path, patience_seconds)
+        time.sleep(LOCK_POLL_SECONDS)

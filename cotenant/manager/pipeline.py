@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +21,8 @@ from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, Run
 from cotenant.settings import Settings
 
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
+KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
+"""Exit codes of a process that the kernel may have killed for its memory."""
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Pause after a run that failed, at most the interval."""
@@ -137,9 +140,8 @@ class Pipeline:
         code, answer = self._run_child()
         self._stored_until = None
         if code not in (0, 1) or not answer:
-            raise PipelineFailed(
-                f"the pipeline's process ended with {code}", fix="Its log lines stand above; is memory short?"
-            )
+            hint = "; is memory short?" if code in KILLED else "."
+            raise PipelineFailed(f"the pipeline's process ended with {code}", fix=f"Its log lines stand above{hint}")
         try:
             if code == 0:
                 return msgspec.json.decode(answer, type=RunResults)

@@ -20,7 +20,6 @@ saved. In both cases the applier then also gives back by what the kubelet would 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +27,8 @@ from typing import Final, Self
 
 import msgspec
 
-from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.errors import CotenantError, StoreError, UsageError
+from cotenant.base.process.file_lock import try_lock
 from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.decide.changes import Notes, OriginalValue, Place
 from cotenant.enforcer.decide.knobs import objection
@@ -179,11 +179,12 @@ def _lock_folder(folder: Path) -> int:
     except OSError as refused:
         raise StoreError(f"{folder}: {refused.strerror}", fix="Set enforcer.state_dir to a writable folder.") from None
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        if try_lock(lock, folder / LOCK):
+            return lock
+        raise UsageError(f"{folder}: another agent runs on this node", fix="End it first, or use its folder.")
+    except CotenantError:
         os.close(lock)
-        raise UsageError(f"{folder}: another agent runs on this node", fix="End it first, or use its folder.") from None
-    return lock
+        raise
 
 
 def _describe_entry(raw: msgspec.Raw) -> str:

@@ -8,11 +8,11 @@ put back in place, without a moment without a socket and without losing a call.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from pathlib import Path
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.process.file_lock import try_lock
 
 MODE = 0o600
 _PATH_BYTES = 107
@@ -40,12 +40,13 @@ class SocketGuard:
         self.public.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            if not try_lock(lock, self._lock_path):
+                raise SocketTaken(
+                    f"another instance serves {self.public}", fix="End it first, or listen on another socket."
+                )
+        except CotenantError:
             os.close(lock)
-            raise SocketTaken(
-                f"another instance serves {self.public}", fix="End it first, or listen on another socket."
-            ) from error
+            raise
         self._lock = lock
         for stale in self.public.parent.glob(f".{self.public.name}.*"):
             stale.unlink(missing_ok=True)  # of instances that were killed: we hold the lock, nobody serves these

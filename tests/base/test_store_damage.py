@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
 import signal as signals
 import subprocess
 import sys
+import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -178,6 +181,25 @@ def test_a_lock_that_is_never_given_back_is_an_error_and_not_a_hang(
     ):
         Store(tmp_path.as_uri(), "prod").append_quality(QUALITY)
     Store(tmp_path.as_uri(), "prod").append_quality(QUALITY)
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_store_on_a_file_system_without_locks_is_an_error_in_words_at_once(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"\.lock cannot be locked: No locks available") as caught:
+        Store(tmp_path.as_uri(), "prod").append(REQUEST, usage_of(REQUEST, MIDNIGHT, [[1.0]], ["a"]))
+    assert "local volume" in caught.value.fix and "s3://" in caught.value.fix
+
+
+def test_a_folder_for_drafts_that_takes_nothing_is_an_error_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = files.Folder(tmp_path.as_uri())
+    with pytest.raises(StoreError, match="No space left") as full, folder.replacing("prod/a"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(StoreError, match="no draft of a result") as away, folder.replacing("prod/a"):
+        pass
+    assert all("TMPDIR" in caught.value.fix for caught in (full, away)) and folder.names("prod") == []
 
 
 def test_writers_of_one_cluster_take_turns(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.base.errors import StoreBusy
+from cotenant.base.errors import StoreBusy, StoreError
 from cotenant.base.process.file_lock import holder, turn
 
 pytestmark = pytest.mark.server
@@ -45,6 +45,16 @@ def test_a_second_process_is_told_who_has_it_and_a_killed_one_frees_it(tmp_path:
         found = holder(path)
         assert found is not None and (found.pid, found.what) == (os.getpid(), "mine")
     assert holder(path) is None
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_a_file_system_without_locks_is_an_error_in_words(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"ledger\.lock cannot be locked: No locks available") as caught,
+        turn(tmp_path / "ledger.lock", "mine", 60.0),
+    ):
+        pass
+    assert "local volume" in caught.value.fix
 
 
 def test_two_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:

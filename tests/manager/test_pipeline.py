@@ -46,6 +46,21 @@ def test_a_process_that_does_not_answer_as_it_should_is_a_failure_with_words(
         pipeline.results()
 
 
+@pytest.mark.parametrize(
+    ("program", "guesses"),
+    [("raise OSError(37, 'No locks available')", False), ("import os; os.kill(os.getpid(), 9)", True)],
+    ids=["a traceback", "killed"],
+)
+def test_memory_is_guessed_at_only_where_the_process_was_killed(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, program: str, guesses: bool
+) -> None:
+    says(monkeypatch, program)
+    pipeline.run_once()
+    with pytest.raises(PipelineFailed) as caught:
+        pipeline.results()
+    assert ("memory" in caught.value.fix) is guesses
+
+
 def test_a_process_that_cannot_be_started_is_a_failure_with_words(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
