@@ -107,6 +107,7 @@ class Gate:
         # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))
         self._store_threads, self._provider_threads = CapacityLimiter(WAITING), CapacityLimiter(WAITING)
+        self._bearer_threads = CapacityLimiter(WAITING)  # anybody can send a token: they hold up none but each other
         self._policies: dict[str, str] = {}
         self._key = keys.of("forgery") if keys else secrets.token_bytes(32)
         self._trusted = front.networks(settings.proxy.trusted)
@@ -240,7 +241,8 @@ class Gate:
         if settings.mode is AccessMode.PROXY:
             return self._by_header(visit) or grants.anonymous_person(settings)
         if visit.bearer:
-            return await run_sync(self._by_bearer, visit.headers["authorization"][7:].strip())
+            token = visit.headers["authorization"][7:].strip()
+            return await run_sync(self._by_bearer, token, limiter=self._bearer_threads)
         of, id_ = self.sessions.of, visit.session
         session = await run_sync(of, id_, limiter=self._store_threads) if self.sessions.blocking else of(id_)
         if session is not None and self._due(session):

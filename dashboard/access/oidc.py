@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import requests
 from authlib.common.errors import AuthlibBaseError
@@ -29,8 +29,11 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 TIMEOUT_SECONDS: Final = 10.0
 KEPT_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 30.0
-"""Soonest that keys are asked for again because a token names one that is not known."""
+"""Soonest that keys are asked for again because a token names one that is not known, or because the provider failed."""
 LEEWAY_SECONDS: Final = 30
+
+
+ValueT = TypeVar("ValueT")
 
 
 class ProviderSilent(CotenantError):
@@ -65,15 +68,75 @@ class ClaimedIdentity:
     refresh_token: str = field(default="", repr=False)
 
 
+class _Cache(Generic[ValueT]):
+    """What a provider was asked for, kept; safe for many threads, of which one at a time asks.
+
+    The others go on with the last answer, so that a silent provider holds nobody up who needs no news, and strangers
+    cannot have it asked more often than each AGAIN_SECONDS.
+    """
+
+    def __init__(self, fetch: Callable[[], ValueT], now: Callable[[], float]) -> None:
+        """Store how to ask; nobody is asked yet. now: monotonic, in seconds."""
+        self._fetch, self._now = fetch, now
+        self._state, self._asking = threading.Lock(), threading.Lock()
+        self._value: ValueT | None = None
+        self._fetched_at = self._failed_at = float("-inf")
+        self._error: Exception | None = None
+
+    def get(self, most_seconds: float = KEPT_SECONDS) -> ValueT:
+        """Return the last answer, asking again if it is older than that; an older one while the provider is silent.
+
+        Raises what the last attempt raised where there has been no answer yet.
+        """
+        known = self._known(most_seconds)
+        if known is not None:
+            return known
+        has_answer = self._value is not None
+        if not self._asking.acquire(blocking=not has_answer):
+            return self._last_answer()
+        try:
+            known = self._known(most_seconds)
+            return self._ask() if known is None else known
+        finally:
+            self._asking.release()
+
+    def _known(self, most_seconds: float) -> ValueT | None:
+        """The answer that is to be used without asking; None: ask. Raises the error of a moment ago without one."""
+        now = self._now()
+        with self._state:
+            if self._value is not None and now - self._fetched_at <= most_seconds:
+                return self._value
+            if now - self._failed_at > AGAIN_SECONDS:
+                return None
+        return self._last_answer()
+
+    def _ask(self) -> ValueT:
+        try:
+            value = self._fetch()
+        except Exception as error:  # noqa: BLE001 - raised below where no answer is kept
+            with self._state:
+                self._failed_at, self._error = self._now(), error
+            return self._last_answer()
+        with self._state:
+            self._value, self._fetched_at, self._failed_at = value, self._now(), float("-inf")
+        return value
+
+    def _last_answer(self) -> ValueT:
+        with self._state:
+            if self._value is None:
+                assert self._error is not None
+                raise self._error.with_traceback(None)
+            return self._value
+
+
 class Provider:
     """One provider, by its issuer. Safe for many threads."""
 
-    def __init__(self, settings: OidcSettings) -> None:
-        """Store the settings; the provider is not contacted yet."""
+    def __init__(self, settings: OidcSettings, now: Callable[[], float] = time.monotonic) -> None:
+        """Store the settings; the provider is not contacted yet. now: monotonic, in seconds."""
         self._settings = settings
-        self._lock = threading.Lock()
-        self._about: tuple[float, Mapping[str, Any]] = (float("-inf"), {})
-        self._keys: tuple[float, KeySet | None] = (float("-inf"), None)
+        self._about: _Cache[Mapping[str, Any]] = _Cache(self._fetch_document, now)
+        self._keys: _Cache[KeySet] = _Cache(self._fetch_keys, now)
 
     def begin(self, redirect_uri: str) -> LoginAttempt:
         """Begin a login with fresh secrets and return the provider's address for it."""
@@ -115,7 +178,7 @@ class Provider:
 
     def end_url(self) -> str:
         """Return the address at which the provider ends its own session; empty when it names none."""
-        return str(self._document().get("end_session_endpoint", ""))
+        return str(self._about.get().get("end_session_endpoint", ""))
 
     def _claimed_identity(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
         token = str(tokens.get("id_token") or "")
@@ -156,13 +219,15 @@ class Provider:
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
     def _decode_token(self, token: str) -> Mapping[str, Any]:
+        keys = self._keys.get()
         try:
-            return jwt.decode(token, self._keyset(), algorithms=ALGORITHMS).claims
+            return jwt.decode(token, keys, algorithms=ALGORITHMS).claims
         except (JoseError, ValueError):
             # The provider may have changed its keys since; anybody can send a token, so not at every one.
-            if not self._keys_older_than(AGAIN_SECONDS):
+            newer = self._keys.get(AGAIN_SECONDS)
+            if newer is keys:
                 raise
-            return jwt.decode(token, self._keyset(AGAIN_SECONDS), algorithms=ALGORITHMS).claims
+            return jwt.decode(token, newer, algorithms=ALGORITHMS).claims
 
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
         """Name and groups as the settings take them from the claims."""
@@ -202,39 +267,27 @@ class Provider:
         return tokens
 
     def _endpoint(self, name: str) -> str:
-        url = self._document().get(name)
+        url = self._about.get().get(name)
         if not isinstance(url, str):
             raise ProviderSilent(f"{self._settings.issuer} names no {name}", fix="Check access.oidc.issuer.")
         return url
 
-    def _document(self) -> Mapping[str, Any]:
-        """Return the provider's metadata (OpenID Connect Discovery 1.0), cached for KEPT_SECONDS.
+    def _fetch_keys(self) -> KeySet:
+        return KeySet.import_key_set(self._fetch_json(self._endpoint("jwks_uri")))
+
+    def _fetch_document(self) -> Mapping[str, Any]:
+        """Return the provider's metadata (OpenID Connect Discovery 1.0).
 
         Raises ProviderSilent when the document cannot be fetched or names another issuer than the settings.
         """
         issuer = self._settings.issuer
-        with self._lock:
-            if time.monotonic() - self._about[0] > KEPT_SECONDS:
-                document = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
-                if document.get("issuer") != issuer:
-                    raise ProviderSilent(
-                        f"{issuer} says it is the issuer {document.get('issuer')!r}",
-                        fix="Set access.oidc.issuer to exactly what it says.",
-                    )
-                self._about = (time.monotonic(), document)
-            return self._about[1]
-
-    def _keyset(self, most_seconds: float = KEPT_SECONDS) -> KeySet:
-        where = self._endpoint("jwks_uri")
-        with self._lock:
-            if self._keys[1] is None or time.monotonic() - self._keys[0] > most_seconds:
-                self._keys = (time.monotonic(), KeySet.import_key_set(self._fetch_json(where)))
-            keyset = self._keys[1]
-        assert keyset is not None
-        return keyset
-
-    def _keys_older_than(self, seconds: float) -> bool:
-        return time.monotonic() - self._keys[0] > seconds
+        document: Mapping[str, Any] = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        if document.get("issuer") != issuer:
+            raise ProviderSilent(
+                f"{issuer} says it is the issuer {document.get('issuer')!r}",
+                fix="Set access.oidc.issuer to exactly what it says.",
+            )
+        return document
 
     def _fetch_json(self, url: str) -> Any:
         try:

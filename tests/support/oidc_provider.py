@@ -47,6 +47,8 @@ class Provider:
     key: RSAKey = field(default_factory=fresh_key)
     signer: Callable[[Claims], str] | None = None
     silent: bool = False
+    stalled: threading.Event | None = None
+    """Until it is set no request is answered."""
     refresh: bool = True
     revoked: bool = False
     issuer: str = ""
@@ -93,6 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, given: dict[str, str]) -> None:
         provider, path = self.provider, urlsplit(self.path).path
         provider.asked.append(path)
+        if provider.stalled is not None:
+            provider.stalled.wait(60)
         if provider.silent:
             self._send(503, b"{}")
             return
