@@ -306,17 +306,25 @@ def _readable(connected: socket.socket) -> bool:
 
 def _tls(access: Access) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(cafile=access.ca_file or None)
-        if access.cert_file:
-            context.load_cert_chain(access.cert_file, access.key_file or None)
+        return cluster_tls(access, access.ca_file, verify=access.verify)
     except (OSError, ssl.SSLError) as error:
         raise ClusterError(
             f"certificates for {access.server} cannot be used: {error}",
             fix="Check the kubeconfig's certificate entries.",
         ) from error
+
+
+def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext:
+    """Our side of TLS to a server of the cluster, with our certificate where we have one.
+
+    ca_file: the authority that verifies it, "" for the machine's own. OSError or SSLError when a file is unusable.
+    """
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if access.cert_file:
+        context.load_cert_chain(access.cert_file, access.key_file or None)
     # Python 3.13 asks for extensions that many clusters' own authorities lack; the chain is verified all the same.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    if not access.verify:
+    if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
     return context

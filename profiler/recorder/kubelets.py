@@ -38,6 +38,7 @@ from cotenant.base.errors import (
     SourceUnreachable,
 )
 from cotenant.base.kube.auth import Access
+from cotenant.base.kube.connection import cluster_tls
 from cotenant.profiler.recorder.exposition import THROTTLED
 from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 
@@ -189,18 +190,12 @@ def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
     """TLS to kubelets: verified by the named file, else by the cluster's authority."""
     authority = rules.ca_file or access.ca_file
     try:
-        context = ssl.create_default_context(cafile=authority or None)
-        if access.cert_file:
-            context.load_cert_chain(access.cert_file, access.key_file or None)
+        return cluster_tls(access, authority, verify=not rules.insecure)
     except (OSError, ssl.SSLError) as error:
         raise SettingsError(
             f"the certificates for kubelets cannot be read: {authority or access.cert_file}: {error}",
             fix="Give --kubelet-ca-file the path of a PEM file, or leave it empty for the cluster's authority.",
         ) from error
-    if rules.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:

@@ -120,6 +120,29 @@ def test_a_kubelet_that_is_away_costs_the_others_nothing_and_is_asked_again_at_o
     assert read(kubelets, servers.addresses) and not kubelets.errors  # a node that is gone is no trouble
 
 
+def test_an_authority_without_key_identifiers_is_taken_where_python_asks_for_them_by_default(
+    servers: KubeletServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    default = ssl.create_default_context
+
+    def strict(cafile: str | None = None) -> ssl.SSLContext:
+        """The context as Python 3.13 and later make it."""
+        context = default(cafile=cafile)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", strict)
+    address = servers.addresses[0]
+    with (
+        socket.create_connection((address.host, address.port)) as plain,
+        pytest.raises(ssl.SSLCertVerificationError, match="Key Identifier"),
+    ):
+        strict(str(servers.authority)).wrap_socket(plain, server_hostname=address.host)
+    kubelets = Kubelets(access(servers.authority), KubeletRules(), 60.0)
+    assert len(read(kubelets, servers.addresses)) == NODES
+    assert not kubelets.errors
+
+
 def test_a_file_that_is_no_certificate_is_named(tmp_path: Path) -> None:
     wrong = tmp_path / "ca.pem"
     wrong.write_text("nothing")
