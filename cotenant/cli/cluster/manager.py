@@ -152,7 +152,7 @@ def _print_one_round(settings: Settings, cluster: str | None, at: str, output: F
     try:
         actions = manager.settle()
     finally:
-        manager.stop()
+        manager.stop(withdraw=False)  # what the table does not show is not done: all who wait would be let go at once
     print_table(_rows(actions), output, headers=headers)
     states = manager.board.states
     _summary(states)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -27,6 +30,7 @@ from tests.scheduler_ext.queues.gang_scene import install_queues
 from tests.scheduler_ext.queues.scene import Excess, QueueScene
 from tests.scheduler_ext.reservations.disturbed import manager_process
 from tests.scheduler_ext.reservations.scene import cleared, empty
+from tests.support.settings_files import document
 
 Nodes = Callable[..., list[str]]
 
@@ -113,6 +117,26 @@ def test_a_rollout_of_the_manager_lets_nobody_go_early(scene: QueueScene, fake_n
     with scene.manager(keep_gates_at_end=True):
         scene.api.delete(f"{scene.pods_path}/{going}")
         wait_for("the next manager goes on", lambda: scene.let_go(team) == [second if going == first else first])
+
+
+def test_one_round_by_hand_does_what_its_table_says_and_lets_nobody_else_go(
+    scene: QueueScene, fake_nodes: Nodes, tmp_path: Path
+) -> None:
+    fake_nodes(1, cpu="4", labels=scene.label)
+    team = scene.quota("team", "1", "1")
+    waiting = set(scene.team(team, 3))
+    settings = scene.settings(scene.account)
+    file = tmp_path / "settings.json"  # JSON is YAML
+    given = {**document(settings, "manager", "queues"), "kube": {"kubeconfig": str(scene.account)}}
+    file.write_text(json.dumps(given))
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "--config", str(file)]
+    command += ["serve", "manager", "--once", "--write", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    pods = {row["object"].rpartition("/")[2] for row in json.loads(done.stdout) if row["object"].startswith("pods/")}
+    # The quota's single core is for one of the three; the promise runs out by itself, and the webhook sees to it.
+    assert len(pods) == 1 and set(scene.let_go(team)) == pods < waiting
+    assert scene.promised_until() > 0
 
 
 def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: QueueScene) -> None:
