@@ -177,7 +177,7 @@ def test_a_lock_that_is_never_given_back_is_an_error_and_not_a_hang(
     monkeypatch.setattr(files, "LOCK_TIMEOUT_SECONDS", 0.2)
     with (
         files.Folder(tmp_path.as_uri()).exclusive("prod/.lock"),
-        pytest.raises(StoreError, match=r"another process has held .*\.lock"),
+        pytest.raises(StoreError, match=rf"process {os.getpid()} has held .*\.lock"),
     ):
         Store(tmp_path.as_uri(), "prod").append_quality(QUALITY)
     Store(tmp_path.as_uri(), "prod").append_quality(QUALITY)
