@@ -69,7 +69,7 @@ class ClaimedIdentity:
 
 
 class _Cache(Generic[ValueT]):
-    """What a provider was asked for, kept; safe for many threads, of which one at a time asks.
+    """Keeps an answer of the provider; safe for many threads, of which one at a time asks.
 
     The others go on with the last answer, so that a silent provider holds nobody up who needs no news, and strangers
     cannot have it asked more often than each AGAIN_SECONDS.
@@ -88,19 +88,19 @@ class _Cache(Generic[ValueT]):
 
         Raises what the last attempt raised where there has been no answer yet.
         """
-        known = self._known(most_seconds)
+        known = self._usable_answer(most_seconds)
         if known is not None:
             return known
         has_answer = self._value is not None
         if not self._asking.acquire(blocking=not has_answer):
             return self._last_answer()
         try:
-            known = self._known(most_seconds)
+            known = self._usable_answer(most_seconds)
             return self._ask() if known is None else known
         finally:
             self._asking.release()
 
-    def _known(self, most_seconds: float) -> ValueT | None:
+    def _usable_answer(self, most_seconds: float) -> ValueT | None:
         """The answer that is to be used without asking; None: ask. Raises the error of a moment ago without one."""
         now = self._now()
         with self._state:
