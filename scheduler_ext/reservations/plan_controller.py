@@ -33,7 +33,7 @@ from cotenant.scheduler_ext.reservations.plan_decisions import (
     needs_workload,
     owner_key,
 )
-from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, OwnerTemplate
+from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, owner_of
 from cotenant.scheduler_ext.reservations.service.plans import quota_left
 from cotenant.scheduler_ext.reservations.view import PodView
 
@@ -173,7 +173,7 @@ class PlanController(Feature):
         selector = spec.get("selector") or {}
         pods = self._pods(plan.namespace, selector)
         return OwnerView(
-            OwnerTemplate(spec.get("template") or {}, selector),
+            owner_of(spec.get("template") or {}, selector, pods),
             pending=sum(_waits(pod) for pod in pods),
             running=sum(_phase(pod) == "Running" for pod in pods),
             pods=frozenset(pod["metadata"]["name"] for pod in pods if _is_assigned(pod)),

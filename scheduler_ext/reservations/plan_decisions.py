@@ -164,11 +164,11 @@ def _plan_observation(
     owner = view.owners.get(owner_key(plan))
     reserved: dict[str, int] = {}
     for other in (p for p in view.plans if p.key != plan.key):
-        for name, amount in other.per_pod.items():
+        for name, amount in _amounts_per_pod(view, other).items():
             reserved[name] = reserved.get(name, 0) + amount * other.reserved_pods
     situation = Situation(
         source=plan.source,
-        wanted={name: amount * plan.count for name, amount in plan.per_pod.items()},
+        wanted={name: amount * plan.count for name, amount in _amounts_per_pod(view, plan).items()},
         reserved=reserved,
         allocatable=view.allocatable,
         quota_left=view.quota_left.get(plan.namespace, {}),
@@ -184,6 +184,22 @@ def _plan_observation(
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
         taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
+        size_note=_size_note(plan, owner),
+    )
+
+
+def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:
+    owner = view.owners.get(owner_key(plan))
+    return realise.amounts_per_pod(plan, owner.owner if owner else None)
+
+
+def _size_note(plan: Plan, owner: OwnerView | None) -> str:
+    """Return what reserved capacity may lack of a pod, as a sentence; "" if nothing."""
+    if owner is None or owner.owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
+        return ""
+    return (
+        f"No pod tells the overhead of RuntimeClass {owner.owner.runtime_class}: capacity is of the request alone, and "
+        "a pod may need more."
     )
 
 
@@ -270,7 +286,7 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
         return None
     labels = (owner.owner.selector.get("matchLabels") or {}).items()
     return sum(
-        fits(pod.requests, plan.per_pod)
+        fits(pod.requests, realise.amounts_per_pod(plan, owner.owner))
         and not (pod.identity.namespace == plan.namespace and labels <= dict(pod.identity.labels).items())
         for pod in view.waiting
     )

@@ -116,6 +116,36 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
 
 
 @pytest.mark.parametrize(
+    ("overhead", "reason", "words"),
+    [
+        ({}, "Reserving", "Capacity for 0 of 2 pods is reserved."),
+        # two pods of 2.25 cores are more than 10 % of 44
+        ({"cpu": "250m"}, "OverBudget", "plans would reserve 10.2 % of the cluster, 10 % is allowed."),
+        (
+            None,
+            "Reserving",
+            "Capacity for 0 of 2 pods is reserved. No pod tells the overhead of RuntimeClass kata: capacity is of the "
+            "request alone, and a pod may need more.",
+        ),
+    ],
+)
+def test_a_plan_counts_the_overhead_of_its_pods_and_says_where_nobody_tells_it(
+    overhead: dict[str, str] | None, reason: str, words: str
+) -> None:
+    window = Span(SIX, SIX + HOUR)
+    plan = Plan(
+        "shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 2, window=window,
+        status=PlanStatus(PlanPhase.APPROVED, window), approval=Approval(Verdict.APPROVED), per_pod_text={"cpu": "2"},
+    )  # fmt: skip
+    template = OwnerTemplate({"spec": {"runtimeClassName": "kata"}}, {"matchLabels": {"app": "web"}}, overhead)
+    view = PlanView((plan,), owners={("shop", "Deployment", "web"): OwnerView(template)}, allocatable={"cpu": 44_000})
+    made = decide(view, SIX, PlanSettings(cluster_budget_fraction=0.1))
+    written = next(i.body["status"] for i in made.intents if isinstance(i, Apply) and i.subresource == "status")
+    (reserved,) = (c for c in written["conditions"] if c["type"] == "Reserved")
+    assert (reserved["reason"], reserved["message"].removeprefix("cpu: ")) == (reason, words)
+
+
+@pytest.mark.parametrize(
     ("now", "labels", "moves"),
     [
         (SIX - HOUR, {}, True),

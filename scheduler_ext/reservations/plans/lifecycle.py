@@ -87,6 +87,7 @@ class PlanObservation:
     """The facts that a decision uses. units: the present occurrence's; expected: of the back-test.
 
     taken_over: in words, that somebody has set another floor than the plan did; "" where nobody has.
+    size_note: what the capacity of a pod may lack, as a sentence; "" if nothing.
     """
 
     use: ReservationUse
@@ -98,6 +99,7 @@ class PlanObservation:
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
     taken_over: str = ""
+    size_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +315,9 @@ def _step_while_reserved(turn: _Turn, status: PlanStatus) -> PlanStep:
     if turn.now >= window.end_seconds:
         phase = PlanPhase.EXTENDED
     ready_pods = turn.seen.use.free + turn.seen.use.present
-    word = f"Capacity for {ready_pods} of {counted(reserved_now.count, 'pod')} is reserved."
+    word = (
+        f"Capacity for {ready_pods} of {counted(reserved_now.count, 'pod')} is reserved. {turn.seen.size_note}".strip()
+    )
     status = replace(status, phase=phase, count=reserved_now.count, progress=progress)
     if left_alone := _step_after_take_over(turn, status, first):
         return left_alone
@@ -343,7 +347,7 @@ def _with_standby(turn: _Turn, due: PlanStep) -> PlanStep:
     if not standby:
         return due
     if status.phase is PlanPhase.APPROVED and turn.now < status.reserve_at_seconds:
-        word = f"Capacity for {standby} pods is kept ready at any time."
+        word = f"Capacity for {standby} pods is kept ready at any time. {turn.seen.size_note}".strip()
         status = _with_condition(turn, status, RESERVED, "Standby", word, turn.seen.use.free > 0)
     if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
         status = _count_outside_windows(turn, status)

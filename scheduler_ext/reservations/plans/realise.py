@@ -8,7 +8,7 @@ an annotation that remembers what stood there, in one patch: the annotation is e
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -21,6 +21,7 @@ from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
 from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_request import parse_quantities, sum_amounts
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
 from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
@@ -44,10 +45,41 @@ _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 @dataclass(frozen=True, slots=True)
 class OwnerTemplate:
-    """The parts of the workload that are read: its pod template and the selector of its pods."""
+    """The parts of the workload that are read: its pod template and the selector of its pods.
+
+    overhead: what admission adds to the requests of its pods for their RuntimeClass, as Kubernetes writes it; None: no
+    pod tells it.
+    """
 
     template: Json
     selector: Json
+    overhead: Json | None = field(default_factory=dict)
+
+    @property
+    def runtime_class(self) -> str:
+        """The RuntimeClass that the template names; "" for none."""
+        return str((self.template.get("spec") or {}).get("runtimeClassName") or "")
+
+
+def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTemplate:
+    """The workload with the overhead that its youngest pod has, of those of the RuntimeClass that the template names.
+
+    pods: of the workload, as the API server has them. A class that a webhook chooses is in the pods alone.
+    """
+    owner = OwnerTemplate(template, selector)
+    if own := (template.get("spec") or {}).get("overhead"):
+        return replace(owner, overhead=own)
+    like = [pod for pod in pods if owner.runtime_class in ("", (pod.get("spec") or {}).get("runtimeClassName"))]
+    youngest = max(like, key=lambda pod: str(pod["metadata"].get("creationTimestamp") or ""), default=None)
+    if youngest is None:
+        return replace(owner, overhead=None) if owner.runtime_class else owner
+    return replace(owner, overhead=(youngest.get("spec") or {}).get("overhead") or {})
+
+
+def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
+    """Return what one pod of a plan takes of a node, by resource name: its request, and the overhead where known."""
+    overhead = (owner.overhead if owner else None) or {}
+    return sum_amounts((plan.per_pod, parse_quantities(overhead, f"overhead of pods of {plan.key}")))
 
 
 def unit_name(plan: Plan, window: Span, number: int) -> str:
@@ -136,15 +168,23 @@ def template(plan: Plan, owner: OwnerTemplate) -> dict[str, Any]:
     """Pod template of the capacity: the plan's, else where the owner's pods may be placed, with the plan's size."""
     if plan.template:
         pod_template = dict(plan.template)
-        return {**pod_template, "metadata": {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}}
+        metadata = {**(pod_template.get("metadata") or {}), "namespace": plan.namespace}
+        return {**pod_template, "metadata": metadata, "spec": _with_overhead(pod_template.get("spec") or {}, owner)}
     spec = owner.template.get("spec") or {}
-    placing = {key: spec[key] for key in _PLACING if key in spec}
+    placing = _with_overhead({key: spec[key] for key in _PLACING if key in spec}, owner)
     labels = (owner.template.get("metadata") or {}).get("labels") or {}
     container = {**_HOLDER, "resources": {"requests": dict(plan.per_pod_text)}}
     return {
         "metadata": {"namespace": plan.namespace, "labels": dict(labels)},
         "spec": {**placing, "containers": [container]},
     }
+
+
+def _with_overhead(spec: Json, owner: OwnerTemplate) -> Json:
+    """The spec of a pod template with the overhead of the owner's RuntimeClass, unless it has one or another class."""
+    if "overhead" in spec or not owner.overhead or (spec.get("runtimeClassName") or "") != owner.runtime_class:
+        return spec
+    return {**spec, "overhead": dict(owner.overhead)}
 
 
 def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Intent]:

@@ -182,7 +182,8 @@ def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
     workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
     if workload is None:
         raise NoData(f"there is no {owner.kind} {namespace}/{owner.name}", fix="Write NAMESPACE/KIND/NAME.")
-    template = ((workload.get("spec") or {}).get("template") or {}).get("spec") or {}
+    template = dict(((workload.get("spec") or {}).get("template") or {}).get("spec") or {})
+    template.pop("overhead", None)  # it is added to what is reserved for a pod
     requests = {
         n: a for n, a in requests_of(template, str(requested.owner.name)).items() if n in ("cpu", "memory") and a
     }

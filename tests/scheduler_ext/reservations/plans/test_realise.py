@@ -20,17 +20,19 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, pods_per_node, preview
 from cotenant.scheduler_ext.reservations.plans.realise import (
     OwnerTemplate,
+    amounts_per_pod,
     buffer,
     floor,
     floor_of,
     floor_pods,
     floor_taken_over,
+    owner_of,
     reservations,
     restore,
 )
 
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
-TEMPLATE = {
+TEMPLATE: dict[str, Any] = {
     "metadata": {"labels": {"app": "web"}},
     "spec": {"nodeSelector": {"pool": "a"}, "containers": [{"name": "app", "env": [{"name": "SECRET", "value": "x"}]}]},
 }
@@ -65,6 +67,77 @@ def test_reservations_are_for_the_owners_pods_of_its_namespace_and_carry_nothing
     assert not found.owned_by(PodIdentity("other", "web-1", labels={"app": "web"}))
     assert found.template["spec"]["nodeSelector"] == {"pool": "a"}
     assert "SECRET" not in str(first.body)
+
+
+KATA = {"spec": {**TEMPLATE["spec"], "runtimeClassName": "kata"}, "metadata": TEMPLATE["metadata"]}
+OVERHEAD = {"cpu": "250m", "memory": "160Mi"}
+
+
+def live_pod(created: str, runtime_class: str | None, overhead: dict[str, str] | None) -> dict[str, Any]:
+    spec = {"runtimeClassName": runtime_class, "overhead": overhead}
+    return {"metadata": {"creationTimestamp": created}, "spec": {k: v for k, v in spec.items() if v is not None}}
+
+
+@pytest.mark.parametrize(
+    ("template", "pods", "expected"),
+    [
+        (TEMPLATE, [], {}),
+        (TEMPLATE, [live_pod("2027-02-25T10:00:00Z", None, None)], {}),
+        (KATA, [live_pod("2027-02-25T10:00:00Z", "kata", OVERHEAD)], OVERHEAD),
+        # a class without an overhead
+        (KATA, [live_pod("2027-02-25T10:00:00Z", "kata", None)], {}),
+        # the youngest pod knows what admission adds now
+        (
+            KATA,
+            [live_pod("2027-02-25T11:00:00Z", "kata", OVERHEAD), live_pod("2027-02-25T10:00:00Z", "kata", None)],
+            OVERHEAD,
+        ),
+        # no pod of the class that the template names now
+        (KATA, [], None),
+        (KATA, [live_pod("2027-02-25T10:00:00Z", "gvisor", OVERHEAD)], None),
+        # a class that a webhook chose
+        (TEMPLATE, [live_pod("2027-02-25T10:00:00Z", "kata", OVERHEAD)], OVERHEAD),
+        # a template that says it itself
+        ({"spec": {**KATA["spec"], "overhead": OVERHEAD}}, [], OVERHEAD),
+    ],
+)
+def test_the_overhead_of_a_runtime_class_is_read_from_a_pod(
+    template: dict[str, Any], pods: list[dict[str, Any]], expected: dict[str, str] | None
+) -> None:
+    assert owner_of(template, OWNER.selector, pods).overhead == expected
+
+
+def test_capacity_for_a_pod_has_room_for_the_overhead_of_its_runtime_class() -> None:
+    owner = owner_of(KATA, OWNER.selector, [live_pod("2027-02-25T10:00:00Z", "kata", OVERHEAD)])
+    plan = replace(PLAN, per_pod={"cpu": 1000}, per_pod_text={"cpu": "1"})
+    (first, *_) = reservations(plan, 1, EIGHT, owner, [])
+    assert isinstance(first, Apply)
+    # what the scheduler counts for a pod: its containers' requests and the overhead, of memory too
+    meant = {"cpu": 1250, "memory": 160 << 20}
+    assert Reservation.parse(first.body).size == meant == amounts_per_pod(plan, owner)
+    # without a pod that tells it, the request alone is held
+    unknown = owner_of(KATA, OWNER.selector, [])
+    (first, *_) = reservations(plan, 1, EIGHT, unknown, [])
+    assert isinstance(first, Apply)
+    assert Reservation.parse(first.body).size == {"cpu": 1000} == amounts_per_pod(plan, unknown)
+
+
+@pytest.mark.parametrize(
+    ("said", "millicores"),
+    [
+        ({"runtimeClassName": "kata"}, 1250),
+        ({"runtimeClassName": "kata", "overhead": {"cpu": "50m"}}, 1050),
+        ({"runtimeClassName": "gvisor"}, 1000),
+        ({}, 1000),
+    ],
+)
+def test_a_template_of_the_plan_has_the_overhead_of_the_same_class_alone(said: dict[str, Any], millicores: int) -> None:
+    owner = replace(OWNER, template=KATA, overhead=OVERHEAD)
+    containers = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
+    plan = replace(PLAN, template={"spec": {"containers": containers, **said}})
+    (first, *_) = reservations(plan, 1, EIGHT, owner, [])
+    assert isinstance(first, Apply)
+    assert Reservation.parse(first.body).size["cpu"] == millicores
 
 
 def test_saying_the_same_twice_writes_nothing_and_less_gives_back_what_nobody_uses() -> None:
