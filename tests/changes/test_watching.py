@@ -30,7 +30,7 @@ from cotenant.changes.notifications import payload
 from cotenant.changes.soak.watcher import News, Watcher
 from tests.changes.conftest import Make
 from tests.changes.dying import Where, killed, watching
-from tests.changes.world import Kubelet, cpus, deployed, pods, recommended, template
+from tests.changes.world import Kubelet, cpus, deployed, live, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support.extent import full
@@ -209,6 +209,25 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
     watched.settings["auto_rollback"] = True
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.ROLLED_BACK)] and templates(control_plane, three[0]) == ["1"]
     assert [one.title.split(" ", 3)[-1] for one in watched.news] == ["did harm", "was rolled back"]
+
+
+def test_a_raise_whose_first_new_pod_fits_no_node_is_harm_although_every_old_pod_is_ready(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
+) -> None:
+    workload = deployed(control_plane, namespace, "web", 3, nodeSelector={"test/own": kubelet.node})
+    watched = Watched(make, auto_rollback=True)
+    actions = watched.actions()
+    # The node has 64 cores, of which the three pods leave 61: a quarter more of them is one, beside which all stay.
+    actions.accept(actions.review([recommended(workload, 63_000)]), replace(TERMS, canary=0.0))
+    wait_for("a pod that waits", lambda: len(pods(control_plane, workload)) == 4)
+    wait_for("its count", lambda: live(control_plane, workload)["status"].get("updatedReplicas") == 1)
+    assert live(control_plane, workload)["status"]["readyReplicas"] == 3
+    # While its pod is young the rollout may yet go on: neither good nor bad.
+    watched.settings["soak_minutes"] = 0.0
+    assert watched.step(60.0) == [("web", ChangeState.APPLIED)]
+    assert watched.step(0.6 * HOUR) == [("web", ChangeState.ROLLED_BACK)]
+    assert templates(control_plane, workload) == ["1"]
+    assert "1 of 3 replicas are of the present template" in watched.news[-1].words
 
 
 def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:
