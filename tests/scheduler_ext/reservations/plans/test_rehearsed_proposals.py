@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from cotenant.base.cluster import Autoscaler, Container, Inventory, Workload
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Inventory, Workload
 from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
@@ -37,24 +37,24 @@ def usage(days: int) -> Usage[WorkloadRef]:
     return Usage((WEB, JOB, FLAT), grid, (rows + noise).astype(np.float32), Resource.CPU, Statistic.MEAN)
 
 
-def inventory() -> Inventory:
-    """Pods of half a core; web is autoscaled at 100 % of its request, between 2 and 20 pods."""
+def inventory(*others: Container) -> Inventory:
+    """Pods of half a core; web is autoscaled at 100 % of its request, between 2 and 20 pods. others: web's as well."""
     container = Container("app", {Resource.CPU: 500, Resource.MEMORY: 1 << 30})
     scaler = Autoscaler("web", 2, 20, {Resource.CPU: 100})
     workloads = (
-        Workload(WEB, 4, (container,), autoscaler=scaler),
+        Workload(WEB, 4, (*others, container), autoscaler=scaler),
         Workload(JOB, 4, (container,)),
         Workload(FLAT, 4, (container,)),
     )
     return Inventory("test", START, (), workloads, ())
 
 
-def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS) -> tuple[Any, ...]:
+def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS, *others: Container) -> tuple[Any, ...]:
     portraits = portrait.build(used.refs, np.arange(len(used.refs)), used, SETTINGS.portrait)
     ahead = forecast(used, portraits, SETTINGS.forecasting)
-    return rehearsed_proposals.proposals(rehearsed_proposals.candidates(inventory(), used, ahead, settings), settings)[
-        0
-    ]
+    return rehearsed_proposals.proposals(
+        rehearsed_proposals.candidates(inventory(*others), used, ahead, settings), settings
+    )[0]
 
 
 def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
@@ -68,6 +68,14 @@ def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
     assert web.window.start_seconds == START + 21 * 86_400 + 18 * 3600
     assert web.window.end_seconds == START + 21 * 86_400 + 20 * 3600
     assert web.coverage > 0.95
+
+
+def test_capacity_is_kept_for_an_init_container_that_is_larger_than_the_others() -> None:
+    migration = Container("migrate", {Resource.CPU: 2000, Resource.MEMORY: 1 << 29}, role=ContainerRole.INIT)
+    web, plain = ({p.workload: p for p in proposed(usage(21), SETTINGS, *others)}[WEB] for others in ((migration,), ()))
+    # the scheduler counts the larger of what runs at one time, and the running pod carries half a core as before
+    assert web.per_pod == {"cpu": "2", "memory": "1Gi"}
+    assert (web.base_pods, web.count) == (plain.base_pods, plain.count)
 
 
 def test_what_was_rehearsed_holds_for_the_time_of_back_tests() -> None:
