@@ -7,10 +7,10 @@ stored as they come, oldest first, so an interrupted pull leaves a usable histor
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceUnfit, SourceUnreachable
@@ -33,11 +33,23 @@ from cotenant.base.usage.usage import (
 from cotenant.profiler import off_times
 from cotenant.profiler.off_signs import examine
 from cotenant.profiler.pool import by_node, total
+from cotenant.profiler.pull_state import (
+    Proof,
+    PullState,
+    SignalSpan,
+    begin_pull,
+    finish_pull,
+    is_of_future,
+    spans_to_pull,
+    unread_seconds,
+    without_future,
+)
 from cotenant.profiler.recorder.precedence import SIGNALS, RecordedTime, recorded_time, without_recorded
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import (
     NODE_SUMS,
+    SHOWING,
     Sightings,
     by_usage,
     carried_over,
@@ -53,23 +65,9 @@ _PARTS_OF_TODAY: Final = 6
 """Of the newest day that stay apart: reading that many takes less than writing the day anew in every scan."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignalSpan:
-    """A stretch of one signal, [start, end) in Unix seconds."""
-
-    signal: Signal
-    start_seconds: int
-    end_seconds: int
-
-    @property
-    def grid(self) -> TimeGrid:
-        """Its whole slots."""
-        return TimeGrid.from_span(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageBlock:
-    """One answer of a source: usage, stretches that could not be had, and up to where each signal is now complete."""
+    """One answer of a source: usage, stretches that could not be had, and up to where each signal is now answered."""
 
     usage: tuple[tuple[Signal, Usage[Any]], ...]
     holes: tuple[SignalSpan, ...] = ()
@@ -113,17 +111,15 @@ class MetricSource(Protocol):
         """Return the costs of the queries so far, and the defects and errors found."""
 
 
-@dataclass(frozen=True, slots=True)
-class PullState:
-    """Up to where each signal has been asked for (also where the answer was empty), and what failed then.
+@runtime_checkable
+class KnowsTime(Protocol):
+    """A source that tells when it has samples, and what time it is."""
 
-    `asked_again`: files of lost days (`Hole.path`) whose day the source was asked for once more.
-    """
+    def has_usage(self, window: TimeWindow) -> bool:
+        """False if it has no CPU usage of any container in the window; True also where that cannot be had."""
 
-    since: dict[Signal, int] = field(default_factory=dict)
-    until: dict[Signal, int] = field(default_factory=dict)
-    holes: list[SignalSpan] = field(default_factory=list)
-    asked_again: list[str] = field(default_factory=list)
+    def clock_seconds(self) -> float | None:
+        """The Unix time by its clock; None where it does not tell."""
 
 
 def pull(
@@ -131,42 +127,50 @@ def pull(
 ) -> QualityRecord:
     """Bring the store up to now; returns and stores the account.
 
-    Raises SourceError when nothing can be had at all: no inventory, or no CPU usage while a question for it failed.
+    Raises SourceError when nothing can be had at all: no inventory, no CPU usage while a question for it failed, or
+    none in all of the window while the store has some; the store is as it was then.
     """
     now, started = int(clock.now_seconds()), time.monotonic()
-    state = _state(store)
+    state, clock_notes = _state_by_clock(_state(store), source, now)
     lost = open_holes(store, state)
     state = add_lost_holes(state, lost)
     spans = spans_to_pull(now, state, settings)
-    keep_since = now - settings.window_days * DAY_SECONDS
-    start = min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)])
-    snapshot = source.inventory(now, TimeWindow(start, now))
-    stored = store.read_inventory()
+    window = TimeWindow(min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)]), now)
+    snapshot = source.inventory(now, window)
+    stored, recording = store.read_inventory(), store.read_document(STATUS_DOCUMENT, RecorderStatus)
     _require_same_cluster(stored, snapshot, source, store)
+    _require_usage(source, store, recording, window)
+    # of a server that is late the snapshot is late too: what is kept is counted from what there is, not from a clock
+    keep_since = min(now, snapshot.time_seconds) - settings.window_days * DAY_SECONDS
     inventory = (merge_inventories if snapshot.pods else carried_over)(stored, snapshot, keep_since)
     store.write_inventory(inventory)
-    state, sightings, hole_count = begin_pull(state, spans), Sightings(), len(state.holes)
-    starting = init_containers(inventory)
-    recording, stands = store.read_document(STATUS_DOCUMENT, RecorderStatus), None
+    sightings = _sightings_before(store, state, keep_since)
+    due, proof = (*state.open_spans, *spans), _proof(store, state, recording, keep_since)
+    state, hole_count = begin_pull(state, spans), len(state.holes)
+    if spans:
+        store.write_document(STATE_DOCUMENT, state)
+    starting, stands = init_containers(inventory), None
     for raw in source.blocks(spans, progress):
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
         stands = recorded_time(recording, source.report().peak_seconds) if recording else None
-        state = _store_block(block, store, state, stands)
+        proof.add(raw.usage, block.settled, block.holes)
+        state = _store_block(block, store, state, proof, stands)
         sightings.add(block.usage)
     notes = (
-        *_node_totals(store, spans, inventory, sightings, recorded_time(recording, 0) if recording else None),
+        *clock_notes,
+        *_node_totals(store, due, inventory, sightings, recorded_time(recording, 0) if recording else None),
         *_gpu_notes(sightings),
         *_recorded_notes(stands),
     )
     store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
-    done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
-    store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
     classified = inventory if snapshot.pods else by_usage(inventory, sightings)
     complete = with_history(classified, sightings)
     store.write_inventory(complete)
-    notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete))
-    notes = (*notes, *_off_notes(source, store, TimeWindow(keep_since, now)))
+    done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
+    store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))
+    off_notes = _off_notes(source, store, TimeWindow(keep_since, now))
+    notes = (*notes, *unnamed_notes(complete), *left_out_notes(complete), *off_notes)
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
@@ -197,19 +201,6 @@ def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source:
 
 def _moment(seconds: int) -> str:
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-
-
-def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
-    """Time that the source failed to answer for, by signal; holes that overlap count once."""
-    seconds: dict[Signal, int] = {}
-    for signal in Signal:
-        reached = 0
-        for hole in sorted((h for h in holes if h.signal is signal), key=lambda h: h.start_seconds):
-            start = max(hole.start_seconds, reached)
-            if hole.end_seconds > start:
-                seconds[signal] = seconds.get(signal, 0) + hole.end_seconds - start
-                reached = hole.end_seconds
-    return seconds
 
 
 def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[str, ...]:
@@ -270,43 +261,6 @@ def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
     return replace(state, holes=[*state.holes, *dict.fromkeys(new)])
 
 
-def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
-    """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
-
-    A signal's newest slots are asked again for late samples; those of an hourly signal only once a new hour is
-    complete.
-    """
-    window_start = now_seconds - settings.window_days * DAY_SECONDS
-    spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]
-    for signal in Signal:
-        step = signal.spec.step_seconds
-        first, end = -(-window_start // step) * step, now_seconds // step * step
-        since, until = state.since.get(signal, end), state.until.get(signal, first)
-        again = settings.overlap_seconds if step < HOUR_SECONDS and until > first else 0
-        spans.append(SignalSpan(signal, first, min(since, until)))
-        if end > until:
-            spans.append(SignalSpan(signal, max(first, (until - again) // step * step), end))
-    return tuple(span for span in spans if span.end_seconds > span.start_seconds)
-
-
-def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
-    """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
-    first: dict[Signal, int] = {}
-    for span in spans:
-        first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
-    return replace(state, since=first | state.since, until=first | state.until)
-
-
-def finish_pull(
-    state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
-) -> PullState:
-    """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
-    since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
-    answered = set(spans) - set(failed)
-    holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]
-    return replace(state, since=since, holes=holes)
-
-
 def _state(store: Store) -> PullState:
     """The state kept beside the results; where it is missing, what the store holds is what was asked.
 
@@ -322,12 +276,86 @@ def _state(store: Store) -> PullState:
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
 
 
-def _store_block(block: UsageBlock, store: Store, state: PullState, stands: RecordedTime | None) -> PullState:
+def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) -> tuple[PullState, tuple[str, ...]]:
+    """Return the state as this moment allows, and notes on it.
+
+    Where earlier pulls lie in the future, either their clock was ahead or ours is behind: the source's own tells which,
+    and SourceUnfit is raised for ours.
+    """
+    if not is_of_future(state, now_seconds):
+        return state, ()
+    if (behind := _clock_ahead_seconds(source, now_seconds)) is not None and behind > HOUR_SECONDS:
+        raise SourceUnfit(
+            f"the clock of this machine says {_moment(now_seconds)}, which is before the last pull; that of "
+            f"{source.describe()} says {_moment(now_seconds + behind)}",
+            fix="Set the clock of this machine. Nothing was changed.",
+        )
+    return without_future(state, now_seconds), (
+        f"earlier pulls lie after {_moment(now_seconds)}, as a clock was wrong then: the window was asked for again",
+    )
+
+
+def _clock_ahead_seconds(source: MetricSource, now_seconds: int) -> int | None:
+    """Return by how much the source's own clock is ahead of ours; None where it does not tell."""
+    theirs = source.clock_seconds() if isinstance(source, KnowsTime) else None
+    return None if theirs is None else int(theirs) - now_seconds
+
+
+def _require_usage(source: MetricSource, store: Store, recording: RecorderStatus | None, window: TimeWindow) -> None:
+    """SourceUnfit for a source without any usage in the window where the store has some, by earlier pulls alone."""
+    if recording is not None or not isinstance(source, KnowsTime) or not store.usage_span():
+        return
+    if source.has_usage(window):
+        return
+    ahead = _clock_ahead_seconds(source, window.end_seconds)
+    clocks = (
+        f"; its clock says {_moment(window.end_seconds + ahead)}, this machine's {_moment(window.end_seconds)}"
+        if ahead is not None and abs(ahead) > HOUR_SECONDS
+        else ""
+    )
+    raise SourceUnfit(
+        f"{source.describe()} has no CPU usage of any container from {_moment(window.start_seconds)} to "
+        f"{_moment(window.end_seconds)}, and the history stored as {store.cluster} has some{clocks}",
+        fix="Check the labels that choose the cluster (profiler.prometheus.labels), the tenant, the address, and this "
+        "machine's clock. Nothing was changed: once they are right, the next scan goes on where the last one ended.",
+    )
+
+
+def _proof(store: Store, state: PullState, recording: RecorderStatus | None, since_seconds: int) -> Proof:
+    """The proof of a pull that begins: up to when earlier ones found samples.
+
+    Where a recorder runs, what it stored is there however little the source has. What kube-state-metrics told in the
+    window has to be told again; where it told nothing, nothing is waited for.
+    """
+    usage_seconds = state.until.get(Signal.CPU_USAGE_MEAN, 0)
+    if recording is not None:
+        span = store.usage_span()
+        return Proof(max(usage_seconds, span[1] if span else 0))
+    told = store.span(Signal.RESTARTS)
+    waits = told is not None and told[1] > since_seconds
+    return Proof(usage_seconds, state.until.get(Signal.RESTARTS, 0) if waits else None)
+
+
+def _sightings_before(store: Store, state: PullState, since_seconds: int) -> Sightings:
+    """Return what usage shows that pulls stored which did not end."""
+    sightings = Sightings(signals=set(state.open_signals))
+    for span in state.open_spans:
+        if span.signal in SHOWING:
+            kept = replace(span, start_seconds=max(span.start_seconds, since_seconds))
+            for day in _days(kept.grid):
+                sightings.add([(span.signal, store.read(span.signal, day))])
+    return sightings
+
+
+def _store_block(
+    block: UsageBlock, store: Store, state: PullState, proof: Proof, stands: RecordedTime | None
+) -> PullState:
     """Append a block, but for what a recorder's values stand for, and remember how far we are."""
     for signal, usage in block.usage:
         store.append(signal, _beside_recorded(usage, signal, store, stands))
-    until = {s: max(end, state.until.get(s, 0)) for s, end in block.settled.items()}
-    after = replace(state, until={**state.until, **until}, holes=[*state.holes, *block.holes])
+    seen = dict.fromkeys((*state.open_signals, *(signal for signal, usage in block.usage if usage.refs)))
+    holes = [*state.holes, *block.holes]
+    after = replace(state, until=proof.until(state.until), holes=holes, open_signals=list(seen))
     if after != state:
         store.write_document(STATE_DOCUMENT, after)
     return after

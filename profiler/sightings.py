@@ -54,6 +54,8 @@ _AWAY_SECONDS: Final = 7200
 _SHOWN: Final = 10
 """Namespaces that a note names."""
 _EVENTS: Final = {Signal.OOM_KILLS: EventKind.OOM_KILL, Signal.RESTARTS: EventKind.RESTART}
+SHOWING: Final = frozenset({Signal.CPU_USAGE_MEAN, *_AMOUNTS, *_EVENTS})
+"""Signals whose samples show facts that an inventory lacks; of others it only matters whether there are any."""
 
 
 @dataclass(slots=True)

@@ -24,7 +24,7 @@ from cotenant.base.runtimes.heap import ManagedRuntime, runtimes
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
-from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock
+from cotenant.profiler.history import SourceReport, UsageBlock
 from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus import (
     client,
@@ -63,6 +63,7 @@ from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.sampling.reader import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
+from cotenant.profiler.pull_state import SignalSpan
 from cotenant.profiler.settings import PrometheusSettings
 
 RECORDING_RULES: Final = True
@@ -164,23 +165,43 @@ class PrometheusSource:
         self._defects[Defect.QUERY_SPLIT] += reader.splits
         return replace(surveyed, spans=spans, scrapes=scrapes)
 
+    def has_usage(self, window: TimeWindow) -> bool:
+        """Return whether a container's CPU has a sample in the window; True also where that cannot be had."""
+        if self.survey(window).newest_seconds is not None:
+            return True
+        try:
+            return self._search_newest(survey.containers(self._settings.labels), window) is not None
+        except SourceLimit:
+            return True
+
+    def clock_seconds(self) -> float | None:
+        """Return the Unix time by the server's own clock; None where it does not tell."""
+        try:
+            return self._client.clock_seconds()
+        except SourceError:
+            return None
+
     def _newest(self, metric: str, window: TimeWindow) -> int | None:
-        """Time of the newest sample of the selected series in the window; None without any, or where it cannot be had.
+        """Time of the newest sample of the selected series in the window; None without any, or where it is not told."""
+        try:
+            return self._search_newest(metric, window)
+        except SourceLimit:
+            self._defects[Defect.QUERY_SPLIT] += 1
+            return None
+
+    def _search_newest(self, metric: str, window: TimeWindow) -> int | None:
+        """Time of the newest sample of the selected series in the window; None without any.
 
         Searched hour by hour in the last day, else in all of the window, then closer up to the window's end: a series
         that is scraped less often than every look-back may show at none of the hours.
         """
         start, end = window
-        try:
-            for first in dict.fromkeys((max(start, end - DAY_SECONDS), start)):
-                coarse = self._newest_of(metric, survey.search(first, end, HOUR_SECONDS))
-                if coarse is not None:
-                    fine = survey.search(coarse, end)
-                    return min(end, self._newest_of(metric, fine) or coarse)
-            return self._newest_of(metric, survey.search(start, end))
-        except SourceLimit:
-            self._defects[Defect.QUERY_SPLIT] += 1
-            return None
+        for first in dict.fromkeys((max(start, end - DAY_SECONDS), start)):
+            coarse = self._newest_of(metric, survey.search(first, end, HOUR_SECONDS))
+            if coarse is not None:
+                fine = survey.search(coarse, end)
+                return min(end, self._newest_of(metric, fine) or coarse)
+        return self._newest_of(metric, survey.search(start, end))
 
     def _newest_of(self, metric: str, moments: range) -> int | None:
         return survey.newest(self._query_series(survey.newest_question(metric), moments))

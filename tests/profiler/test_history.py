@@ -18,18 +18,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.profiler.history import (
-    STATE_DOCUMENT,
-    PullState,
-    SignalSpan,
-    SourceReport,
-    UsageBlock,
-    begin_pull,
-    finish_pull,
-    open_holes,
-    pull,
-    spans_to_pull,
-)
+from cotenant.profiler.history import STATE_DOCUMENT, SourceReport, UsageBlock, open_holes, pull
+from cotenant.profiler.pull_state import PullState, SignalSpan, begin_pull, finish_pull, spans_to_pull
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import (
     Sightings,

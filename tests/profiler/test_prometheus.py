@@ -16,8 +16,9 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.store.store import Store
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid, Usage
-from cotenant.profiler.history import STATE_DOCUMENT, PullState
+from cotenant.profiler.history import STATE_DOCUMENT
 from cotenant.profiler.prometheus import PrometheusSource
+from cotenant.profiler.pull_state import PullState
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import DAYS, Served, inventory_in, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy

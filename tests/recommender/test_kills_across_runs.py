@@ -19,7 +19,8 @@ from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import corridor
-from cotenant.profiler.history import SignalSpan, SourceReport, UsageBlock, pull
+from cotenant.profiler.history import SourceReport, UsageBlock, pull
+from cotenant.profiler.pull_state import SignalSpan
 from cotenant.recommender.incomplete import NOTE
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Value

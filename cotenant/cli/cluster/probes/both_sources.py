@@ -72,7 +72,7 @@ def _compare(
 def _read_prometheus(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:
     """Ask for the hour up to a moment; the answers come in parts, which a store of their own puts together."""
     from cotenant.base.store import Store
-    from cotenant.profiler.history import SignalSpan
+    from cotenant.profiler.pull_state import SignalSpan
     from cotenant.profiler.recorder.comparison import LEAST_DIFFERENCE
 
     spans = [SignalSpan(signal, until_seconds - HOUR_SECONDS, until_seconds) for signal in LEAST_DIFFERENCE]

@@ -236,7 +236,7 @@ def _values_count(blocks: Sequence[UsageBlock]) -> int:
 
 def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check whether the server answers every usage query of a scan, for a few slots."""
-    from cotenant.profiler.history import SignalSpan
+    from cotenant.profiler.pull_state import SignalSpan
 
     end = _newest(source, window)
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]

@@ -1,0 +1,184 @@
+"""The state between two pulls: what a cluster's history was asked for, and how much of it is proven. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
+from cotenant.profiler.settings import ProfilerSettings
+
+_USAGE_OF_PODS: Final = frozenset({Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX})
+_STATE_SHOWN: Final = frozenset(
+    {Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT, Signal.RESTARTS}
+)
+"""Signals of kube-state-metrics alone: kubelets count kills too."""
+_OF_STATE: Final = _STATE_SHOWN | {
+    Signal.OOM_KILLS,
+    Signal.GPU_CORE_REQUEST,
+    Signal.GPU_MEMORY_REQUEST,
+    Signal.GPU_INSTANCE_REQUEST,
+}
+_FUTURE_SECONDS: Final = HOUR_SECONDS
+"""Clocks of two machines with one store may differ; by this much none does that is right."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignalSpan:
+    """A stretch of one signal, [start, end) in Unix seconds."""
+
+    signal: Signal
+    start_seconds: int
+    end_seconds: int
+
+    @property
+    def grid(self) -> TimeGrid:
+        """Its whole slots."""
+        return TimeGrid.from_span(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class PullState:
+    """Up to where each signal is known to be complete, and what failed before that.
+
+    `asked_again`: files of lost days (`Hole.path`) whose day the source was asked for once more. `open_spans`: time
+    whose usage was stored by a pull that has not ended, so that the inventory lacks what it shows; `open_signals`:
+    those that had usage in it.
+    """
+
+    since: dict[Signal, int] = field(default_factory=dict)
+    until: dict[Signal, int] = field(default_factory=dict)
+    holes: list[SignalSpan] = field(default_factory=list)
+    asked_again: list[str] = field(default_factory=list)
+    open_spans: list[SignalSpan] = field(default_factory=list)
+    open_signals: list[Signal] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Proof:
+    """Up to when a source's answers show that it had samples, and up to when each signal is complete for that.
+
+    An answer without a sample proves nothing about its time: labels, a tenant or a clock may be wrong, or samples are
+    on their way. A server gets delayed samples in order, so that those before its newest one are there.
+    `usage_seconds`: end of the newest slot with usage of pods. `state_seconds`: of what kube-state-metrics tells; None
+    where it tells nothing, so that usage has to prove its time too. `answered`: up to when a signal was answered,
+    `failed`: up to when it is asked again in any case.
+    """
+
+    usage_seconds: int = 0
+    state_seconds: int | None = None
+    answered: dict[Signal, int] = field(default_factory=dict)
+    failed: dict[Signal, int] = field(default_factory=dict)
+
+    def add(
+        self,
+        usage: Iterable[tuple[Signal, Usage[Any]]],
+        answered: Mapping[Signal, int],
+        holes: Iterable[SignalSpan],
+    ) -> None:
+        """Note what an answer shows, up to when signals were answered with it, and what failed."""
+        for signal, values in usage:
+            if signal in _USAGE_OF_PODS:
+                self.usage_seconds = max(self.usage_seconds, _newest_end(values))
+            elif signal in _STATE_SHOWN:
+                self.state_seconds = max(self.state_seconds or 0, _newest_end(values)) or None
+        for signal, end in answered.items():
+            self.answered[signal] = max(end, self.answered.get(signal, 0))
+        for hole in holes:
+            self.failed[hole.signal] = max(hole.end_seconds, self.failed.get(hole.signal, 0))
+
+    def until(self, before: Mapping[Signal, int]) -> dict[Signal, int]:
+        """Up to when each signal is complete, given up to when it was complete before."""
+        return {**before, **{s: max(before.get(s, 0), self._complete(s, end)) for s, end in self.answered.items()}}
+
+    def _complete(self, signal: Signal, answered: int) -> int:
+        told = self.usage_seconds if self.state_seconds is None else min(self.usage_seconds, self.state_seconds)
+        newest = told if signal in _OF_STATE else self.usage_seconds
+        step = signal.spec.step_seconds
+        return min(answered, max(newest, self.failed.get(signal, 0))) // step * step
+
+
+def _newest_end(usage: Usage[Any]) -> int:
+    """End of the newest slot with a value of any series; 0 without any."""
+    slots = np.flatnonzero((~np.isnan(usage.values)).any(axis=0))
+    return int(usage.grid.start_seconds + (slots[-1] + 1) * usage.grid.step_seconds) if slots.size else 0
+
+
+def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
+    """Time that the source failed to answer for, by signal; holes that overlap count once."""
+    seconds: dict[Signal, int] = {}
+    for signal in Signal:
+        reached = 0
+        for hole in sorted((h for h in holes if h.signal is signal), key=lambda h: h.start_seconds):
+            start = max(hole.start_seconds, reached)
+            if hole.end_seconds > start:
+                seconds[signal] = seconds.get(signal, 0) + hole.end_seconds - start
+                reached = hole.end_seconds
+    return seconds
+
+
+def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
+    """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
+
+    A signal's newest slots are asked again for late samples; those of an hourly signal only once a new hour is
+    complete.
+    """
+    window_start = now_seconds - settings.window_days * DAY_SECONDS
+    spans: list[SignalSpan] = [hole for hole in state.holes if hole.end_seconds > window_start]
+    for signal in Signal:
+        step = signal.spec.step_seconds
+        first, end = -(-window_start // step) * step, now_seconds // step * step
+        since, until = state.since.get(signal, end), state.until.get(signal, first)
+        again = settings.overlap_seconds if step < HOUR_SECONDS and until > first else 0
+        spans.append(SignalSpan(signal, first, min(since, until)))
+        if end > until:
+            spans.append(SignalSpan(signal, max(first, (until - again) // step * step), end))
+    return tuple(span for span in spans if span.end_seconds > span.start_seconds)
+
+
+def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
+    """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
+    first: dict[Signal, int] = {}
+    for span in spans:
+        first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
+    open_spans = _widest_spans([*state.open_spans, *spans])
+    return replace(state, since=first | state.since, until=first | state.until, open_spans=open_spans)
+
+
+def _widest_spans(spans: Sequence[SignalSpan]) -> list[SignalSpan]:
+    """One span for each signal, from its first start to its last end."""
+    ends: dict[Signal, SignalSpan] = {}
+    for span in spans:
+        known = ends.get(span.signal, span)
+        start, end = min(span.start_seconds, known.start_seconds), max(span.end_seconds, known.end_seconds)
+        ends[span.signal] = SignalSpan(span.signal, start, end)
+    return list(ends.values())
+
+
+def is_of_future(state: PullState, now_seconds: int) -> bool:
+    """Return whether a pull asked beyond the present: its clock was ahead, or the present one is behind."""
+    return any(end > now_seconds + _FUTURE_SECONDS for end in state.until.values())
+
+
+def without_future(state: PullState, now_seconds: int) -> PullState:
+    """The state without signals that were asked for beyond the present: their whole window is asked for again."""
+    latest = now_seconds + _FUTURE_SECONDS
+    wrong = {signal for signal, end in state.until.items() if end > latest}
+    since, until = ({s: t for s, t in times.items() if s not in wrong} for times in (state.since, state.until))
+    holes, open_spans = (
+        [span for span in spans if span.signal not in wrong] for spans in (state.holes, state.open_spans)
+    )
+    return replace(state, since=since, until=until, holes=holes, open_spans=open_spans)
+
+
+def finish_pull(
+    state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
+) -> PullState:
+    """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
+    since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
+    answered = set(spans) - set(failed)
+    holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]
+    return replace(state, since=since, holes=holes, open_spans=[], open_signals=[])
