@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,6 +30,7 @@ from cotenant.profiler.prometheus.parts import (
     OOM,
     REQUESTS,
     RESTARTS,
+    TERMINATED,
     PartKind,
     QueryPart,
     of_any,
@@ -58,6 +59,8 @@ class Labels(msgspec.Struct, frozen=True):
     container: str = ""
     node: str = ""
     instance: str = ""
+    uid: str = ""
+    cgroup: str = msgspec.field(name="id", default="")
     resource: str = ""
     job: str = ""
     exported_namespace: str = ""
@@ -347,36 +350,55 @@ def _sum_resources(signal: Signal, parts: Sequence[SignalUsage], grid: TimeGrid)
     return SignalUsage(signal, _sum_rows(signal, rows, grid), frozenset().union(*(p.duplicates for p in parts)))
 
 
+class _CounterOwner(NamedTuple):
+    """The owner of a counter: a container of one pod, whatever other pod has its name; for a kubelet one run of it.
+
+    Neither who scraped a counter nor which instance of its exporter it comes from makes another one of it.
+    """
+
+    container: PodContainerRef
+    uid: str
+    cgroup: str
+
+
 def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
     """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
-
-    def read_steps(metric: str) -> tuple[list[PodContainerRef], Floats]:
-        rows = [i for i, x in enumerate(block.labels) if of_any(x.name) == metric]
-        chosen = block.take(rows, increases(block.values[rows]))
-        refs = [labels.of_container for labels in chosen.labels]
-        restarts = _merge_series(Signal.RESTARTS, chosen, chosen.values, refs)
-        return list(restarts.usage.refs), restarts.usage.values.astype(np.float64)
-
-    restarts, restarted = read_steps(RESTARTS)
-    events, killed = read_steps(OOM)
-    for_reason = {
-        x.of_container: v
-        for x, v in zip(block.labels, block.slots, strict=True)
-        if of_any(x.name) not in (RESTARTS, OOM)
+    restarts, reasons = _steps(_join_counters(block, RESTARTS)), _join_counters(block, TERMINATED)
+    never = np.full(block.values.shape[1], np.nan)
+    by_reason = {
+        counted: np.where(reasons.get(counted, never)[block.query.lead :] > 0, row, np.where(np.isnan(row), np.nan, 0))
+        for counted, row in restarts.items()
     }
-    none = np.full(block.query.grid.size, np.nan)
-    by_reason = [
-        np.where(for_reason.get(ref, none) > 0, row, np.where(np.isnan(row), np.nan, 0.0))
-        for ref, row in zip(restarts, restarted, strict=True)
-    ]
-    both = np.concatenate([np.reshape(by_reason, (len(restarts), block.query.grid.size)), killed])
-    kills = _merge_series(Signal.OOM_KILLS, block, both, [*restarts, *events])
+    told, seen = (
+        _by_container(Signal.OOM_KILLS, rows, block) for rows in (by_reason, _steps(_join_counters(block, OOM)))
+    )
+    kills = _merge_series(Signal.OOM_KILLS, block, np.concatenate([told.values, seen.values]), [*told.refs, *seen.refs])
     return [
         SignalUsage(Signal.OOM_KILLS, kills.usage, frozenset()),
-        SignalUsage(
-            Signal.RESTARTS, _usage(Signal.RESTARTS, tuple(restarts), block.query.grid, restarted), frozenset()
-        ),
+        SignalUsage(Signal.RESTARTS, _by_container(Signal.RESTARTS, restarts, block), frozenset()),
     ]
+
+
+def _join_counters(block: _Block, metric: str) -> dict[_CounterOwner, Floats]:
+    """Values of the metric's series: of those that count the same, the highest at each evaluation.
+
+    Joined before steps are taken: the series of a new instance of an exporter goes on with the old one's count.
+    """
+    joined: dict[_CounterOwner, Floats] = {}
+    for labels, values in zip(block.labels, block.values, strict=True):
+        if of_any(labels.name) == metric:
+            counted = _CounterOwner(labels.of_container, labels.uid, labels.cgroup)
+            joined[counted] = np.fmax(joined[counted], values) if counted in joined else values
+    return joined
+
+
+def _steps(counters: Mapping[_CounterOwner, Floats]) -> dict[_CounterOwner, Floats]:
+    return dict(zip(counters, increases(np.array(list(counters.values()))), strict=True)) if counters else {}
+
+
+def _by_container(signal: Signal, rows: Mapping[_CounterOwner, Floats], block: _Block) -> Usage[Any]:
+    """Steps of each container: of several pods of one name, and several runs of one container, the sum."""
+    return _sum_rows(signal, ((counted.container, row) for counted, row in rows.items()), block.query.grid)
 
 
 _READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], list[SignalUsage]]]] = {
@@ -393,6 +415,7 @@ def increases(counters: Floats) -> Floats:
 
     A smaller value is a reset, and the new value is the step. One that returns after a gap counts from where it left. A
     counter that appears counts from zero if others were there before it; where all begin, the history begins: step 0.
+    Rows are what counts by itself, each with the values of all its series (`_join_counters`).
     """
     present = ~np.isnan(counters)
     position = np.where(present, np.arange(counters.shape[1]), 0)

@@ -316,3 +316,41 @@ def test_old_container_labels_are_refused_with_the_relabelling_that_helps(tmp_pa
     ):
         pulled(store_in(tmp_path / "store"), start + 7190, profiler_settings(server.url))
     assert "source_labels: [pod_name], target_label: pod" in refused.value.fix
+
+
+def test_a_new_pod_of_kube_state_metrics_restarts_and_kills_nobody(tmp_path: Path) -> None:
+    start = 1_795_046_400
+    cpu, restarts = "container_cpu_usage_seconds_total", "kube_pod_container_status_restarts_total"
+    reason = "kube_pod_container_status_last_terminated_reason"
+    own, other = 'namespace="a",pod="p",uid="1",container="c"', 'namespace="a",pod="q",uid="2",container="c"'
+    lines = ["# TYPE container_cpu_usage_seconds counter"]
+    lines += [f"{cpu}{{{own}}} {k * 30} {start + 60 * k}" for k in range(480)]
+    # killed seven times long ago and once after 100 minutes; kube-state-metrics is replaced after 200 minutes
+    lines.append("# TYPE kube_pod_container_status_restarts counter")
+    by_instance = {"10.0.0.1:8080": range(200), "10.0.0.9:8080": range(200, 480)}
+    for instance, minutes in by_instance.items():
+        for labels, grown in ((own, 100), (other, 480)):
+            lines += [
+                f'{restarts}{{{labels},instance="{instance}"}} {7 + (k >= grown)} {start + 60 * k}' for k in minutes
+            ]
+    lines.append(f"# TYPE {reason} gauge")
+    for instance, minutes in by_instance.items():
+        for labels in (own, other):
+            series = f'{reason}{{{labels},reason="OOMKilled",instance="{instance}"}}'
+            lines += [f"{series} 1 {start + 60 * k}" for k in minutes]
+    text = tmp_path / "replaced.om"
+    text.write_text("\n".join([*lines, "# EOF\n"]))
+    blocks_from(text, tmp_path / "data")
+    with Server(tmp_path / "data") as server:
+        store = store_in(tmp_path / "store")
+        pulled(store, start + 480 * 60, profiler_settings(server.url))
+    hours = TimeGrid(start, 3600, 8)
+    for signal in (Signal.RESTARTS, Signal.OOM_KILLS):
+        usage = store.read(signal, hours)
+        counted = {ref.pod: np.nan_to_num(row).tolist() for ref, row in zip(usage.refs, usage.values, strict=True)}
+        # minute 100 lies in the second hour; the first one has no evaluation before it
+        assert counted == {"p": [0, 1, 0, 0, 0, 0, 0, 0], "q": [0] * 8}
+    assert [(e.kind, e.subject.pod) for e in inventory_in(store).events] == [
+        (EventKind.OOM_KILL, "p"),
+        (EventKind.RESTART, "p"),
+    ]

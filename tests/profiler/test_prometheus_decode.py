@@ -224,6 +224,90 @@ def test_steps_of_an_unbroken_counter_add_up_to_its_growth(steps: list[int], los
     assert np.nansum(increases(seen[None])) == sum(steps)
 
 
+COUNTED = TimeGrid(START, HOUR_SECONDS, 6)
+RESTARTED, ENDED_BY = "kube_pod_container_status_restarts_total", "kube_pod_container_status_last_terminated_reason"
+KILLED = "container_oom_events_total"
+
+
+def counts(name: str, values: Sequence[int | None], **labels: str) -> tuple[dict[str, str], list[tuple[float, str]]]:
+    """A series by hour, first the value before the first hour; None where it has none."""
+    own = {"__name__": name, "namespace": "shop", "pod": "web-1", "container": "app", **labels}
+    own |= {"reason": "OOMKilled"} if name == ENDED_BY else {}
+    return own, [(START + k * HOUR_SECONDS, str(v)) for k, v in enumerate(values) if v is not None]
+
+
+def steps(*series: tuple[dict[str, str], Sequence[tuple[float | str, str]]]) -> dict[Signal, list[float]]:
+    """Restarts and kills of the one container, by hour."""
+    named, _ = decoded(PARTS["counters"], *series, grid=COUNTED)
+    assert all(n.usage.refs in ((REF,), ()) for n in named)
+    return {n.signal: n.usage.values[0].tolist() for n in named if n.usage.refs}
+
+
+def test_a_new_pod_of_kube_state_metrics_goes_on_counting_where_the_old_one_left() -> None:
+    old, new = {"instance": "10.0.0.1:8080"}, {"instance": "10.0.0.9:8080"}
+    # Seven restarts long ago: nothing happened in these hours, and the old series outlives the new one's first hour.
+    quiet = steps(
+        counts(RESTARTED, [7, 7, 7, 7, None, None, None], **old),
+        counts(RESTARTED, [None, None, None, 7, 7, 7, 7], **new),
+        counts(ENDED_BY, [1, 1, 1, 1, None, None, None], **old),
+        counts(ENDED_BY, [None, None, None, 1, 1, 1, 1], **new),
+    )
+    assert quiet == {Signal.RESTARTS: [0] * 6, Signal.OOM_KILLS: [0] * 6}
+    # A kill in the first hour and one in the fourth, each told by another instance.
+    killed = steps(
+        counts(RESTARTED, [0, 1, 1, 1, None, None, None], **old),
+        counts(RESTARTED, [None, None, None, 1, 2, 2, 2], **new),
+        counts(ENDED_BY, [None, 1, 1, 1, None, None, None], **old),
+        counts(ENDED_BY, [None, None, None, 1, 1, 1, 1], **new),
+    )
+    assert killed == {Signal.RESTARTS: [1, 0, 0, 1, 0, 0], Signal.OOM_KILLS: [1, 0, 0, 1, 0, 0]}
+
+
+def test_a_second_scraper_of_a_kubelet_repeats_no_kill() -> None:
+    run = {"id": "/kubepods/1"}
+    told = steps(
+        counts(KILLED, [2, 2, 2, 3, 3, 3, 3], **run, job="kubelet"),
+        counts(KILLED, [None, None, 2, 3, 3, 3, 3], **run, job="cadvisor"),
+    )
+    assert told[Signal.OOM_KILLS] == [0, 0, 1, 0, 0, 0]
+
+
+def test_a_pod_made_anew_under_its_name_and_a_new_run_of_a_container_count_from_zero() -> None:
+    # db-0 restarted five times in its first life and twice within the hour in which its second one began.
+    anew = steps(
+        counts(RESTARTED, [4, 5, 5, 5, None, None, None], uid="a"),
+        counts(RESTARTED, [None, None, None, 2, 2, 2, 3], uid="b"),
+    )
+    assert anew[Signal.RESTARTS] == [1, 0, 2, 0, 0, 1]
+    # A kubelet counts kills of each run of a container by itself: both runs were killed once.
+    runs = steps(
+        counts(KILLED, [0, 1, 1, None, None, None, None], id="/kubepods/1"),
+        counts(KILLED, [None, None, None, 0, 1, 1, 1], id="/kubepods/2"),
+    )
+    assert runs[Signal.OOM_KILLS] == [1, 0, 0, 1, 0, 0]
+
+
+@settings(deadline=None)
+@given(
+    st.integers(0, 9),
+    st.lists(st.tuples(st.integers(0, 2), st.booleans()), min_size=6, max_size=6),
+    st.lists(st.sets(st.integers(0, 6)), max_size=4),
+)
+def test_however_many_instances_tell_of_a_container_in_turn_its_steps_are_those_of_one(
+    before: int, hours: list[tuple[int, bool]], shown: list[set[int]]
+) -> None:
+    """Shards, replicas of Prometheus and new pods of an exporter: each shows some hours, together they show all."""
+    counter = np.concatenate([[before], before + np.cumsum([count for count, _ in hours])]).tolist()
+    reasons = [1, *(int(by_kill) for _, by_kill in hours)]
+    rest = set(range(7)).difference(*shown)
+    parts = [
+        counts(name, [values[k] if k in shown_hours else None for k in range(7)], instance=f"10.0.0.{i}:8080")
+        for i, shown_hours in enumerate([*shown, rest])
+        for name, values in ((RESTARTED, counter), (ENDED_BY, reasons))
+    ]
+    assert steps(*parts) == steps(counts(RESTARTED, counter), counts(ENDED_BY, reasons))
+
+
 FLOATS = st.one_of(st.floats(allow_nan=True, allow_infinity=True), st.floats(0, 100))
 
 
