@@ -144,7 +144,7 @@ def pull(
     keep_since = min(now, snapshot.time_seconds) - settings.window_days * DAY_SECONDS
     inventory = (merge_inventories if snapshot.pods else carried_over)(stored, snapshot, keep_since)
     store.write_inventory(inventory)
-    sightings = _sightings_before(store, state, keep_since)
+    sightings = _sightings_before(store, state, spans, keep_since)
     due, proof = (*state.open_spans, *spans), _proof(store, state, recording, keep_since)
     state, hole_count = begin_pull(state, spans), len(state.holes)
     if spans:
@@ -336,14 +336,18 @@ def _proof(store: Store, state: PullState, recording: RecorderStatus | None, sin
     return Proof(usage_seconds, state.until.get(Signal.RESTARTS, 0) if waits else None)
 
 
-def _sightings_before(store: Store, state: PullState, since_seconds: int) -> Sightings:
-    """Return what usage shows that pulls stored which did not end."""
+def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan], since_seconds: int) -> Sightings:
+    """Return what usage shows that pulls stored which did not end, and the memory limits before this one's spans."""
     sightings = Sightings(signals=set(state.open_signals))
     for span in state.open_spans:
         if span.signal in SHOWING:
             kept = replace(span, start_seconds=max(span.start_seconds, since_seconds))
             for day in _days(kept.grid):
                 sightings.add([(span.signal, store.read(span.signal, day))])
+    for span in spans:
+        if span.signal is Signal.MEMORY_LIMIT:
+            before = TimeGrid.from_span(span.start_seconds - HOUR_SECONDS, span.start_seconds, HOUR_SECONDS)
+            sightings.limits.add(store.read(span.signal, before))
     return sightings
 
 

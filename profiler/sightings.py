@@ -31,7 +31,8 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.text import agree
-from cotenant.base.usage.usage import Signal, Usage
+from cotenant.base.usage.usage import Signal, Usage, exact_amount
+from cotenant.profiler.memory_limits import MemoryLimits
 
 NODE_SUMS: Final = {
     Signal.NODE_CPU_USAGE_MEAN: Signal.CPU_USAGE_MEAN,
@@ -76,6 +77,7 @@ class Sightings:
     told_until: dict[tuple[str, str], int] = field(default_factory=dict)
     """(namespace, pod) -> end of the last hour in which it asked for something."""
     events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
+    limits: MemoryLimits = field(default_factory=MemoryLimits)
 
     def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
         """Note what a block of usage shows: lives of pods (from CPU usage), amounts, events, and signals that exist."""
@@ -105,10 +107,12 @@ class Sightings:
         last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
         for i in np.flatnonzero(present.any(axis=1)):
             ref = usage.refs[i]
-            self.amounts.setdefault(ref, {})[_AMOUNTS[signal]] = int(usage.values[i, last[i]])
+            self.amounts.setdefault(ref, {})[_AMOUNTS[signal]] = exact_amount(usage.values[i, last[i]])
             until = int(usage.grid.start_seconds + (last[i] + 1) * usage.grid.step_seconds)
             key = (ref.namespace, ref.pod)
             self.told_until[key] = max(until, self.told_until.get(key, 0))
+        if signal is Signal.MEMORY_LIMIT:
+            self.limits.add(usage)
 
     def _see_events(self, kind: EventKind, usage: Usage[Any]) -> None:
         for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
@@ -311,7 +315,7 @@ def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
     )
     events = {(e.time_seconds, e.kind, e.subject): e for e in inventory.events}
     for moment, kind, ref in sightings.events:
-        limit = sightings.amounts.get(ref, {}).get((1, Resource.MEMORY)) if kind is EventKind.OOM_KILL else None
+        limit = sightings.limits.at_kill(moment, ref) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     ordered = tuple(events[key] for key in sorted(events))
     unnamed = _unnamed_pods(inventory, lives)

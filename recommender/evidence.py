@@ -21,7 +21,7 @@ from cotenant.base.usage.lives import Lives, SourceSilence
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.samples import time_measured
 from cotenant.base.usage.server_quantiles import ServerQuantiles
-from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, TimeGrid, Usage, exact_amount
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.sibling import Siblings
 
@@ -157,9 +157,14 @@ class Evidence:
         return float(samples[-1]) if samples.size else np.nan
 
     def limit_at(self, index: int, kill: Event) -> float:
-        """Memory limit in force at an OOM kill: the event's, else the recorded one, else the template's; else NaN."""
-        recorded = self.at(Signal.MEMORY_LIMIT, kill.subject, kill.time_seconds)
-        limits = (float(kill.memory_limit_bytes or np.nan), recorded, float(self.limits[Resource.MEMORY][index]))
+        """Memory limit in force at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
+
+        Recorded is the last of each hour: that of the kill's own hour may have been set because of the kill.
+        """
+        hour_before = kill.time_seconds // HOUR_SECONDS * HOUR_SECONDS - 1
+        recorded = (self.at(Signal.MEMORY_LIMIT, kill.subject, when) for when in (hour_before, kill.time_seconds))
+        amounts = (float(exact_amount(limit)) for limit in recorded if np.isfinite(limit))
+        limits = (*amounts, float(kill.memory_limit_bytes or np.nan), float(self.limits[Resource.MEMORY][index]))
         return next((limit for limit in limits if np.isfinite(limit) and limit > 0), np.nan)
 
     def last_seconds(self, seconds: float) -> Evidence:

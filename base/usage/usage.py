@@ -7,15 +7,16 @@ over it. (Prometheus evaluates `rate(x[w])` at the END of a slot; the edge does 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import SeriesRef
-from cotenant.base.resource import DeviceResource, MeasuredResource, Resource
+from cotenant.base.resource import MIB, DeviceResource, MeasuredResource, Resource
 
 FloatMatrix = npt.NDArray[np.float32]
 
@@ -23,6 +24,10 @@ FIVE_MINUTES_SECONDS = 300
 HALF_HOUR_SECONDS = 1800
 HOUR_SECONDS = 3600
 DAY_SECONDS = 86_400
+_EXACT_BELOW: Final = 2**24
+"""Float32 holds every whole number below it."""
+_WRITTEN_DIGITS: Final = {False: 6, True: 3}
+"""Most decimal digits of an amount that somebody wrote so, by whether the nearest one is of whole MiB."""
 
 
 class Statistic(StrEnum):
@@ -209,6 +214,19 @@ class Usage(Generic[RefT]):
         block = self.values[:, skip : skip + size * factor].reshape(len(self.refs), size, factor)
         grid = TimeGrid(self.grid.start_seconds + skip * self.grid.step_seconds, step, size)
         return Usage(self.refs, grid, reduce_last_axis(block, self.statistic), self.resource, self.statistic)
+
+
+def exact_amount(value: float | np.float32) -> int:
+    """Return the whole amount that a float32 of a matrix stands for; ValueError for NaN, OverflowError for infinity.
+
+    Of all amounts that become the same float32 people write two kinds: whole MiB, and few decimal digits (`100G`).
+    """
+    nearest = int(value)
+    if nearest < _EXACT_BELOW:
+        return nearest
+    shortest = np.format_float_scientific(np.float32(value), trim="-")
+    digits = len(shortest.partition("e")[0].replace(".", ""))
+    return int(Decimal(shortest)) if digits <= _WRITTEN_DIGITS[nearest % MIB == 0] else nearest
 
 
 def reduce_last_axis(block: npt.NDArray[np.float32], statistic: Statistic) -> FloatMatrix:

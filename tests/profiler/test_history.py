@@ -212,6 +212,37 @@ def test_usage_tells_when_a_gone_pod_lived_what_it_asked_for_and_what_befell_it(
     assert with_history(told, seen) == told
 
 
+@pytest.mark.parametrize(
+    ("limits", "kill", "in_force"),
+    [
+        ([512, 512, 512, 2048], 1, 512),  # raised two hours after the kill
+        ([512, 512, 2048, 2048], 2, 512),  # raised in the hour of the kill, because of it
+        ([512, 2048, 2048, 2048], 2, 2048),
+        ([np.nan, 512, 2048, 2048], 1, 512),  # nothing is known of the hour before
+        ([np.nan, np.nan, np.nan, 512], 1, None),
+    ],
+)
+def test_the_limit_in_force_at_a_kill_is_that_of_the_hour_before_it(
+    limits: list[float], kill: int, in_force: int | None
+) -> None:
+    start, seen = NOW // 3600 * 3600 - 4 * 3600, Sightings()
+    kills = [float(hour == kill) for hour in range(4)]
+    # in two blocks, as answers come by day
+    for hours in (slice(0, 2), slice(2, 4)):
+        begin = start + hours.start * 3600
+        seen.add([usage(Signal.OOM_KILLS, begin, kills[hours]), usage(Signal.MEMORY_LIMIT, begin, limits[hours])])
+    (event,) = with_history(inventory(NOW, pod("web-1")), seen).events
+    assert (event.time_seconds, event.memory_limit_bytes) == (start + kill * 3600, in_force)
+
+
+def test_requests_and_limits_that_are_known_from_samples_alone_are_those_that_were_written() -> None:
+    seen, start = Sightings(), NOW // 3600 * 3600 - 3600
+    seen.add([usage(Signal.MEMORY_LIMIT, start, [1e11]), usage(Signal.MEMORY_REQUEST, start, [512 * 2.0**20])])
+    (workload,) = with_history(inventory(NOW, pod("web-1")), seen).workloads
+    # float32 holds 100G as 99,999,997,952
+    assert workload.containers == (Container("app", {Resource.MEMORY: 2**29}, {Resource.MEMORY: 10**11}),)
+
+
 def test_while_kube_state_metrics_is_away_usage_tells_who_runs_and_knowledge_stays() -> None:
     stored = replace(inventory(NOW - 3600, pod("web-1"), pod("web-2")), nodes=(Node("n1", {}, {}),))
     blind = Inventory("c", NOW, (), (), (), notes=("away",))

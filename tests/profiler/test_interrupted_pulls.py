@@ -53,6 +53,7 @@ def truth(signal: Signal) -> Usage[PodContainerRef]:
         values[row, lived] = level.get(signal, 1.0 + times[lived] % 977)
     if signal is Signal.MEMORY_LIMIT:
         values[0, times >= NOW - DAY_SECONDS] *= 2
+        values[1, times >= KILL] *= 2
     if signal in (Signal.OOM_KILLS, Signal.RESTARTS):
         values[1, times == KILL] = 1
     return Usage((STAYS, GONE), grid, values, spec.resource, spec.statistic)
@@ -172,12 +173,22 @@ def test_a_pull_that_nothing_disturbs_tells_of_the_kill_and_the_gone_pod(whole: 
         (KILL, EventKind.OOM_KILL, GONE),
         (KILL, EventKind.RESTART, GONE),
     }
+    assert {e.memory_limit_bytes for e in inventory.events if e.kind is EventKind.OOM_KILL} == {LIMIT}
     # the window begins 48 h ago, at 12:17: the first whole slot of 5 minutes in it is that of 12:20
     first = NOW - DAYS * DAY_SECONDS + 3 * 60
     assert {(p.name, p.start_seconds, p.end_seconds) for p in inventory.pods} == {
         ("api-0", COMES, None),
         ("api-old", first, GOES),
     }
+
+
+def test_scans_every_hour_know_the_limit_that_was_raised_right_after_a_kill(tmp_path: Path) -> None:
+    store = Store(f"file://{tmp_path}", "c")
+    for now in (KILL, KILL + HOUR_SECONDS, KILL + 2 * HOUR_SECONDS):
+        pulled(Server(now, now), store, now)
+    inventory = store.read_inventory()
+    assert inventory is not None
+    assert {e.memory_limit_bytes for e in inventory.events if e.kind is EventKind.OOM_KILL} == {LIMIT}
 
 
 @pytest.mark.slow

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,10 +12,10 @@ from hypothesis.extra import numpy as hnp
 
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import Signal
+from cotenant.base.usage.usage import Signal, Statistic, TimeGrid, Usage
 from cotenant.recommender.evidence import row_maximum, row_percentile
 from cotenant.recommender.model.recommendation import Field
-from tests.support.evidence import Case, evidence_of
+from tests.support.evidence import END, Case, evidence_of
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 NAN = float("nan")
@@ -65,6 +67,26 @@ def test_the_value_in_force_at_a_moment_is_the_newest_before_it() -> None:
     assert evidence.at(Signal.MEMORY_WORKING_SET_MAX, pod, start + 600) == 30
     assert np.isnan(evidence.at(Signal.MEMORY_WORKING_SET_MAX, pod, start - 1))
     assert np.isnan(evidence.at(Signal.MEMORY_WORKING_SET_MAX, PodContainerRef("shop", "gone", "c0"), start))
+
+
+@pytest.mark.parametrize(
+    ("recorded", "told", "in_force"),
+    [
+        ([512.0, 2048.0, 2048.0], 2048, 512),  # raised in the hour of the kill; the event says what came of it
+        ([NAN, 2048.0, 2048.0], 512, 2048),
+        ([NAN, NAN, 2048.0], 512, 512),
+        ([NAN, NAN, NAN], None, 4096),
+    ],
+)
+def test_the_limit_in_force_at_a_kill_is_the_recorded_one_of_the_hour_before(
+    recorded: list[float], told: int | None, in_force: int
+) -> None:
+    # three hours that end at END; the kill is in the second one, 90 minutes before the end
+    evidence = evidence_of(Case(memory=[[1.0] * 36], limits={MEMORY: 4096}, kills=[(5400, told)]))
+    pod, hours = PodContainerRef("shop", "web-0", "c0"), TimeGrid(END - 3 * 3600, 3600, 3)
+    limits = Usage((pod,), hours, np.array([recorded], np.float32), MEMORY, Statistic.LAST)
+    evidence = replace(evidence, usage={**evidence.usage, Signal.MEMORY_LIMIT: limits})
+    assert evidence.limit_at(0, evidence.oom_kills[0][0]) == in_force
 
 
 matrices = hnp.arrays(
