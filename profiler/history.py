@@ -174,10 +174,8 @@ def pull(
     if old := store.keep(settings.keep_days):
         notes = (*notes, f"files of usage older than {settings.keep_days} days removed: {old}")
     if again:
-        notes = (
-            *notes,
-            f"{agree(len(again), 'lost file of stored usage was', 'lost files of stored usage were')} asked for again",
-        )
+        files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
+        notes = (*notes, f"{files} asked for again")
     unread = unread_seconds(done.holes)
     record = _record(source, now, time.monotonic() - started, (*_unread_notes(unread, source), *notes), unread)
     store.append_quality(record)
