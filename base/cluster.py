@@ -153,6 +153,10 @@ class Workload:
             return self.replicas * pod_amount(self.containers, resource, side)
         return sum(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
 
+    def total_request(self, resource: Resource) -> int | None:
+        """Return `total` of the requests; None where no container has a request or a limit of the resource."""
+        return self.total(resource) if any(resource in c.effective_requests for c in self.containers) else None
+
 
 @dataclass(frozen=True, slots=True)
 class Pod:

@@ -127,7 +127,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
         running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
         if long_enough[running].all() and used <= settings.idle_pod_millicores:
-            requested = {r: _workload_request(workload, r) for r in Resource}
+            requested = {r: workload.total(r) for r in Resource}
             figures: Figures = {
                 "pods": workload.replicas,
                 "cpu_max_of_a_pod_millicores": round(used, 1),
@@ -355,10 +355,6 @@ def _largest_pod(workload: Workload, resource: Resource) -> int:
     if workload.one_template:
         return pod_amount(workload.containers, resource)
     return max((pod_amount([container], resource) for container in workload.staying), default=0)
-
-
-def _workload_request(workload: Workload, resource: Resource) -> int:
-    return workload.total(resource)
 
 
 def _role(evidence: Evidence, index: int) -> ContainerRole:

@@ -10,13 +10,12 @@ from typing import Any
 from cotenant.base.allocation.gpu_share import GpuShareProposal
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef, folder_part
-from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.text import ask_for_closest
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Recommendation, Restart
-from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.recommender.model.views import WORKLOADS
 
 
 def document_name(namespace: str) -> str:
@@ -77,12 +76,10 @@ def _about_gpus(stored: Recommendation, row: Mapping[str, Any]) -> Recommendatio
 def requested_millicores(store: Store) -> int:
     """CPU that all workloads of the stored results request; 0 when there are none."""
     try:
-        rows = store.read_table(RECOMMENDATIONS).rows()
+        rows = store.read_table(WORKLOADS).rows()
     except NoData:
         return 0
-    return sum(
-        int(effective_request(row["cpu_request_now"], row["cpu_limit_now"])) * int(row["replicas"] or 0) for row in rows
-    )
+    return sum(int(row["cpu_request"] or 0) for row in rows)
 
 
 class Explanations:

@@ -86,7 +86,7 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
     row: dict[str, Any] = {"pattern": analysis.portraits[Resource.CPU].pattern[i].value}
     for resource in Resource:
         portraits = analysis.portraits[resource]
-        request = _total_request(workload, resource)
+        request = workload.total_request(resource) if workload else None
         highest, mean = float(portraits.maximum[i]), float(portraits.mean[i])
         row |= {f"{resource}_request": request, f"{resource}_mean": mean, f"{resource}_max": highest}
         base = mean if resource is Resource.CPU else highest
@@ -94,14 +94,6 @@ def _figures(analysis: WorkloadAnalysis, i: int, workload: Workload | None) -> d
     row["days"] = float(analysis.portraits[Resource.CPU].span_days[i])
     row["coverage"] = analysis.samples.get(analysis.workloads[i], NO_SAMPLES).samples_present
     return row
-
-
-def _total_request(workload: Workload | None, resource: Resource) -> int | None:
-    """Sum over the running pods, a missing request counted as the limit; None where no container has either."""
-    if workload is None:
-        return None
-    own = [c for c in workload.staying if resource in c.effective_requests]
-    return sum(workload.pods_with(c) * c.effective_requests[resource] for c in own) if own else None
 
 
 def _forecast_cells(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:

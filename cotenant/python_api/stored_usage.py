@@ -171,12 +171,8 @@ class StoredUsage:
 
     def _total_requests(self, refs: Sequence[WorkloadRef], resource: Resource) -> npt.NDArray[np.float64]:
         """Return the total request of the running pods of each workload, (n,); NaN where nothing is requested."""
-        place = {ref: row for row, ref in enumerate(refs)}
-        sums = np.zeros(len(refs))
-        for pod in self.inventory.pods:
-            if pod.running and pod.workload in place:
-                sums[place[pod.workload]] += pod.requests.get(resource, 0)
-        return np.where(sums > 0, sums, np.nan)
+        requests = {w.ref: w.total_request(resource) for w in self.inventory.workloads}
+        return np.array([requests.get(ref) or np.nan for ref in refs], dtype=np.float64)
 
     def _template(
         self, series: Sequence[PodContainerRef], workloads: Sequence[WorkloadRef], resources: Sequence[Resource]

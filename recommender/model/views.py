@@ -33,7 +33,7 @@ WORKLOADS: Final = Schema(
         Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
         Column("pattern", "Pattern", Kind.TEXT, "How CPU moves: idle, flat, daily, weekly, bursty, trend, unknown."),
-        Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of requests over the running pods."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Effective requests of its running pods."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
         Column(
             "cpu_p95",
@@ -44,7 +44,7 @@ WORKLOADS: Final = Schema(
         Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
         Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
-        Column("memory_request", "Memory request", Kind.BYTES, "Sum of requests over the running pods."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Effective requests of its running pods."),
         Column(
             "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of its working set while any pod ran.", wide=True
         ),

@@ -15,11 +15,17 @@ import pandas as pd
 import pytest
 
 import cotenant
+from cotenant.base.cluster import Container, ContainerRole, PodPhase
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.progress import Silent
+from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.base.usage.usage import Signal
+from cotenant.pipeline import corridor
 from cotenant.python_api.tables import times_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
+from cotenant.settings import Settings
 from tests.support import command_line
 from tests.support.dashboard import WEEK, Results, results
 
@@ -164,6 +170,39 @@ def test_a_strategy_on_the_stored_history_proposes_what_the_scan_did(store: cote
     assert set(store.recommend(strategy="krr-simple", where="ns=pay")["strategy"]) == {"krr-simple"}
     with pytest.raises(cotenant.SettingsError, match="'krr'"):
         store.recommend(strategy="krr")
+
+
+@pytest.mark.slow
+def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Path) -> None:
+    made = cotenant.demo_store(tmp_path, nodes=2, workloads=8, days=2, analyse=False)
+    stored = Store(tmp_path.as_uri(), made.cluster)
+    before = stored.read_inventory()
+    assert before is not None
+    known = next(w for w in before.workloads if w.replicas > 1 and w.ref.kind == "Deployment")
+    migrate = Container("migrate", {Resource.CPU: 20_000}, role=ContainerRole.INIT)
+    changed = replace(known, replicas=known.replicas - 1, containers=(migrate, *known.containers))
+    waiting = next(p for p in before.pods if p.workload == known.ref and p.running)
+    stored.write_inventory(
+        replace(
+            before,
+            workloads=tuple(changed if w.ref == known.ref else w for w in before.workloads),
+            pods=tuple(replace(p, phase=PodPhase.PENDING) if p is waiting else p for p in before.pods),
+        )
+    )
+    corridor.publish(
+        corridor.analyse(stored, Settings(), FixedClock(before.time_seconds), Silent()), stored, Settings()
+    )
+    keys = ["namespace", "kind", "workload"]
+    listed = made.workloads().set_index(keys)
+    of_usage = made.usage().groupby(keys).first()
+    for column in ("cpu_request_millicores", "memory_request_bytes"):
+        running = listed[column][(listed[column] > 0) & listed.index.isin(of_usage.index)]
+        assert len(running) and (running == of_usage[column][running.index]).all()
+    # each pod that runs asks for what its init container does, which is more than all that follows it
+    mine = listed.loc[(known.ref.namespace, known.ref.kind, known.ref.name)]
+    assert mine["cpu_request_millicores"] == 20_000 * (known.replicas - 1)
+    used = mine["cpu_mean_millicores"] / mine["cpu_request_millicores"]  # of a mean in whole millicores
+    assert mine["cpu_used_ratio"] == pytest.approx(used, rel=1e-3)
 
 
 def test_the_folder_of_one_cluster_is_told_from_a_store(tmp_path: Path) -> None:
