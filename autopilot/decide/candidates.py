@@ -36,7 +36,7 @@ from cotenant.changes.decide.steps import is_out_of_reach, largest_cut, rebase_o
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Trust, Value
-from cotenant.recommender.model.savings import total_change
+from cotenant.recommender.model.savings import request_now, request_then, total_change
 from cotenant.recommender.settings import CotenantSettings
 
 Json = Mapping[str, Any]
@@ -255,7 +255,10 @@ def _never_touch_reasons(
         yield "it has a single replica"
     if Untouched.AUTOSCALED in never:
         along = {v.resource for r in allowed for v in r.values if "hpa" in v.inputs}
-        yield from _autoscaler_conflicts(candidate.workload, candidate.moved.keys() - along, live.autoscalers)
+        moved = {
+            r for r in Resource if any(request_now(first, r) != request_then(first, r) for first in candidate.first)
+        }
+        yield from _autoscaler_conflicts(candidate.workload, moved - along, live.autoscalers)
 
 
 def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:

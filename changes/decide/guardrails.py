@@ -24,7 +24,7 @@ from cotenant.changes.decide.steps import largest_cut, least_amount
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
-from cotenant.recommender.model.savings import request_change, request_now
+from cotenant.recommender.model.savings import request_now, request_then
 from cotenant.recommender.model.sibling import SIBLING_INPUT
 
 MEMORY_ABOVE_MAXIMUM: Final = 1.1
@@ -300,7 +300,7 @@ def _cool_down(
         v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
     )
     lowers = lowers or any(
-        (request_change(recommendation, resource) or 0) < 0
+        request_then(recommendation, resource) < request_now(recommendation, resource)
         for recommendation in recommendations
         for resource in Resource
     )

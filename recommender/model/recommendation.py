@@ -172,9 +172,9 @@ class Value:
 class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
 
-    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste` and `present_limits` are added by the pipeline
-    after the strategy's answer; `notes` are sentences of the strategy (leak found, replicas uneven...); `queries` what
-    the source was asked.
+    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits` and `pod_floor` are added by the
+    pipeline after the strategy's answer; `notes` are sentences of the strategy (leak found, replicas uneven...);
+    `queries` what the source was asked.
     """
 
     container: ContainerRef
@@ -204,6 +204,9 @@ class Recommendation:
 
     present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
     """Limits of the template, which the API server takes for a request that is not set."""
+
+    pod_floor: Mapping[Resource, int] = attribute(default_factory=dict)
+    """Below these amounts the request frees nothing: the pod asks for as much at another time (init containers)."""
 
     heap: HeapProposal | None = None
     """Of the runtime inside, where it moves; the memory values hold only together with it."""

@@ -1,8 +1,9 @@
 """What recommendations free and raise, now and after all steps: the one place where savings are added up. Pure.
 
 A change of a request is counted as the scheduler counts it: a request that is not set is the limit, else 0
-(`effective_request`). Per container and resource a change either frees or raises; sums of both are kept apart, each a
-positive number, and net = frees - raises. Money is split by resource, as the amounts are.
+(`effective_request`), and a pod asks for what it needs at its largest moment (`pod_floor`). Per container and resource
+a change either frees or raises; sums of both are kept apart, each a positive number, and net = frees - raises. Money is
+split by resource, as the amounts are.
 """
 
 from __future__ import annotations
@@ -91,23 +92,28 @@ class PlannedSavings:
 
 
 def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Change of what the scheduler counts for one pod, in the unit; None where nothing is said about the request."""
+    """Change of what the scheduler counts for one pod, in the unit; None where nothing is said about the request.
+
+    The changes of a workload's containers add up to the change of their pod once all of them are applied.
+    """
     request = recommendation.value(resource, Field.REQUEST)
     if request is None:
         return None
-    change = request_then(recommendation, resource) - request_now(recommendation, resource)
+    floor = recommendation.pod_floor.get(resource, 0)
+    then, now = request_then(recommendation, resource), request_now(recommendation, resource)
+    change = max(then, floor) - max(now, floor)
     return change if change or request.action is not Action.WITHHELD else None
 
 
 def request_now(recommendation: Recommendation, resource: Resource) -> int:
-    """Return the request that the scheduler counts for one pod now, in the resource's unit."""
+    """Return the request that the scheduler counts for the container now, in the resource's unit."""
     request, limit = (recommendation.value(resource, field) for field in Field)
     limit_now = recommendation.present_limits.get(resource) if limit is None else limit.now
     return int(effective_request(request.now if request else None, limit_now))
 
 
 def request_then(recommendation: Recommendation, resource: Resource) -> int:
-    """Return what the scheduler counts for one pod once the proposal is applied, in the resource's unit."""
+    """Return what the scheduler counts for the container once the proposal is applied, in the resource's unit."""
     request, limit = (recommendation.value(resource, field) for field in Field)
     limit_then = recommendation.present_limits.get(resource) if limit is None else limit.then
     return int(effective_request(request.then if request else None, limit_then))

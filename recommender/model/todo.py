@@ -27,7 +27,7 @@ class TodoList(StrEnum):
     ADJUST = "adjust"
     """A request or limit rises a little, and no request falls."""
     LIMITS = "limits"
-    """Only limits are lowered, removed or set first: nothing is freed."""
+    """Limits, or requests that the pod asks for anyway, are lowered, removed or set first: nothing is freed."""
     NOTHING = "nothing"
     """It changes nothing."""
 
@@ -59,6 +59,6 @@ LIST_COLUMN: Final = Column(
     "To do",
     Kind.TEXT,
     "raise (a value rises by more than a little: at risk), cut (a request falls, at most a little rises), adjust (a "
-    "value rises a little), limits (only limits fall or go), nothing.",
+    "value rises a little), limits (what falls or goes frees nothing), nothing.",
     wide=True,
 )

@@ -99,6 +99,14 @@ def test_pods_that_a_profile_made_lsr_at_admission_are_left_alone() -> None:
         )
 
 
+def test_an_autoscaler_is_not_missed_where_the_moved_request_frees_nothing() -> None:
+    # an init container of the pod asks for 5 cores before: no capacity moves, but the percents of the request do
+    less_cpu = replace(recommendation(request(Resource.CPU, 1000, 900)), pod_floor={Resource.CPU: 5000})
+    found = candidate(less_cpu, scaled_by=["cpu"])
+    assert found.moved == {}
+    assert found.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web follows its cpu")
+
+
 def test_a_resource_without_a_possible_step_does_not_hold_up_the_other_one() -> None:
     both = recommendation(request(Resource.CPU, 1000, 500), request(Resource.MEMORY, GIB, GIB // 2))
     # 10 % of 1 GiB, in whole MiB, is 9.96 %: within the dead band of 10 %

@@ -9,15 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.cluster import Container, Workload
+from cotenant.base.cluster import Container, ContainerRole, Workload, pod_amount
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
+from cotenant.base.severity import Waste
 from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import first_step
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.backtest import Amounts
+from cotenant.recommender.enrich import enrich
+from cotenant.recommender.model.pod_floors import pod_floors
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.savings import (
     COLUMNS,
@@ -37,6 +40,9 @@ from cotenant.recommender.model.savings import (
 )
 from cotenant.recommender.model.savings_text import balanced_text, net_text, saving_text
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import TodoList, todo_list
+from cotenant.recommender.settings import PriceSettings, RecommenderSettings
+from tests.support import scenario
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 WEB = WorkloadRef("pay", "Deployment", "web")
@@ -133,6 +139,65 @@ def test_money_is_split_as_the_amounts_are_and_its_net_is_the_saving() -> None:
     # Of a share of a GPU the money alone is known.
     assert money_moved(made(monthly_saving=-2.0)) == (0, 2.0)
     assert savings_of([made()]).frees.monthly is None
+
+
+REQUESTS = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 9))
+PARTS = st.lists(st.tuples(st.sampled_from(ContainerRole), st.integers(0, 9)), min_size=1, max_size=5)
+
+
+@given(PARTS, REQUESTS)
+def test_what_containers_free_adds_up_to_what_their_pod_frees(
+    parts: list[tuple[ContainerRole, int]], then: dict[str, int]
+) -> None:
+    own = [Container(name, {CPU: now}, role=role) for name, (role, now) in zip("abcde", parts, strict=False)]
+    floors = pod_floors(Workload(WEB, 1, tuple(own)), then, CPU)
+    after = [replace(c, requests={CPU: then.get(c.name, c.requests[CPU])}) for c in own]
+    changes = [
+        request_change(made(value(CPU, Field.REQUEST, c.requests[CPU], a.requests[CPU]),
+                            pod_floor={CPU: floors[c.name]}), CPU) or 0
+        for c, a in zip(own, after, strict=True)
+    ]  # fmt: skip
+    assert sum(changes) == pod_amount(after, CPU) - pod_amount(own, CPU)
+    # none frees anything by asking for more
+    moved = [a.requests[CPU] - c.requests[CPU] for c, a in zip(own, after, strict=True)]
+    assert all(change * move >= 0 for change, move in zip(changes, moved, strict=True))
+    if all(c.role is not ContainerRole.INIT for c in own):
+        assert changes == moved
+
+
+@pytest.mark.parametrize(
+    ("app", "frees"),
+    [
+        # 3000 m stay whatever the init container asks for before them
+        (3000, 0),
+        # 2000 m before, then what stays, 500 m
+        (500, 1500),
+    ],
+)
+def test_an_init_container_frees_only_what_its_pod_needs_beyond_the_others(app: int, frees: int) -> None:
+    days = 14
+    parts = (Container("migrate", {CPU: 2000}, role=ContainerRole.INIT), Container("app", {CPU: app}))
+    of = Workload(WEB, 20, parts)
+    used = {"migrate": np.full(days * scenario.DAY, 30.0), "app": np.full(days * scenario.DAY, 0.9 * app)}
+    tracks = [scenario.Track(WEB, "web-0", cpu=cpu, container=name) for name, cpu in used.items()]
+    evidence = scenario.Scenario([of], tracks, days=days, history_days=days).evidence()
+    proposed = [
+        Recommendation(ref, "any", 20, (value(CPU, Field.REQUEST, now, then),), 0, "d", 0)
+        for ref in evidence.containers
+        for now, then in (((2000, 110) if ref.container == "migrate" else (app, app)),)
+    ]
+    settings = RecommenderSettings(prices=PriceSettings(per_core_hour=0.01))
+    found = enrich(proposed, evidence, evidence.inventory, settings)
+    assert savings_of(found).frees.millicores == 20 * frees
+    # a core at 0.01 an hour, 730 hours
+    assert savings_of(found).net.monthly == pytest.approx(20 * frees / 1000 * 7.3)
+    (migrate,) = [one for one in found if one.container.container == "migrate"]
+    assert (todo_list(migrate) is TodoList.CUT, migrate.waste is Waste.NONE) == (frees > 0, frees == 0)
+
+
+def test_where_pods_differ_init_containers_count_for_nothing() -> None:
+    parts = (Container("migrate", {CPU: 2000}, role=ContainerRole.INIT), Container("app", {CPU: 500}, pods=2))
+    assert pod_floors(Workload(WEB, 3, parts), {"migrate": 110, "app": 300}, CPU) == {"migrate": 2000, "app": 0}
 
 
 def test_of_jobs_the_mean_number_of_pods_counts_for_amounts_as_it_does_for_money() -> None:

@@ -1,0 +1,46 @@
+"""What of a container's request its pod asks for anyway, because it needs as much at another time. Pure.
+
+The scheduler counts a pod at its largest moment: an init container beside the sidecars before it, or all that stays
+(`pod_amount`). Seen from one container, that is max(request + what runs beside it, what the other moments need): a
+request below the floor, the difference of the two, frees nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cotenant.base.cluster import Container, ContainerRole, Workload, pod_amount
+from cotenant.base.resource import Resource
+
+
+def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) -> dict[str, int]:
+    """Return each container's floor, in the resource's unit, by name.
+
+    then: requests by container, as the scheduler counts them, once all proposals are applied; a container that is not
+    in it stays as it is. Those that stay move first and init containers after them, so that the changes add up to the
+    pod's and an init container frees only what it needs beyond the others. Where pods differ, init containers do not
+    count at all (`Workload.total`).
+    """
+    own = [_with_request(c, resource, c.effective_requests.get(resource, 0)) for c in workload.containers]
+    if not workload.one_template:
+        return {
+            c.name: max(c.requests[resource], then.get(c.name, 0)) if c.role is ContainerRole.INIT else 0 for c in own
+        }
+    floors = {}
+    for place in sorted(range(len(own)), key=lambda i: own[i].role is ContainerRole.INIT):
+        container = own[place]
+        without = _pod_amount_with(own, place, 0, resource)
+        beside = _pod_amount_with(own, place, without + 1, resource) - (without + 1)
+        floors[container.name] = without - beside
+        own[place] = _with_request(container, resource, then.get(container.name, container.requests[resource]))
+    return floors
+
+
+def _pod_amount_with(containers: Sequence[Container], place: int, amount: int, resource: Resource) -> int:
+    """Return the pod's amount if the container at a place requested `amount`."""
+    changed = _with_request(containers[place], resource, amount)
+    return pod_amount([*containers[:place], changed, *containers[place + 1 :]], resource)
+
+
+def _with_request(container: Container, resource: Resource, amount: int) -> Container:
+    return Container(container.name, {resource: amount}, {}, container.role)
