@@ -218,7 +218,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.HEAP: "Sized together with the heap of the runtime inside: the heap and what was seen beside it have to fit.",
     Reason.SPEC_LADDER: "Rounded up to the next size in the settings.",
     Reason.LIMIT_RANGE: "Held at a bound of the namespace's LimitRange.",
-    Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons.",
+    Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons; of a daemon, what the smallest of its nodes can.",
     Reason.QUOTA: "Held at what the namespace's ResourceQuota has left.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
     Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",

@@ -86,13 +86,16 @@ class LiveContext:
             raise NoData(f"{workload} is not in the cluster any more", fix="Scan again: cotenant scan.")
         names = [move.name for move in autoscaler_targets.moves(list(recommendations))]
         scalers = {name: _autoscaler(self.client, workload, name) for name in names}
+        pods = self.pods(workload, live)
         return LiveWorkload(
             live,
             {name: scaler for name, scaler in scalers.items() if scaler},
             self._disruptions(workload, live),
-            self.pods(workload, live),
+            pods,
             replace(
-                self._cluster_limits(workload), devices=self._devices() if any(r.gpu for r in recommendations) else None
+                self._cluster_limits(workload),
+                devices=self._devices() if any(r.gpu for r in recommendations) else None,
+                daemon_nodes=self._nodes_of(pods) if workload.kind == "DaemonSet" else None,
             ),
             self.webhook(),
             self.resizes(),
@@ -141,13 +144,23 @@ class LiveContext:
         return None if listed is None else [scaler for scaler in listed if scaler["metadata"]["name"] not in names]
 
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
+        listed = self._listed_nodes()
+        return None if listed is None else [_amounts(node) for node in listed if not node.spec.unschedulable]
+
+    def _nodes_of(self, pods: Sequence[Json]) -> dict[str, Mapping[Resource, int]]:
+        """Allocatable of the nodes of pods by name, cordoned ones too: daemons run there as well."""
+        names = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
+        return {
+            node.metadata.name: _amounts(node) for node in self._listed_nodes() or () if node.metadata.name in names
+        }
+
+    def _listed_nodes(self) -> list[NodeWire] | None:
         if "nodes" not in self._known:
             try:
-                listed = self.client.list("/api/v1/nodes", NodeWire)
-                self._known["nodes"] = [_amounts(node) for node in listed if not node.spec.unschedulable]
+                self._known["nodes"] = list(self.client.list("/api/v1/nodes", NodeWire))
             except (ClusterForbidden, ClusterAbsent):
                 self._known["nodes"] = None
-        nodes: list[Mapping[Resource, int]] | None = self._known["nodes"]
+        nodes: list[NodeWire] | None = self._known["nodes"]
         return nodes
 
     def _list(self, path: str, selector: str = "") -> list[Json] | None:

@@ -47,7 +47,8 @@ class ClusterLimits:
     """The limits set by the namespace and the nodes; None: it may not be read, or was not asked for.
 
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
-    allocatable of each node that takes pods, in millicores and bytes; devices: Device objects of nodes whose devices
+    allocatable of each node that takes pods, in millicores and bytes; daemon_nodes: that of each node on which a
+    DaemonSet's pods run, by name, None for other kinds; devices: Device objects of nodes whose devices
     are not for claims, read where a GPU's share moves.
     """
 
@@ -55,6 +56,7 @@ class ClusterLimits:
     quotas: Sequence[Json] | None = None
     scalers: Sequence[Json] | None = None
     nodes: Sequence[Mapping[Resource, int]] | None = None
+    daemon_nodes: Mapping[str, Mapping[Resource, int]] | None = None
     devices: Sequence[Json] | None = None
 
 

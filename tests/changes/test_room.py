@@ -8,13 +8,18 @@ from typing import Any
 import pytest
 
 from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kube.auth import Access
+from cotenant.base.kube.client import KubeClient
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
+from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
 from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.live_context import LiveContext
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Value
+from tests.support.api_server import ApiServer
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
@@ -109,6 +114,48 @@ def test_a_pod_that_no_node_could_hold_is_stopped() -> None:
         and "0 of 2 nodes are big enough for a pod of 1500m of cpu" in found["node-fit"].why
     )
     assert failed(judged(recommendation(), ClusterLimits(nodes=[{CPU: 1500, MEMORY: GIB}]))) == []
+
+
+def test_a_daemon_has_to_fit_on_each_node_that_it_runs_on() -> None:
+    nodes: dict[str, dict[Resource, int]] = {
+        "large": {CPU: 64_000, MEMORY: GIB}, "small-b": {CPU: 1000, MEMORY: GIB}, "small-a": {CPU: 1400, MEMORY: GIB},
+    }  # fmt: skip
+    found = judged(recommendation(), ClusterLimits(nodes=list(nodes.values()), daemon_nodes=nodes))
+    assert failed(found) == ["node-fit"]
+    assert "2 of 3 nodes that it runs on are too small for a pod of 1500m of cpu and 1Gi of memory: small-a" in (
+        found["node-fit"].why
+    )
+    fits = judged(recommendation(), ClusterLimits(nodes=[], daemon_nodes={"large": nodes["large"]}))
+    assert failed(fits) == [] and "all 1 nodes that it runs on" in fits["node-fit"].why
+
+
+def test_the_nodes_of_a_daemons_pods_are_read_cordoned_ones_too() -> None:
+    server = ApiServer(None, None)
+    template = {"metadata": {"labels": {"app": "agent"}}, "spec": {"containers": [{"name": "app"}]}}
+    owner = {"kind": "DaemonSet", "name": "agent", "uid": "u", "controller": True}
+    server.objects["/apis/apps/v1/namespaces/shop/daemonsets/agent"] = {
+        "metadata": {"name": "agent", "uid": "u"}, "spec": {"template": template},
+    }  # fmt: skip
+    server.objects["/api/v1/namespaces/shop/pods"] = [
+        {"metadata": {"name": f"agent-{node}", "namespace": "shop", "ownerReferences": [owner]},
+         "spec": {"nodeName": node, "containers": [{"name": "app"}]}, "status": {"phase": "Running"}}
+        for node in ("large", "cordoned")
+    ]  # fmt: skip
+    server.objects["/api/v1/nodes"] = [
+        {"metadata": {"name": name}, "spec": {"unschedulable": name == "cordoned"},
+         "status": {"allocatable": {"cpu": cpu, "memory": "1Gi"}}}
+        for name, cpu in (("large", "64"), ("cordoned", "4"), ("empty", "1"))
+    ]  # fmt: skip
+    ref = WorkloadRef("shop", "DaemonSet", "agent")
+    client = KubeClient(Access("test", server.url, lambda: None), KubeSettings(retries=0))
+    read = LiveContext(client).read([replace(recommendation(), container=ContainerRef(ref, "app"))])
+    client.close()
+    server.stop()
+    assert read.cluster_limits.daemon_nodes == {
+        "large": {CPU: 64_000, MEMORY: GIB},
+        "cordoned": {CPU: 4000, MEMORY: GIB},
+    }
+    assert read.cluster_limits.nodes == [{CPU: 64_000, MEMORY: GIB}, {CPU: 1000, MEMORY: GIB}]
 
 
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:

@@ -174,6 +174,21 @@ def test_a_request_never_outgrows_the_largest_node() -> None:
     assert (ours.reason, ours.clamps[-1].rule) == (Reason.NODE_SIZE, "largest node")
 
 
+def test_a_daemon_never_outgrows_the_smallest_of_its_nodes() -> None:
+    big, small, other = (Node(name, {CPU: m}, {CPU: m}) for name, m in (("big", 64_000), ("small", 4000), ("o", 1000)))
+    agent, cni = (WorkloadRef("kube-system", "DaemonSet", name) for name in ("agent", "cni"))
+    of = Workload(agent, 2, (Container("app", {CPU: 1000}),))
+    beside = [Pod("kube-system", f"cni-{n}", cni, n, 0, requests={CPU: 500}) for n in ("big", "small", "o")]
+    own = [Track(agent, f"agent-{n}", cpu=daily(level / 2, level, 10), node=n)
+           for n, level in (("big", 6000.0), ("small", 300.0))]  # fmt: skip
+    case = Scenario([of], own, days=10, history_days=10, nodes=[big, small, other], pods=beside)
+    ours = value(case.one("cotenant"), CPU)
+    # 6 cores for the pod on the large node; on the small one 4000 - 500 m of the other daemon are left
+    assert (ours.amount, ours.reason, ours.clamps[-1].rule) == (3500, Reason.NODE_SIZE, "smallest of its nodes")
+    alone = replace(case, nodes=[big, other], tracks=own[:1])
+    assert amount(alone.one("cotenant"), CPU) > 6000
+
+
 def test_a_request_stays_inside_the_limit_range() -> None:
     bound = LimitRange("shop", CPU, minimum=50, maximum=2000)
     case = Scenario(

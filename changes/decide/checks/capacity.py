@@ -220,12 +220,27 @@ def _node(now: Sequence[Container], new: Sequence[Container], around: GuardrailC
     if around.cluster_limits.nodes is None:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "nodes were not read")
     pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
-    fits = sum(
-        all(node.get(r, 0) >= amount for r, amount in pod_requests.items()) for node in around.cluster_limits.nodes
-    )
     size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
+    if around.cluster_limits.daemon_nodes:
+        return _daemon_nodes(around.cluster_limits.daemon_nodes, pod_requests, size_text)
+    fits = sum(_holds(node, pod_requests) for node in around.cluster_limits.nodes)
     why = f"{fits} of {len(around.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
+
+
+def _daemon_nodes(
+    nodes: Mapping[str, Mapping[Resource, int]], pod_requests: Mapping[Resource, int], size_text: str
+) -> Guardrail:
+    """Fails when a daemon would not fit on each node that it runs on: it has no other one to go to."""
+    small = sorted(name for name, node in nodes.items() if not _holds(node, pod_requests))
+    why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
+    if small:
+        why = f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}: {small[0]}"
+    return made("node-fit", not small, f"{why}; ask for less, or split it by kind of node" if small else why)
+
+
+def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -> bool:
+    return all(node.get(r, 0) >= amount for r, amount in pod_requests.items())
 
 
 def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Guardrail:

@@ -2,18 +2,20 @@
 
 LimitRange holds for one container and field, one of type Pod for the sum (`pod_range`). The node's size holds for the
 pod: the sum over its containers (an init container: alone) must fit into the largest allocatable amount minus the
-daemons of that node; too much is cut in proportion. A quota holds for the namespace: a workload's raise over all
-replicas takes no more than what is left.
+daemons of that node; too much is cut in proportion. A daemon's pod has to fit on each node that it runs on, beside the
+other daemons there: the smallest of them bounds its requests. A quota holds for the namespace: a workload's raise over
+all replicas takes no more than what is left.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import ceil, floor
 
 from cotenant.base.cluster import ContainerRole, Inventory, LimitRange, Quota, Workload
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import human_amount
@@ -26,12 +28,26 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The cluster's bounds; rooms: what the largest node leaves a pod (for daemons: without subtracting daemons)."""
+    """The cluster's bounds; rooms: what the largest node leaves a pod, largest: what it has for all pods together.
+
+    rooms_of_daemons: what the nodes of each DaemonSet's pods all leave it beside the other daemons.
+    """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]
     quotas: Mapping[str, tuple[Quota, ...]]
     rooms: Mapping[Resource, int]
-    rooms_of_daemons: Mapping[Resource, int]
+    largest: Mapping[Resource, int]
+    rooms_of_daemons: Mapping[WorkloadRef, Mapping[Resource, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeCapacity:
+    """The most that a pod's requests and each of its memory limits may come to, in the unit, and the rule's name."""
+
+    resource: Resource
+    requests: int
+    limit: int
+    rule: str
 
 
 def bounds_of(inventory: Inventory) -> Bounds:
@@ -41,11 +57,13 @@ def bounds_of(inventory: Inventory) -> Bounds:
         ranges[limit_range.namespace].append(limit_range)
     for quota in inventory.quotas:
         quotas[quota.namespace].append(quota)
+    daemons = _daemons(inventory)
     return Bounds(
         {n: tuple(bounds) for n, bounds in ranges.items()},
         {n: tuple(bounds) for n, bounds in quotas.items()},
-        _largest_node_capacities(inventory, _daemons(inventory)),
+        _largest_node_capacities(inventory, daemons),
         _largest_node_capacities(inventory, {}),
+        _rooms_of_daemons(inventory, daemons),
     )
 
 
@@ -57,9 +75,8 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
             drafts = in_pod_range(drafts, workload, names, limit_range)
         else:
             drafts = _in_range(drafts, limit_range)
-    rooms = bounds.rooms_of_daemons if workload.ref.kind == "DaemonSet" else bounds.rooms
-    for resource, capacity in rooms.items():
-        drafts = _on_a_node(drafts, workload, names, (resource, capacity))
+    for capacity in _node_capacities(workload, bounds):
+        drafts = _on_a_node(drafts, workload, names, capacity)
     for quota in bounds.quotas.get(namespace, ()):
         drafts = _in_quota(drafts, quota, max(1, workload.replicas))
     return cap_requests_at_limits(drafts)
@@ -73,6 +90,17 @@ def cap_requests_at_limits(drafts: Drafts) -> Drafts:
         if slot.field is Field.REQUEST and limit is not None:
             bounded[slot] = draft.at_most("the proposed limit", limit.amount, limit.reason_beside)
     return bounded
+
+
+def _node_capacities(workload: Workload, bounds: Bounds) -> Iterator[_NodeCapacity]:
+    """Yield what a pod of the workload may come to on the nodes, by resource."""
+    is_daemon = workload.ref.kind == "DaemonSet"
+    own = bounds.rooms_of_daemons.get(workload.ref, {})
+    for resource, capacity in (bounds.largest if is_daemon else bounds.rooms).items():
+        if resource in own:
+            yield _NodeCapacity(resource, own[resource], capacity, "smallest of its nodes")
+        else:
+            yield _NodeCapacity(resource, capacity, capacity, "largest node")
 
 
 def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
@@ -99,6 +127,33 @@ def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[R
         ]
         if free and max(free) > 0:
             rooms[resource] = max(free)
+    return rooms
+
+
+def _rooms_of_daemons(
+    inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]
+) -> dict[WorkloadRef, dict[Resource, int]]:
+    """The least that a node with a pod of the DaemonSet leaves it: allocatable less the other daemons there.
+
+    What a DaemonSet's pod asks for beyond that keeps the pod of this node pending after a roll-out.
+    """
+    allocatable = {node.name: node.allocatable for node in inventory.nodes}
+    own: dict[WorkloadRef, dict[str, dict[Resource, int]]] = defaultdict(dict)
+    for pod in inventory.pods:
+        if pod.running and pod.workload.kind == "DaemonSet" and pod.node in allocatable:
+            requests = own[pod.workload].setdefault(pod.node, dict.fromkeys(Resource, 0))
+            for resource, amount in pod.requests.items():
+                requests[resource] += amount
+    rooms: dict[WorkloadRef, dict[Resource, int]] = {}
+    for ref, of_nodes in own.items():
+        for resource in Resource:
+            left = [
+                allocatable[node][resource] - taken[node][resource] + requests[resource]
+                for node, requests in of_nodes.items()
+                if allocatable[node].get(resource, 0) > 0
+            ]
+            if left:
+                rooms.setdefault(ref, {})[resource] = max(min(left), 0)
     return rooms
 
 
@@ -132,34 +187,32 @@ def _in_ratio(limit: tuple[Slot, Draft], request: Draft, ratio: float, rule: str
     }
 
 
-def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: tuple[Resource, int]) -> Drafts:
+def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: _NodeCapacity) -> Drafts:
     """Cut what does not fit: the requests in proportion, and a memory limit with its request."""
-    resource, capacity = bound
     place = {name: index for index, name in names.items()}
     together: dict[Slot, Draft] = {}
     fixed = 0
     bounded = dict(drafts)
     for container in workload.containers:
-        slot = Slot(place.get(container.name, -1), resource, Field.REQUEST)
+        slot = Slot(place.get(container.name, -1), bound.resource, Field.REQUEST)
         draft = bounded.get(slot)
         if draft is None:
-            fixed += 0 if container.role is ContainerRole.INIT else container.effective_requests.get(resource, 0)
+            fixed += 0 if container.role is ContainerRole.INIT else container.effective_requests.get(bound.resource, 0)
         elif container.role is ContainerRole.INIT:
-            bounded[slot] = draft.at_most("largest node", capacity, Reason.NODE_SIZE)
+            bounded[slot] = draft.at_most(bound.rule, bound.requests or draft.counted or 1, Reason.NODE_SIZE)
         else:
             together[slot] = draft
     requested = sum(draft.amount for draft in together.values())
-    if requested and fixed + requested > capacity:
-        share = max(capacity - fixed, 0) / requested
+    if requested and fixed + requested > bound.requests:
+        share = max(bound.requests - fixed, 0) / requested
         for slot, draft in together.items():
             # where the others fill the node alone nothing fits: not our change to make, but no reason for a raise
             cut = floor(draft.amount * share) or min(draft.counted or 1, draft.amount)
-            bounded[slot] = draft.at_most("largest node", cut, Reason.NODE_SIZE)
-    if resource is MEMORY:
+            bounded[slot] = draft.at_most(bound.rule, cut, Reason.NODE_SIZE)
+    if bound.resource is MEMORY:
         for slot in [s for s in bounded if s.resource is MEMORY and s.field is Field.LIMIT]:
-            bounded[slot] = bounded[slot].at_most(
-                "largest node", max(capacity, bounded[slot].now or 0), Reason.NODE_SIZE
-            )
+            most = max(bound.limit, bounded[slot].now or 0)
+            bounded[slot] = bounded[slot].at_most("largest node", most, Reason.NODE_SIZE)
     return bounded
 
 
