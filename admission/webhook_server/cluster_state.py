@@ -15,6 +15,7 @@ from cotenant.admission.view import ClusterView
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.models.pod_template import SizedTemplate
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import (
@@ -72,22 +73,8 @@ class _PriorityClass(msgspec.Struct):
     preemptionPolicy: str | None = None  # noqa: N815 - the API's name
 
 
-class _Container(msgspec.Struct):
-    name: str = ""
-    resources: dict[str, Any] | None = None
-
-
-class _PodSpec(msgspec.Struct, rename="camel"):
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = None
-
-
-class _Template(msgspec.Struct):
-    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
-
-
 class _WorkloadSpec(msgspec.Struct):
-    template: _Template = msgspec.field(default_factory=_Template)
+    template: SizedTemplate = msgspec.field(default_factory=SizedTemplate)
 
 
 class _AnnotatedWorkload(LabelledObject):
@@ -240,8 +227,7 @@ def _parse_annotated_resources(workload: _AnnotatedWorkload) -> AnnotatedResourc
         swaps = decode_swaps(annotations.get(RESOURCES_ANNOTATION, "{}"))
     except UsageError as error:
         return AnnotatedResources(workload.metadata.uid, {}, change, error.message)
-    pod = workload.spec.template.spec
-    template = {c.name: c.resources for c in (*(pod.containers or ()), *(pod.init_containers or ()))}
+    template = workload.spec.template.resources()
     stale = frozenset(name for name, swap in swaps.items() if not same(template.get(name), swap.before))
     return AnnotatedResources(workload.metadata.uid, swaps, change, stale=stale)
 
