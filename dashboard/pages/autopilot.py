@@ -149,7 +149,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     aside = panels.choices("When", ways, search)
     includes = carried.admits(search)
     rows = [row for row in now.queue.rows() if includes(row["namespace"])]
-    if not rows and now.queue.rows():
+    if not rows and len(now.queue):
         return panels.panel(QUEUE_TITLE, panels.no_match("workload"), aside=aside)
     if not rows:
         why = "No workload that a policy selects has a recommendation."

@@ -128,7 +128,7 @@ STARTED = [pod()]
             DAEMONS,
             live({}, desiredNumberScheduled=10, updatedNumberScheduled=10, numberReady=1),
             WORSE,
-            "1 of 10 replicas are ready",
+            "1 of 10 replicas is ready",
         ),
         (DAEMONS, live({}, desiredNumberScheduled=10, updatedNumberScheduled=1, numberReady=9), WORSE, "1 of 10"),
         (DAEMONS, live({}), NO_DATA, "its controller has not counted its pods yet"),
@@ -218,7 +218,7 @@ def test_a_container_that_dies_is_harm_wherever_its_status_stands(part: str) -> 
     hurt = pod()
     hurt["status"][part] = [killed("proxy")]
     rules = {rule.rule: rule for rule in pod_results(DEPLOYMENT, found, [hurt], SINCE, NOW)}
-    assert rules[KILLS].words == "1 containers were OOM-killed since" and rules[RESTARTS].verdict is WORSE
+    assert rules[KILLS].words == "1 container was OOM-killed since" and rules[RESTARTS].verdict is WORSE
     wire = msgspec.convert({**hurt, "spec": {}}, KilledPodWire)
     assert wire.oom_kills() == {"proxy": SINCE + 90}
 
