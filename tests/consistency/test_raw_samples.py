@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from cotenant.base.cluster import ContainerRole
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
 from cotenant.profiler.synthetic import SyntheticCluster, generate
@@ -43,6 +46,14 @@ def overview(defaults: Scene) -> Overview:
 def workloads(defaults: Scene) -> dict[Key, dict[str, Any]]:
     rows = defaults.store.read_table(WORKLOADS).rows()
     return {(row["namespace"], row["kind"], row["workload"]): row for row in rows}
+
+
+def proposals(defaults: Scene) -> list[dict[str, Any]]:
+    return list(defaults.store.read_table(RECOMMENDATIONS).rows())
+
+
+def key(ref: WorkloadRef) -> Key:
+    return ref.namespace, ref.kind, ref.name
 
 
 def owners(raw: SyntheticCluster) -> dict[tuple[str, str], Key]:
@@ -150,26 +161,39 @@ def test_batch_of_a_node_is_60_or_65_percent_less_what_others_use(
         assert lent[node.name] == pytest.approx(want, rel=0.01, abs=20), node.name
 
 
-def test_what_is_saved_is_the_difference_of_requests_times_the_pods(
+def requested(containers: Sequence[tuple[ContainerRole, int]]) -> int:
+    """What a pod requests: all that stays, or an init container beside the sidecars that start before it."""
+    most = beside = 0
+    for role, amount in containers:
+        if role is ContainerRole.SIDECAR:
+            beside += amount
+        elif role is ContainerRole.INIT:
+            most = max(most, beside + amount)
+    return max(most, sum(amount for role, amount in containers if role is not ContainerRole.INIT))
+
+
+def test_what_is_saved_is_the_difference_of_the_pods_requests_times_the_pods(
     raw: SyntheticCluster, defaults: Scene, overview: Overview
 ) -> None:
     """Requests of now are the inventory's; a missing request is counted as the limit, else as nothing."""
-    present = {
-        (w.ref.namespace, w.ref.kind, w.ref.name, c.name): c for w in raw.inventory.workloads for c in w.containers
-    }
-    freed = raised = 0
-    for row in defaults.store.read_table(RECOMMENDATIONS).rows():
-        container = present[row["namespace"], row["kind"], row["workload"], row["container"]]
-        now = container.requests.get(Resource.CPU, container.limits.get(Resource.CPU, 0))
-        change = row["cpu_delta_total"] or 0
-        if row["cpu_request"] is not None and row["kind"] in ("Deployment", "StatefulSet", "DaemonSet"):
-            assert change == (row["cpu_request"] - now) * row["replicas"], row
-        freed, raised = freed + max(0, -change), raised + max(0, change)
+    rows = {(row["namespace"], row["kind"], row["workload"], row["container"]): row for row in proposals(defaults)}
+    for workload in raw.inventory.workloads:
+        own = [rows.get((*key(workload.ref), c.name), {}) for c in workload.containers]
+        if workload.ref.kind not in ("Deployment", "StatefulSet", "DaemonSet") or not any(own):
+            continue
+        now = [(c.role, c.requests.get(Resource.CPU, c.limits.get(Resource.CPU, 0))) for c in workload.containers]
+        asked = zip(now, own, strict=True)
+        then = [
+            (role, before if row.get("cpu_request") is None else row["cpu_request"]) for (role, before), row in asked
+        ]
+        replicas = next(row["replicas"] for row in own if row)
+        change = sum(row.get("cpu_delta_total") or 0 for row in own)
+        assert change == (requested(then) - requested(now)) * replicas, workload.ref
+    changes = [row["cpu_delta_total"] or 0 for row in rows.values()]
+    freed, raised = -sum(min(0, change) for change in changes), sum(max(0, change) for change in changes)
     assert overview.savings is not None
-    assert (overview.savings.all_steps.frees.millicores, overview.savings.all_steps.raises.millicores) == (
-        freed,
-        raised,
-    )
+    of_all = overview.savings.all_steps
+    assert (of_all.frees.millicores, of_all.raises.millicores) == (freed, raised)
 
 
 def test_the_share_of_samples_is_that_of_the_slots_in_which_pods_were_alive(
