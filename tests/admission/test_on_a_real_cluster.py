@@ -307,7 +307,7 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
     api.create(PODS.format(namespace), pod("p", {P + "name": a}))
     with pytest.raises(ApiError, match="child quotas"):
         api.delete(f"{path}/{top}")
-    with pytest.raises(ApiError, match="used by 1 pods"):
+    with pytest.raises(ApiError, match="used by 1 pod "):
         api.delete(f"{path}/{a}")
     api.delete(f"{PODS.format(namespace)}/p", gracePeriodSeconds="0")
     api.delete(f"{path}/{a}")
