@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from cotenant.base.controllers.contract import FIELD_MANAGER
 from cotenant.base.errors import (
     ClusterAbsent,
+    ClusterDenied,
     ClusterForbidden,
     ClusterInvalid,
     ClusterNamespaceGone,
@@ -21,13 +22,17 @@ from cotenant.base.errors import (
     NotLeader,
 )
 from cotenant.base.kube import KubeClient, WriteConnections
-from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome
+from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome, Patch
 
 Place = tuple[Address, str]
 """An object and the subresource that is written."""
 
 SEEN_SECONDS: Final = 30.0
 FIRST_REFUSAL_SECONDS: Final = 30.0
+"""An object that the server refused is left alone for so long, and twice as long after each further refusal."""
+FIRST_MOMENTARY_SECONDS: Final = 1.0
+"""The same after a refusal that may be of this moment alone: of a patch whose `test` failed, for somebody wrote in
+between, and by a rule, for a policy or a webhook may not know yet what it is asked about. A hand-over has 15 s in all."""
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
 """The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
@@ -173,9 +178,16 @@ class Sender:
             elif isinstance(outcome.error, LASTING):
                 before = self._refused.get(place)
                 times = before.times + 1 if before else 0
-                wait = min(FIRST_REFUSAL_SECONDS * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
+                wait = min(_first_wait_seconds(outcome) * 2.0 ** min(times, 20), LONGEST_REFUSAL_SECONDS)
                 self._refused[place] = _Refusal(now + wait, times, outcome.error)
         return outcomes
+
+
+def _first_wait_seconds(outcome: Outcome) -> float:
+    """How long an object is left alone after its first refusal."""
+    intent = outcome.intent
+    tested = isinstance(intent, Patch) and any(operation["op"] == "test" for operation in intent.operations)
+    return FIRST_MOMENTARY_SECONDS if tested or isinstance(outcome.error, ClusterDenied) else FIRST_REFUSAL_SECONDS
 
 
 def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[Intent]]:

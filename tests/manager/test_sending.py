@@ -11,6 +11,7 @@ import pytest
 from cotenant.base.controllers.feature import ControllerCondition, condition_of_error
 from cotenant.base.controllers.loop import AlwaysLeads, Unled
 from cotenant.base.controllers.sender import (
+    FIRST_MOMENTARY_SECONDS,
     FIRST_REFUSAL_SECONDS,
     LONGEST_REFUSAL_SECONDS,
     PROBES,
@@ -27,7 +28,7 @@ from cotenant.base.errors import (
     NotLeader,
 )
 from cotenant.base.kube import send_all
-from cotenant.base.kubernetes.intent import Address, Apply
+from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.victims import eviction
 from tests.cluster.accounts import await_right, certified
@@ -145,6 +146,25 @@ def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Sc
     assert sender.due([bad]) == [bad]
 
 
+def test_a_patch_that_came_after_another_write_is_due_again_at_once(scene: Scene, watch: Watch) -> None:
+    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
+    made = config_map(scene.namespace, "raced", a="1")
+    assert sender.send([made])[0].ok
+    before = scene.api.get(f"{made.address.path}")["metadata"]["resourceVersion"]
+
+    def patch(version: str) -> Patch:
+        test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        return Patch(made.address, (test, {"op": "add", "path": "/data/b", "value": "2"}))
+
+    scene.api.patch(made.address.path, {"data": {"a": "by somebody else"}})
+    (refused,) = sender.send([patch(before)])
+    assert isinstance(refused.error, ClusterInvalid)
+    present = scene.api.get(made.address.path)["metadata"]["resourceVersion"]
+    assert sender.due([patch(present)]) == []
+    watch.seconds += FIRST_MOMENTARY_SECONDS
+    assert [o.ok for o in sender.send(sender.due([patch(present)]))] == [True]
+
+
 def test_a_missing_right_costs_two_requests_however_many_are_due(scene: Scene, watch: Watch) -> None:
     nobody = scene.plane.user(unique_name("nobody"))
     sender = Sender(scene.plane.client(nobody), AlwaysLeads(), watch)
@@ -175,7 +195,9 @@ def test_an_object_that_a_rule_refuses_holds_up_no_other_of_its_kind(
         assert isinstance(error, ClusterInvalid) and isinstance(error, ClusterDenied) is (reason == "Forbidden")
         assert condition_of_error(error) is ControllerCondition.DEGRADED
         assert f"nodes/{locked}" in error.message and LOCKED in error.message
-        assert sender.due(intents[:1]) == []  # it rests
+        assert sender.due(intents[:1]) == []  # it rests, for long where no other moment would be answered otherwise
+        watch.seconds += FIRST_MOMENTARY_SECONDS
+        assert sender.due(intents[:1]) == (intents[:1] if reason == "Forbidden" else [])
         watch.seconds += max(SEEN_SECONDS, FIRST_REFUSAL_SECONDS) + 1
         assert [o.ok for o in sender.send(sender.due(intents))] == [False, True, True, True]
 
