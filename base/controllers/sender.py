@@ -32,7 +32,7 @@ FIRST_REFUSAL_SECONDS: Final = 30.0
 """An object that the server refused is left alone for so long, and twice as long after each further refusal."""
 FIRST_MOMENTARY_SECONDS: Final = 1.0
 """The same after a refusal that may be of this moment alone: of a patch whose `test` failed, for somebody wrote in
-between, and by a rule, for a policy or a webhook may not know yet what it is asked about. A hand-over has 15 s in all."""
+between, and by a rule, for a policy or a webhook may not know yet what it is asked about. A hand-over has 15 s."""
 LONGEST_REFUSAL_SECONDS: Final = 3600.0
 WITHOUT_RIGHT: Final = (ClusterForbidden, ClusterAbsent)
 """The other intents of the kind would be refused alike, unless it is the object alone that is gone."""
