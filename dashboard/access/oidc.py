@@ -30,6 +30,9 @@ TIMEOUT_SECONDS: Final = 10.0
 KEPT_SECONDS: Final = 3600.0
 AGAIN_SECONDS: Final = 30.0
 """Soonest that keys are asked for again because a token names one that is not known, or because the provider failed."""
+LEAST_AGAIN_SECONDS: Final = 0.1
+"""The same after a failure that came at once, as while the provider starts: whoever logs in then must not wait for
+long. One that took its time is remembered for three times as long, because each further try holds a thread up."""
 LEEWAY_SECONDS: Final = 30
 
 
@@ -80,7 +83,7 @@ class _Cache(Generic[ValueT]):
         self._fetch, self._now = fetch, now
         self._state, self._asking = threading.Lock(), threading.Lock()
         self._value: ValueT | None = None
-        self._fetched_at = self._failed_at = float("-inf")
+        self._fetched_at = self._silent_until = float("-inf")
         self._error: Exception | None = None
 
     def get(self, most_seconds: float = KEPT_SECONDS) -> ValueT:
@@ -106,19 +109,22 @@ class _Cache(Generic[ValueT]):
         with self._state:
             if self._value is not None and now - self._fetched_at <= most_seconds:
                 return self._value
-            if now - self._failed_at > AGAIN_SECONDS:
+            if now >= self._silent_until:
                 return None
         return self._last_answer()
 
     def _ask(self) -> ValueT:
+        begun = self._now()
         try:
             value = self._fetch()
         except Exception as error:  # noqa: BLE001 - raised below where no answer is kept
+            now = self._now()
+            silent = min(AGAIN_SECONDS, max(LEAST_AGAIN_SECONDS, 3 * (now - begun)))
             with self._state:
-                self._failed_at, self._error = self._now(), error
+                self._silent_until, self._error = now + silent, error
             return self._last_answer()
         with self._state:
-            self._value, self._fetched_at, self._failed_at = value, self._now(), float("-inf")
+            self._value, self._fetched_at, self._silent_until = value, self._now(), float("-inf")
         return value
 
     def _last_answer(self) -> ValueT:

@@ -153,6 +153,7 @@ def test_a_soaking_change_says_how_long_and_one_that_has_soaked_is_judged(
     (tmp_path / "soaked").mkdir()
     with acting.embedded(tmp_path / "soaked", made) as scene:
         id_, _ = changed(scene)
+        acting.settle_rollouts(scene)
         with acting.served(scene, lambda: ADMIN, changes=change_service_of(scene)) as url:
             page = settled(open_page(f"{url}/changes?open={id_}"))
             redraw_always(page, ("changes-news", "data"))

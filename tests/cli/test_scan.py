@@ -162,7 +162,9 @@ def test_a_scan_of_the_wrong_server_leaves_no_cluster_and_the_next_scan_reads_th
         assert scan(wrong, tmp_path / "store").returncode == 1
         assert Store.clusters((tmp_path / "store").as_uri()) == ()
         assert len(recommended(scan(shop, tmp_path / "store", "-o", "json"))) > 10
-        assert scan(wrong, tmp_path / "store").returncode == 0, "what is stored stays and is enough"
+        refused = scan(wrong, tmp_path / "store")
+        assert refused.returncode == 1 and "has no CPU usage of any container" in refused.stderr
+    assert len(recommended(scan(shop, tmp_path / "store", "--offline", "-o", "json"))) > 10, "what is stored stays"
 
 
 @contextmanager

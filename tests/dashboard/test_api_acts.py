@@ -89,6 +89,7 @@ def test_a_script_reviews_accepts_reads_and_takes_back(scene: Scene) -> None:
         assert again.status_code == 200 and [c["change"] for c in again.json()["changes"]] == [change["change"]]
         whole = me.get(f"{V1}/changes/{change['change']}").json()
         assert [row["event"] for row in whole["rows"]] == ["accepted", "applied"] and whole["moves"]
+        acting.settle_rollouts(scene)
         (judged,) = posted(me, f"changes/{change['change']}/verify").json()["changes"]
         assert judged["state"] in ("verified", "regressed")
         (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
