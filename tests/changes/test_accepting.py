@@ -233,12 +233,23 @@ def test_a_workload_that_is_gone_stops_the_batch_in_words(
     assert request_of(control_plane, workload) == "1"
 
 
+def rolled_out(deployment: dict[str, Any]) -> bool:
+    """Whether the controller has counted a pod of the present template."""
+    status = deployment.get("status", {})
+    return (
+        status.get("observedGeneration") == deployment["metadata"]["generation"] and status.get("updatedReplicas") == 1
+    )
+
+
 def test_harm_after_the_change_is_a_regression(control_plane: ControlPlane, namespace: str, actions: Actions) -> None:
     workload = deployed(control_plane, namespace)
     (done,) = actions.accept(reviewed(actions, recommended(workload)), TERMS)
     soaking = Actions(actions.client, actions.journal, ActionSettings(soak_minutes=30), who(actions.client))
     with pytest.raises(NoData, match="soaks for 30"):
         verify(soaking, done)
+    # Before the controller has made a pod of the new template there is no verdict.
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
+    wait_for("it rolls out", lambda: rolled_out(control_plane.api().get(path)))
     judged = verify(actions, done)
     # None of its replicas ever became ready.
     assert (judged.state, judged.words) == (ChangeState.REGRESSED, "0 of 1 replicas are ready")
