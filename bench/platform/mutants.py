@@ -62,8 +62,8 @@ GUARDING: Final[Mapping[str, str]] = {
     "enforcer/decide/settle.py": "enforcer/test_settle.py enforcer/test_kubelet_values.py "
     "enforcer/test_every_container.py enforcer/test_unchanged.py enforcer/test_resizes_beside_the_agent.py "
     "enforcer/test_pod_matrix.py",
-    "enforcer/apply/apply.py": "enforcer/test_apply_v1.py enforcer/test_trees.py enforcer/test_watchdog.py "
-    "enforcer/test_agent_faults.py",
+    "enforcer/apply/apply.py": "enforcer/test_apply_v1.py enforcer/test_refused_writes_v1.py enforcer/test_trees.py "
+    "enforcer/test_watchdog.py enforcer/test_agent_faults.py",
     "enforcer/apply/journal.py": "enforcer/test_journal.py enforcer/test_apply_v1.py enforcer/test_trees.py "
     "enforcer/test_agent_handover.py",
     "recommender/colocation/formulas.py": "recommender/test_colocation_formulas.py "

@@ -278,8 +278,7 @@ def _rollout_guardrail(live: Json, kind: str) -> Guardrail:
     if rollout is None:
         return Guardrail("rollout", GuardrailOutcome.PASS, "nothing rolls out")
     rolling = bool(rollout.unread) or (rollout.updated is not None and rollout.updated < rollout.desired)
-    verb = "is" if rollout.ready == 1 else "are"
-    why = "a rollout is going on" if rolling else f"{rollout.ready} of {rollout.desired} replicas {verb} ready"
+    why = "a rollout is going on" if rolling else rollout.readiness
     return made("rollout", not rolling and not rollout.unready, why)
 
 

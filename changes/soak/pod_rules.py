@@ -40,7 +40,8 @@ def pod_results(
     The rule about replicas has no data while a rollout goes on, and where no pod has the values yet: then only refused
     resizes count beside it.
     """
-    rollout, carrying = rollout_of(live, change.kind), _carrying_count(change, live, pods, since_seconds)
+    rollout = rollout_of(live, change.kind)
+    carrying = _carrying_count(change, rollout, pods, since_seconds)
     resizes = _resize_results(change, pods)
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
         return [_no_data(f"no pod has the values yet{_why_none(rollout)}"), *resizes]
@@ -75,10 +76,10 @@ def _resize_results(change: Change, pods: Sequence[Json]) -> list[RuleResult]:
 
 def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:
     if rollout is None:
-        return RuleResult(MISSING, RuleVerdict.KEPT, words=f"{carrying} pods of it have the values")
+        words = agree(carrying, "pod of it has the values", "pods of it have the values")
+        return RuleResult(MISSING, RuleVerdict.KEPT, words=words)
     if rollout.unread:
         return _no_data(rollout.unread)
-    ready = f"{rollout.ready} of {rollout.desired} replicas"
     if rollout.behind or rollout.stuck:
         words = f"{rollout.updated} of {rollout.awaited} replicas are of the present template"
         if not rollout.stuck and abs(now_seconds - newest_seconds) < PROGRESS_SECONDS:
@@ -86,10 +87,9 @@ def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: floa
         bad = f"{words}, and the rollout does not go on: {rollout.stuck or 'no pod was created lately'}"
         missing = max(1, rollout.behind, rollout.unready)
         return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
-    good = f"{ready} ready" + (f", {carrying} of them with the values: {rollout.still}" if rollout.still else "")
-    return _count_rule_result(
-        MISSING, rollout.unready, 0, good, f"{ready} {'is' if rollout.ready == 1 else 'are'} ready"
-    )
+    some = f", {carrying} of them with the values: {rollout.still}" if rollout.still else ""
+    good = f"{rollout.ready} of {rollout.desired} replicas ready{some}"
+    return _count_rule_result(MISSING, rollout.unready, 0, good, rollout.readiness)
 
 
 def _no_data(words: str) -> RuleResult:
@@ -110,9 +110,9 @@ def _why_none(rollout: Rollout | None) -> str:
     return f": {rollout.still}" if rollout.still else ""
 
 
-def _carrying_count(change: Change, live: Json, pods: Sequence[Json], since_seconds: float) -> int:
+def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json], since_seconds: float) -> int:
     """Return the number of pods that have the values, by the controller's count and by the pods themselves."""
-    rollout, in_template = rollout_of(live, change.kind), _writes_template(change)
+    in_template = _writes_template(change)
     counted = rollout.updated if rollout and in_template else 0
     is_uncounted = in_template and (rollout is None or rollout.updated is None)
     resized = {str(pod["metadata"].get("uid")): write for pod, write in _resized_pods(pods, change)}

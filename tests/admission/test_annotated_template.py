@@ -16,6 +16,7 @@ from cotenant.changes.model.annotated_resources import (
     LABEL_VALUE,
     RESOURCES_ANNOTATION,
     RESOURCES_LABEL,
+    AnnotatedResources,
     ResourceSwap,
     encode_swaps,
 )
@@ -61,11 +62,11 @@ def mirrored(folder: Path, body: dict[str, Any]) -> Iterator[tuple[Any, ClusterS
 def test_an_amount_that_the_template_gets_beside_its_annotation_makes_the_annotation_older(tmp_path: Path) -> None:
     with mirrored(tmp_path, deployment({})) as (api, state):
 
-        def stale() -> frozenset[str] | None:
-            found = state.view().annotated.get(("Deployment", "shop", "web"))
-            return None if found is None else found.stale
+        def known() -> AnnotatedResources | None:
+            return state.view().annotated.get(("Deployment", "shop", "web"))
 
-        wait_for("the webhook knows", lambda: stale() == frozenset())
+        assert wait_for("the webhook knows", known).stale == frozenset()
         pointer = "/spec/template/spec/containers/0/resources"
         api.patch(f"{PATH}/web", [{"op": "add", "path": pointer, "value": {"requests": {"cpu": "2"}}}], kind="json")
-        wait_for("the newer template", lambda: stale() == frozenset({"bare"}))
+        wait_for("the newer template", lambda: (found := known()) is not None and found.stale)
+        assert (found := known()) is not None and found.stale == frozenset({"bare"})

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
@@ -153,3 +155,13 @@ def widget(name: str, spec: Json | None = None, **metadata: Any) -> Json:
         "metadata": {"name": name, **metadata},
         "spec": spec or {},
     }
+
+
+def refused(target: Target, method: str, path: str, body: object = None, kind: str = "apply", **query: str) -> ApiError:
+    """The refusal of a request that must not pass."""
+    with pytest.raises(ApiError) as error:
+        if method == "PATCH":
+            target.admin.patch(path, body, kind, **query)
+        else:
+            target.admin.ask(method, path, body, query=query)
+    return error.value

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.enforcer.one_pod_node import Node, make_node
 from tests.enforcer.own_cgroups import Subtree, why_not
 
 
@@ -17,3 +19,9 @@ def subtree() -> Iterator[Subtree]:
     made = Subtree()
     yield made
     made.close()
+
+
+@pytest.fixture
+def node(subtree: Subtree, tmp_path: Path) -> Node:
+    """The subtree as a node with one best-effort pod."""
+    return make_node(subtree, tmp_path)

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,67 +24,17 @@ from cotenant.enforcer.contract import (
     Knob,
     KubeQos,
     Level,
-    Observation,
-    PodSpec,
     StrategyPlan,
     Want,
 )
-from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
-from cotenant.enforcer.observe.cgroupfs import Hierarchy
-from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.machine import block_devices
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
-from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
+from cotenant.enforcer.decide.changes import OriginalValue, WriteOutcome
+from cotenant.enforcer.observe.observe import NodeFacts
+from tests.enforcer.one_pod_node import CONTAINER, ID, LAYOUT, LEVELS, POD, POD_PATH, TIER, UID, Node, want
+from tests.enforcer.own_cgroups import ROOT, wait_for
 
 pytestmark = pytest.mark.server
 
-LAYOUT = Layout()
-UID, ID = "0f3e3a52-0000-4000-8000-000000000001", "ab" * 32
-POD = PodSpec(
-    "ns", "batch", UID, KubeQos.BEST_EFFORT, QosClass.BE, containers=(ContainerSpec("main", ID, running=True),)
-)
-TIER = LAYOUT.tier(KubeQos.BEST_EFFORT)
-POD_PATH, CONTAINER = LAYOUT.pod(UID, KubeQos.BEST_EFFORT), LAYOUT.container(UID, KubeQos.BEST_EFFORT, ID)
-LEVELS = {TIER: Level.QOS, POD_PATH: Level.POD, CONTAINER: Level.CONTAINER}
 TWO_CPUS = len(parse_cpus((ROOT / "cpuset/cpuset.cpus").read_text() if (ROOT / "cpuset").is_dir() else "0")) > 1
-
-
-def want(path: str, knob: Knob, value: int | str) -> Want:
-    return Want(path, knob, value, LEVELS[path], "test", "the test says so")
-
-
-@dataclass
-class Node:
-    """An own subtree as a node with one best-effort pod."""
-
-    tree: Subtree
-    folder: Path
-    hierarchy: Hierarchy
-    observer: Observer
-
-    def see(self, applier: Applier | None = None) -> Observation:
-        return self.observer.read([POD], [], NodeFacts("n"), applier.overridden_knobs if applier else frozenset())
-
-    def tick(self, applier: Applier, *wants: Want) -> list[Done]:
-        return applier.apply([StrategyPlan(wants)], self.see(applier))
-
-    @contextlib.contextmanager
-    def agent(self, dry_run: bool = False, boot: str = "b") -> Iterator[Applier]:
-        with OriginalValues(self.folder, boot) as journal:
-            yield Applier(self.hierarchy, journal, dry_run)
-
-    def shows(self, path: str, knob: Knob) -> object:
-        return self.hierarchy.read_knob(path, knob)
-
-
-@pytest.fixture
-def node(subtree: Subtree, tmp_path: Path) -> Iterator[Node]:
-    subtree.make(CONTAINER)
-    subtree.make(LAYOUT.tier(KubeQos.BURSTABLE))
-    hierarchy = subtree.hierarchy()
-    for path in LEVELS:
-        hierarchy.write_knob(path, Knob.CPU_SHARES, 2)
-    yield Node(subtree, tmp_path / "state", hierarchy, Observer(hierarchy, LAYOUT))
 
 
 def test_a_quota_is_set_read_back_and_given_back(node: Node) -> None:
@@ -319,69 +268,6 @@ def test_a_cgroup_that_goes_away_is_gone_and_forgotten(node: Node) -> None:
         node.tree.make(CONTAINER)
         assert [d.path for d in node.tick(applier)] == [TIER]  # the new one of that name is nothing to us
     assert (node.folder / "originals.json").read_bytes().count(b"cpu.quota") == 0
-
-
-def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_runs(node: Node) -> None:
-    """Deleted by force, or with its Node object: the kubelet still gives its containers their grace period."""
-    wants = [want(path, Knob.CPU_QUOTA, 20_000) for path in (POD_PATH, CONTAINER)]
-
-    def forgotten() -> Observation:
-        return node.observer.read([], [], NodeFacts("n"))
-
-    def shown() -> list[object]:
-        return [node.shows(path, Knob.CPU_QUOTA) for path in (POD_PATH, CONTAINER)]
-
-    with node.agent() as applier:
-        node.tick(applier, *wants)
-        for _ in range(2):
-            assert applier.apply([StrategyPlan()], forgotten()) == []
-            assert shown() == [20_000, 20_000]
-        # a list that was never heard of says nothing about any pod: everything goes back
-        applier.apply([StrategyPlan()], replace(forgotten(), pods_age_seconds=1e9))
-        assert shown() == [NO_LIMIT, NO_LIMIT]
-        node.tick(applier, *wants)
-        applier.apply([StrategyPlan()], forgotten())
-        applier.give_back()
-        assert shown() == [NO_LIMIT, NO_LIMIT]
-        node.tick(applier, *wants)
-        node.tree.remove(POD_PATH)
-        assert applier.apply([StrategyPlan()], forgotten()) == []
-    assert b"cpu.quota" not in (node.folder / "originals.json").read_bytes()
-
-
-def test_a_device_that_is_not_there_costs_no_other_value_its_way_back(node: Node) -> None:
-    """A volume was detached, or was never here: the kernel answers ENODEV, as it does for a removed cgroup."""
-    there = next((n for n in block_devices(Path("/proc"), Path("/sys")).values() if not n.startswith("7:")), "")
-    if not there:
-        pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
-    limits = f"{there} 1048576,999:0 1024"
-    wants = (want(CONTAINER, Knob.CPU_SHARES, 77), want(CONTAINER, Knob.BLKIO_READ_BPS, limits))
-    with node.agent() as applier:
-        for tick in range(3):
-            done = {d.knob: d for d in node.tick(applier, *wants)}
-            assert node.shows(CONTAINER, Knob.BLKIO_READ_BPS) == f"{there} 1048576"  # the other device has its limit
-            if tick == 0:
-                assert done[Knob.CPU_SHARES].outcome is WriteOutcome.WRITTEN
-                answer = done[Knob.BLKIO_READ_BPS]
-                assert (answer.outcome, answer.errno) == (WriteOutcome.UNSUPPORTED, errno.ENODEV)
-                assert answer.message == f"no such device: {limits}"
-            assert not applier.denied
-        assert {d.outcome for d in node.tick(applier)} == {WriteOutcome.RESTORED}
-    assert [node.shows(CONTAINER, k) for k in (Knob.CPU_SHARES, Knob.BLKIO_READ_BPS)] == [2, ""]
-
-
-def test_what_the_kernel_refuses_in_one_place_denies_no_other(node: Node) -> None:
-    """A list longer than a page is E2BIG: that says nothing about any other file of the node."""
-    before = node.shows(CONTAINER, Knob.CPUSET_CPUS)
-    longer = ",".join(["0"] * 2500)  # 4999 characters, of which a page holds 4096
-    with node.agent() as applier:
-        done = node.tick(applier, want(CONTAINER, Knob.CPUSET_CPUS, longer), want(TIER, Knob.IO_WEIGHT, 500))
-        assert {d.knob: (d.outcome, d.errno) for d in done} == {
-            Knob.CPUSET_CPUS: (WriteOutcome.FAILED, errno.E2BIG),
-            Knob.IO_WEIGHT: (WriteOutcome.WRITTEN, 0),
-        }
-        assert applier.denied == ""
-    assert node.shows(CONTAINER, Knob.CPUSET_CPUS) == before
 
 
 def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:

@@ -53,6 +53,11 @@ class Rollout:
         """Number of pods that are not ready."""
         return max(0, self.desired - self.ready)
 
+    @property
+    def readiness(self) -> str:
+        """How many pods are ready, as a sentence without its end: "1 of 3 replicas is ready"."""
+        return f"{self.ready} of {self.desired} replicas {'is' if self.ready == 1 else 'are'} ready"
+
 
 def rollout_of(live: Json, kind: str) -> Rollout | None:
     """The rollout of a workload's live object; None for a kind that has no replicas, such as a CronJob."""
