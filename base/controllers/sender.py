@@ -184,7 +184,7 @@ class Sender:
 
 
 def _first_wait_seconds(outcome: Outcome) -> float:
-    """How long an object is left alone after its first refusal."""
+    """Return the seconds for which an object is left alone after its first refusal."""
     intent = outcome.intent
     tested = isinstance(intent, Patch) and any(operation["op"] == "test" for operation in intent.operations)
     return FIRST_MOMENTARY_SECONDS if tested or isinstance(outcome.error, ClusterDenied) else FIRST_REFUSAL_SECONDS

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
-import pytest
-
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 
 pytestmark = ON_TREES
@@ -46,7 +44,6 @@ def is_command(node: Defined) -> bool:
     return any(word in ast.unparse(entry) for entry in node.decorator_list for word in ("command", "callback"))
 
 
-@pytest.mark.slow
 def test_no_docstring_begins_as_a_fragment() -> None:
     fragments = [
         f"{name}:{node.lineno} {node.name}"
@@ -97,7 +94,6 @@ def refused_words() -> set[str]:
     return words - {*ALLOWED, "not"}
 
 
-@pytest.mark.slow
 def test_no_more_names_have_a_word_that_the_glossary_refuses() -> None:
     words = refused_words()
     assert {"room", "held", "look", "tell"} <= words

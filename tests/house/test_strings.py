@@ -37,7 +37,6 @@ WORDS = {
 """Words that sentences do not use -> what they say instead (docs/glossary.md)."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("word", WORDS)
 def test_no_sentence_uses_a_word_for_which_the_glossary_has_another(word: str) -> None:
     lines = [(name, text) for name, texts in catalogue().items() for text in texts if re.search(word, text)]
@@ -63,7 +62,6 @@ CLOSE_PERCENT = re.compile(r"(?<![:.\d])(\d[\d.]*|\{…\})%(?![\w;}])")
 """A number with its sign right behind it; `width:50%` of a style is none."""
 
 
-@pytest.mark.slow
 def test_a_blank_stands_before_every_percent_sign_of_pages_commands_and_docs() -> None:
     close = [(path.name, text) for path, text in product_texts() if CLOSE_PERCENT.search(text)]
     # A quantity of a profile is written as Kubernetes reads it (20%); records keep their words.
@@ -97,7 +95,6 @@ def headings(path: Path) -> list[str]:
     return [ast.literal_eval(c.args[1]) for c in columns if len(c.args) > 1 and isinstance(c.args[1], ast.Constant)]
 
 
-@pytest.mark.slow
 def test_quantiles_are_called_p95_by_tables_pages_commands_and_docs() -> None:
     """The catalogue has sentences alone: headings of one word and prose are looked at here."""
     titles = [(path.name, text) for path, text in product_texts() if " " in text and QUANTILE.search(text)]

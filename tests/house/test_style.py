@@ -23,7 +23,6 @@ def functions(tree: ast.Module) -> list[tuple[str, int]]:
     return [(n.name, (n.end_lineno or 0) - n.lineno + 1) for n in ast.walk(tree) if isinstance(n, kinds)]
 
 
-@pytest.mark.slow
 def test_a_module_says_what_it_is_for_and_stays_readable() -> None:
     trees = trees_by_path()
     assert [str(path) for path, tree in trees.items() if not ast.get_docstring(tree)] == [], "its purpose comes first"
@@ -31,7 +30,6 @@ def test_a_module_says_what_it_is_for_and_stays_readable() -> None:
     assert [(str(path), f) for path, tree in trees.items() for f in functions(tree) if f[1] > 60] == []
 
 
-@pytest.mark.slow
 def test_functions_are_small_as_a_habit() -> None:
     sizes = sorted(size for tree in trees_by_path().values() for _, size in functions(tree))
     # A clear idea comes to about ten lines: three quarters below 15 and hardly one above 40.
@@ -49,7 +47,6 @@ def test_a_folder_holds_fewer_than_twenty_modules() -> None:
     assert {str(folder.relative_to(ROOT)): size for folder, size in sizes.items() if size >= 20} == {}
 
 
-@pytest.mark.slow
 def test_what_decoding_raises_is_caught_under_its_one_name() -> None:
     """UNDECODABLE: who names msgspec's own errors misses the two that it lets pass."""
     caught = [

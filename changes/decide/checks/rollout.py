@@ -55,7 +55,7 @@ class Rollout:
 
     @property
     def readiness(self) -> str:
-        """How many pods are ready, as a sentence without its end: "1 of 3 replicas is ready"."""
+        """Say the number of pods that are ready, in a clause such as "1 of 3 replicas is ready"."""
         return f"{self.ready} of {self.desired} replicas {'is' if self.ready == 1 else 'are'} ready"
 
 

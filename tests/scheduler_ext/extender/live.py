@@ -120,3 +120,8 @@ class Recorder:
         """(question, status, answer) of one path so far."""
         with self._lock:
             return [(q, s, a) for p, q, s, a in self.seen if p == path]
+
+    def asked_about(self, namespace: str) -> set[str]:
+        """Paths that were asked about a namespace's pods: an answer that was delayed may be of an earlier test's."""
+        with self._lock:
+            return {path for path, question, *_ in self.seen if f'"{namespace}"'.encode() in question}

@@ -280,7 +280,7 @@ def test_a_failing_scorer_stops_nobody(scheduling: Scheduling, place: str) -> No
 
 def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduling, place: str) -> None:
     bound(scheduling.api, create(scheduling.api, place, "ordinary"))
-    assert scheduling.recorder.of("/bind") == []
+    assert "/bind" not in scheduling.recorder.asked_about(place)
     ours = {"cotenant.dev/bind": "1"}
     path = create(scheduling.api, place, "asks", requests=ours, limits=ours)
     chosen = bound(scheduling.api, path)
@@ -304,10 +304,10 @@ def test_a_scheduler_told_of_managed_pods_alone_asks_about_no_other(
     with scheduler(scheduling.plane, tmp_path, fields):
         ordinary = create(scheduling.api, place, "ordinary", schedulerName="frugal")
         assert bound(scheduling.api, ordinary) in NODES
-        assert scheduling.recorder.seen == []
+        assert scheduling.recorder.asked_about(place) == set()
         asks = create(scheduling.api, place, "asks", schedulerName="frugal", requests=ours, limits=ours)
         assert bound(scheduling.api, asks) in NODES
-    assert {path for path, *_ in scheduling.recorder.seen} >= {"/filter", "/prioritize", "/bind"}
+    assert scheduling.recorder.asked_about(place) >= {"/filter", "/prioritize", "/bind"}
 
 
 def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cpus(
