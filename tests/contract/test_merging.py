@@ -96,13 +96,11 @@ def both(control_plane: ControlPlane, embedded: EmbeddedServer) -> list[Target]:
 
 
 def shape(value: Any, kind: str) -> Any:
-    """An object without what the server alone writes; for Deployments without defaults and what they leave empty."""
+    """An object without what the server alone writes; for Deployments without defaults."""
     if not isinstance(value, dict):
         return [shape(item, kind) for item in value] if isinstance(value, list) else value
-    if kind.endswith("deployments"):
-        kept = {k: shape(v, kind) for k, v in value.items() if k not in DEFAULTED}
-        return {k: v for k, v in kept.items() if v not in ({}, [], None)}
-    return {k: shape(v, kind) for k, v in value.items()}
+    left_out = DEFAULTED if kind.endswith("deployments") else ()
+    return {k: shape(v, kind) for k, v in value.items() if k not in left_out}
 
 
 def seen(target: Target, kind: str, steps: list[tuple[str, bool, Json]]) -> list[Any]:

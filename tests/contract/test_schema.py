@@ -53,6 +53,9 @@ def differing(mine: FieldSchema, real: dict[str, Any], types: dict[str, Any], at
         if mine.atomic != (real.get("x-kubernetes-map-type") == "atomic"):
             yield f"{at}: atomic here {mine.atomic}"
         for field in mine.fields.keys() & theirs.keys():
+            is_kept = theirs[field].get("default") == {} and mine.fields[field].shape != "any"
+            if field != "metadata" and mine.fields[field].is_kept != is_kept:
+                yield f"{at}.{field}: kept when it is empty, really {is_kept}"
             yield from differing(mine.fields[field], theirs[field], types, f"{at}.{field}")
 
 

@@ -2,20 +2,21 @@
 
 A line is a type: `Name = field field ...`, continued on indented lines; `Name!` is merged as one value. A field's name
 is followed by what it holds: nothing a string, `#` an integer, `%` a boolean, `@` a quantity, `*` a number or string,
-`?` anything, `:Type` an object, `<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items
-are distinguished by the keys a and b (X where b is not given). Of volumes only the sources that workloads of the demo
-use are described. Facts from Kubernetes 1.35's published API; the contract tests compare each line with the real
-server's.
+`?` anything, `:Type` an object, `=Type` one that is there, as `{}`, when nothing sets it (a Go struct and no pointer),
+`<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items are distinguished by the keys a and
+b (X where b is not given). Of volumes only the sources that workloads of the demo use are described. Facts from
+Kubernetes 1.35's published API; the contract tests compare each line with the real server's.
 """
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.simulation.api_server.schema import ANY, FieldSchema
 
-_FIELD: Final = re.compile(r"([\w$]+)(<>|\[[^\]]*\])?([#%@*?]|:\w+)?")
+_FIELD: Final = re.compile(r"([\w$]+)(<>|\[[^\]]*\])?([#%@*?]|[:=]\w+)?")
 _SCALARS: Final = {"": "string", "#": "integer", "%": "boolean", "@": "quantity", "*": "number or string"}
 
 
@@ -54,7 +55,9 @@ class BuiltIn:
     def _inner(self, kind: str) -> FieldSchema:
         if kind == "?":
             return ANY
-        return self.type(kind[1:]) if kind.startswith(":") else FieldSchema("scalar", _SCALARS[kind])
+        if kind[:1] == "=":
+            return replace(self.type(kind[1:]), is_kept=True)
+        return self.type(kind[1:]) if kind[:1] == ":" else FieldSchema("scalar", _SCALARS[kind])
 
 
 def _list_schema(keys: str, items: FieldSchema) -> FieldSchema:
@@ -82,7 +85,7 @@ ConfigMapProjection = items[]:KeyToPath name optional%
 ConfigMapVolumeSource = defaultMode# items[]:KeyToPath name optional%
 Container = args[] command[] env[name]:EnvVar envFrom[]:EnvFromSource image imagePullPolicy lifecycle:Lifecycle
   livenessProbe:Probe name ports[containerPort,protocol=TCP]:ContainerPort readinessProbe:Probe
-  resizePolicy[]:ContainerResizePolicy resources:ResourceRequirements restartPolicy
+  resizePolicy[]:ContainerResizePolicy resources=ResourceRequirements restartPolicy
   restartPolicyRules[]:ContainerRestartRule securityContext:SecurityContext startupProbe:Probe stdin% stdinOnce%
   terminationMessagePath terminationMessagePolicy tty% volumeDevices[devicePath]:VolumeDevice
   volumeMounts[mountPath]:VolumeMount workingDir
@@ -90,7 +93,7 @@ ContainerExtendedResourceRequest = containerName requestName resourceName
 ContainerImage = names[] sizeBytes#
 ContainerPort = containerPort# hostIP hostPort# name protocol
 ContainerResizePolicy = resourceName restartPolicy
-ContainerResourceMetricSource = container name target:MetricTarget
+ContainerResourceMetricSource = container name target=MetricTarget
 ContainerRestartRule = action exitCodes:ContainerRestartRuleOnExitCodes
 ContainerRestartRuleOnExitCodes = operator values[*]#
 ContainerState = running:ContainerStateRunning terminated:ContainerStateTerminated waiting:ContainerStateWaiting
@@ -98,28 +101,28 @@ ContainerStateRunning = startedAt
 ContainerStateTerminated = containerID exitCode# finishedAt message reason signal# startedAt
 ContainerStateWaiting = message reason
 ContainerStatus = allocatedResources<>@ allocatedResourcesStatus[name]:ResourceStatus containerID image imageID
-  lastState:ContainerState name ready% resources:ResourceRequirements restartCount# started% state:ContainerState
+  lastState=ContainerState name ready% resources:ResourceRequirements restartCount# started% state=ContainerState
   stopSignal user:ContainerUser volumeMounts[mountPath]:VolumeMountStatus
 ContainerUser = linux:LinuxContainerUser
-CoreEvent = action count# eventTime firstTimestamp involvedObject:ObjectReference lastTimestamp message reason
-  related:ObjectReference reportingComponent reportingInstance series:EventSeries source:EventSource type
-CronJob = spec:CronJobSpec status:CronJobStatus
-CronJobSpec = concurrencyPolicy failedJobsHistoryLimit# jobTemplate:JobTemplateSpec schedule startingDeadlineSeconds#
+CoreEvent = action count# eventTime firstTimestamp involvedObject=ObjectReference lastTimestamp message reason
+  related:ObjectReference reportingComponent reportingInstance series:EventSeries source=EventSource type
+CronJob = spec=CronJobSpec status=CronJobStatus
+CronJobSpec = concurrencyPolicy failedJobsHistoryLimit# jobTemplate=JobTemplateSpec schedule startingDeadlineSeconds#
   successfulJobsHistoryLimit# suspend% timeZone
 CronJobStatus = active[]:ObjectReference lastScheduleTime lastSuccessfulTime
 CrossVersionObjectReference = apiVersion kind name
 DaemonEndpoint = Port#
-DaemonSet = spec:DaemonSetSpec status:DaemonSetStatus
+DaemonSet = spec=DaemonSetSpec status=DaemonSetStatus
 DaemonSetCondition = lastTransitionTime message reason status type
-DaemonSetSpec = minReadySeconds# revisionHistoryLimit# selector:LabelSelector template:PodTemplateSpec
-  updateStrategy:DaemonSetUpdateStrategy
+DaemonSetSpec = minReadySeconds# revisionHistoryLimit# selector:LabelSelector template=PodTemplateSpec
+  updateStrategy=DaemonSetUpdateStrategy
 DaemonSetStatus = collisionCount# conditions[type]:DaemonSetCondition currentNumberScheduled# desiredNumberScheduled#
   numberAvailable# numberMisscheduled# numberReady# numberUnavailable# observedGeneration# updatedNumberScheduled#
 DaemonSetUpdateStrategy = rollingUpdate:RollingUpdateDaemonSet type
-Deployment = spec:DeploymentSpec status:DeploymentStatus
+Deployment = spec=DeploymentSpec status=DeploymentStatus
 DeploymentCondition = lastTransitionTime lastUpdateTime message reason status type
 DeploymentSpec = minReadySeconds# paused% progressDeadlineSeconds# replicas# revisionHistoryLimit#
-  selector:LabelSelector strategy:DeploymentStrategy template:PodTemplateSpec
+  selector:LabelSelector strategy=DeploymentStrategy template=PodTemplateSpec
 DeploymentStatus = availableReplicas# collisionCount# conditions[type]:DeploymentCondition observedGeneration#
   readyReplicas# replicas# terminatingReplicas# unavailableReplicas# updatedReplicas#
 DeploymentStrategy = rollingUpdate:RollingUpdateDeployment type
@@ -133,49 +136,49 @@ EnvVarSource = configMapKeyRef:ConfigMapKeySelector fieldRef:ObjectFieldSelector
   resourceFieldRef:ResourceFieldSelector secretKeyRef:SecretKeySelector
 EphemeralContainer = args[] command[] env[name]:EnvVar envFrom[]:EnvFromSource image imagePullPolicy
   lifecycle:Lifecycle livenessProbe:Probe name ports[containerPort,protocol=TCP]:ContainerPort readinessProbe:Probe
-  resizePolicy[]:ContainerResizePolicy resources:ResourceRequirements restartPolicy
+  resizePolicy[]:ContainerResizePolicy resources=ResourceRequirements restartPolicy
   restartPolicyRules[]:ContainerRestartRule securityContext:SecurityContext startupProbe:Probe stdin% stdinOnce%
   targetContainerName terminationMessagePath terminationMessagePolicy tty% volumeDevices[devicePath]:VolumeDevice
   volumeMounts[mountPath]:VolumeMount workingDir
-Event = action deprecatedCount# deprecatedFirstTimestamp deprecatedLastTimestamp deprecatedSource:EventSource
-  eventTime note reason regarding:ObjectReference related:ObjectReference reportingController reportingInstance
+Event = action deprecatedCount# deprecatedFirstTimestamp deprecatedLastTimestamp deprecatedSource=EventSource
+  eventTime note reason regarding=ObjectReference related:ObjectReference reportingController reportingInstance
   series:EventSeries type
 EventSeries = count# lastObservedTime
 EventSource = component host
 ExecAction = command[]
-ExternalMetricSource = metric:MetricIdentifier target:MetricTarget
+ExternalMetricSource = metric=MetricIdentifier target=MetricTarget
 FileKeySelector! = key optional% path volumeName
 GRPCAction = port# service
 HPAScalingPolicy = periodSeconds# type value#
 HPAScalingRules = policies[]:HPAScalingPolicy selectPolicy stabilizationWindowSeconds# tolerance@
 HTTPGetAction = host httpHeaders[]:HTTPHeader path port* scheme
 HTTPHeader = name value
-HorizontalPodAutoscaler = spec:HorizontalPodAutoscalerSpec status:HorizontalPodAutoscalerStatus
+HorizontalPodAutoscaler = spec=HorizontalPodAutoscalerSpec status=HorizontalPodAutoscalerStatus
 HorizontalPodAutoscalerBehavior = scaleDown:HPAScalingRules scaleUp:HPAScalingRules
 HorizontalPodAutoscalerCondition = lastTransitionTime message reason status type
 HorizontalPodAutoscalerSpec = behavior:HorizontalPodAutoscalerBehavior maxReplicas# metrics[]:MetricSpec minReplicas#
-  scaleTargetRef:CrossVersionObjectReference
+  scaleTargetRef=CrossVersionObjectReference
 HorizontalPodAutoscalerStatus = conditions[type]:HorizontalPodAutoscalerCondition currentMetrics[]? currentReplicas#
   desiredReplicas# lastScaleTime observedGeneration#
 HostAlias = hostnames[] ip
 HostIP = ip
 HostPathVolumeSource = path type
-Job = spec:JobSpec status:JobStatus
+Job = spec=JobSpec status=JobStatus
 JobCondition = lastProbeTime lastTransitionTime message reason status type
 JobSpec = activeDeadlineSeconds# backoffLimit# backoffLimitPerIndex# completionMode completions# managedBy
   manualSelector% maxFailedIndexes# parallelism# podFailurePolicy:PodFailurePolicy podReplacementPolicy
-  selector:LabelSelector successPolicy:SuccessPolicy suspend% template:PodTemplateSpec ttlSecondsAfterFinished#
+  selector:LabelSelector successPolicy:SuccessPolicy suspend% template=PodTemplateSpec ttlSecondsAfterFinished#
 JobStatus = active# completedIndexes completionTime conditions[]:JobCondition failed# failedIndexes ready# startTime
   succeeded# terminating# uncountedTerminatedPods:UncountedTerminatedPods
-JobTemplateSpec = metadata:ObjectMeta spec:JobSpec
+JobTemplateSpec = metadata=ObjectMeta spec=JobSpec
 KeyToPath = key mode# path
 LabelSelector! = matchExpressions[]:LabelSelectorRequirement matchLabels<>
 LabelSelectorRequirement = key operator values[]
-Lease = spec:LeaseSpec
+Lease = spec=LeaseSpec
 LeaseSpec = acquireTime holderIdentity leaseDurationSeconds# leaseTransitions# preferredHolder renewTime strategy
 Lifecycle = postStart:LifecycleHandler preStop:LifecycleHandler stopSignal
 LifecycleHandler = exec:ExecAction httpGet:HTTPGetAction sleep:SleepAction tcpSocket:TCPSocketAction
-LimitRange = spec:LimitRangeSpec
+LimitRange = spec=LimitRangeSpec
 LimitRangeItem = default<>@ defaultRequest<>@ max<>@ maxLimitRequestRatio<>@ min<>@ type
 LimitRangeSpec = limits[]:LimitRangeItem
 LinuxContainerUser = gid# supplementalGroups[]# uid#
@@ -185,16 +188,16 @@ MetricIdentifier = name selector:LabelSelector
 MetricSpec = containerResource:ContainerResourceMetricSource external:ExternalMetricSource object:ObjectMetricSource
   pods:PodsMetricSource resource:ResourceMetricSource type
 MetricTarget = averageUtilization# averageValue@ type value@
-Namespace = spec:NamespaceSpec status:NamespaceStatus
+Namespace = spec=NamespaceSpec status=NamespaceStatus
 NamespaceCondition = lastTransitionTime message reason status type
 NamespaceSpec = finalizers[]
 NamespaceStatus = conditions[type]:NamespaceCondition phase
-Node = spec:NodeSpec status:NodeStatus
+Node = spec=NodeSpec status=NodeStatus
 NodeAddress = address type
 NodeAffinity = preferredDuringSchedulingIgnoredDuringExecution[]:PreferredSchedulingTerm
   requiredDuringSchedulingIgnoredDuringExecution:NodeSelector
 NodeCondition = lastHeartbeatTime lastTransitionTime message reason status type
-NodeDaemonEndpoints = kubeletEndpoint:DaemonEndpoint
+NodeDaemonEndpoints = kubeletEndpoint=DaemonEndpoint
 NodeFeatures = supplementalGroupsPolicy%
 NodeRuntimeHandler = features:NodeRuntimeHandlerFeatures name
 NodeRuntimeHandlerFeatures = recursiveReadOnlyMounts% userNamespaces%
@@ -203,8 +206,8 @@ NodeSelectorRequirement = key operator values[]
 NodeSelectorTerm! = matchExpressions[]:NodeSelectorRequirement matchFields[]:NodeSelectorRequirement
 NodeSpec = configSource? externalID podCIDR podCIDRs[*] providerID taints[]:Taint unschedulable%
 NodeStatus = addresses[type]:NodeAddress allocatable<>@ capacity<>@ conditions[type]:NodeCondition config?
-  daemonEndpoints:NodeDaemonEndpoints declaredFeatures[] features:NodeFeatures images[]:ContainerImage
-  nodeInfo:NodeSystemInfo phase runtimeHandlers[]:NodeRuntimeHandler volumesAttached[]:AttachedVolume volumesInUse[]
+  daemonEndpoints=NodeDaemonEndpoints declaredFeatures[] features:NodeFeatures images[]:ContainerImage
+  nodeInfo=NodeSystemInfo phase runtimeHandlers[]:NodeRuntimeHandler volumesAttached[]:AttachedVolume volumesInUse[]
 NodeSwapStatus = capacity#
 NodeSystemInfo = architecture bootID containerRuntimeVersion kernelVersion kubeProxyVersion kubeletVersion machineID
   operatingSystem osImage swap:NodeSwapStatus systemUUID
@@ -212,13 +215,13 @@ ObjectFieldSelector! = apiVersion fieldPath
 ObjectMeta = annotations<> creationTimestamp deletionGracePeriodSeconds# deletionTimestamp finalizers[*] generateName
   generation# labels<> managedFields[]:ManagedFieldsEntry name namespace ownerReferences[uid]:OwnerReference
   resourceVersion selfLink uid
-ObjectMetricSource = describedObject:CrossVersionObjectReference metric:MetricIdentifier target:MetricTarget
+ObjectMetricSource = describedObject=CrossVersionObjectReference metric=MetricIdentifier target=MetricTarget
 ObjectReference! = apiVersion fieldPath kind name namespace resourceVersion uid
 OwnerReference! = apiVersion blockOwnerDeletion% controller% kind name uid
 PersistentVolume = spec? status?
 PersistentVolumeClaim = spec? status?
 PersistentVolumeClaimVolumeSource = claimName readOnly%
-Pod = spec:PodSpec status:PodStatus
+Pod = spec=PodSpec status=PodStatus
 PodAffinity = preferredDuringSchedulingIgnoredDuringExecution[]:WeightedPodAffinityTerm
   requiredDuringSchedulingIgnoredDuringExecution[]:PodAffinityTerm
 PodAffinityTerm = labelSelector:LabelSelector matchLabelKeys[] mismatchLabelKeys[] namespaceSelector:LabelSelector
@@ -228,7 +231,7 @@ PodAntiAffinity = preferredDuringSchedulingIgnoredDuringExecution[]:WeightedPodA
 PodCondition = lastProbeTime lastTransitionTime message observedGeneration# reason status type
 PodDNSConfig = nameservers[] options[]:PodDNSConfigOption searches[]
 PodDNSConfigOption = name value
-PodDisruptionBudget = spec:PodDisruptionBudgetSpec status:PodDisruptionBudgetStatus
+PodDisruptionBudget = spec=PodDisruptionBudgetSpec status=PodDisruptionBudgetStatus
 PodDisruptionBudgetSpec = maxUnavailable* minAvailable* selector:LabelSelector unhealthyPodEvictionPolicy
 PodDisruptionBudgetStatus = conditions[type]:Condition currentHealthy# desiredHealthy# disruptedPods<>
   disruptionsAllowed# expectedPods# observedGeneration#
@@ -262,23 +265,23 @@ PodStatus = allocatedResources<>@ conditions[type]:PodCondition containerStatuse
   hostIPs[]:HostIP initContainerStatuses[]:ContainerStatus message nominatedNodeName observedGeneration# phase podIP
   podIPs[ip]:PodIP qosClass reason resize resourceClaimStatuses[name]:PodResourceClaimStatus
   resources:ResourceRequirements startTime
-PodTemplateSpec = metadata:ObjectMeta spec:PodSpec
-PodsMetricSource = metric:MetricIdentifier target:MetricTarget
-PreferredSchedulingTerm = preference:NodeSelectorTerm weight#
+PodTemplateSpec = metadata=ObjectMeta spec=PodSpec
+PodsMetricSource = metric=MetricIdentifier target=MetricTarget
+PreferredSchedulingTerm = preference=NodeSelectorTerm weight#
 PriorityClass = description globalDefault% preemptionPolicy value#
 Probe = exec:ExecAction failureThreshold# grpc:GRPCAction httpGet:HTTPGetAction initialDelaySeconds# periodSeconds#
   successThreshold# tcpSocket:TCPSocketAction terminationGracePeriodSeconds# timeoutSeconds#
 ProjectedVolumeSource = defaultMode# sources[]:VolumeProjection
-ReplicaSet = spec:ReplicaSetSpec status:ReplicaSetStatus
+ReplicaSet = spec=ReplicaSetSpec status=ReplicaSetStatus
 ReplicaSetCondition = lastTransitionTime message reason status type
-ReplicaSetSpec = minReadySeconds# replicas# selector:LabelSelector template:PodTemplateSpec
+ReplicaSetSpec = minReadySeconds# replicas# selector:LabelSelector template=PodTemplateSpec
 ReplicaSetStatus = availableReplicas# conditions[type]:ReplicaSetCondition fullyLabeledReplicas# observedGeneration#
   readyReplicas# replicas# terminatingReplicas#
 ResourceClaim = name request
 ResourceFieldSelector! = containerName divisor@ resource
 ResourceHealth = health resourceID
-ResourceMetricSource = name target:MetricTarget
-ResourceQuota = spec:ResourceQuotaSpec status:ResourceQuotaStatus
+ResourceMetricSource = name target=MetricTarget
+ResourceQuota = spec=ResourceQuotaSpec status=ResourceQuotaStatus
 ResourceQuotaSpec = hard<>@ scopeSelector:ScopeSelector scopes[]
 ResourceQuotaStatus = hard<>@ used<>@
 ResourceRequirements = claims[name]:ResourceClaim limits<>@ requests<>@
@@ -301,14 +304,14 @@ SecurityContext = allowPrivilegeEscalation% appArmorProfile:AppArmorProfile capa
 ServiceAccount = automountServiceAccountToken% imagePullSecrets[]:LocalObjectReference secrets[name]:ObjectReference
 ServiceAccountTokenProjection = audience expirationSeconds# path
 SleepAction = seconds#
-StatefulSet = spec:StatefulSetSpec status:StatefulSetStatus
+StatefulSet = spec=StatefulSetSpec status=StatefulSetStatus
 StatefulSetCondition = lastTransitionTime message reason status type
 StatefulSetOrdinals = start#
 StatefulSetPersistentVolumeClaimRetentionPolicy = whenDeleted whenScaled
 StatefulSetSpec = minReadySeconds# ordinals:StatefulSetOrdinals
   persistentVolumeClaimRetentionPolicy:StatefulSetPersistentVolumeClaimRetentionPolicy podManagementPolicy replicas#
-  revisionHistoryLimit# selector:LabelSelector serviceName template:PodTemplateSpec
-  updateStrategy:StatefulSetUpdateStrategy volumeClaimTemplates[]?
+  revisionHistoryLimit# selector:LabelSelector serviceName template=PodTemplateSpec
+  updateStrategy=StatefulSetUpdateStrategy volumeClaimTemplates[]?
 StatefulSetStatus = availableReplicas# collisionCount# conditions[type]:StatefulSetCondition currentReplicas#
   currentRevision observedGeneration# readyReplicas# replicas# updateRevision updatedReplicas#
 StatefulSetUpdateStrategy = rollingUpdate:RollingUpdateStatefulSetStrategy type
@@ -331,7 +334,7 @@ VolumeMount = mountPath mountPropagation name readOnly% recursiveReadOnly subPat
 VolumeMountStatus = mountPath name readOnly% recursiveReadOnly
 VolumeProjection = clusterTrustBundle? configMap:ConfigMapProjection downwardAPI:DownwardAPIProjection podCertificate?
   secret:SecretProjection serviceAccountToken:ServiceAccountTokenProjection
-WeightedPodAffinityTerm = podAffinityTerm:PodAffinityTerm weight#
+WeightedPodAffinityTerm = podAffinityTerm=PodAffinityTerm weight#
 WindowsSecurityContextOptions = gmsaCredentialSpec gmsaCredentialSpecName hostProcess% runAsUserName
 WorkloadReference = name podGroup podGroupReplicaKey
 CustomResourceDefinition = spec:CustomResourceDefinitionSpec status?

@@ -20,6 +20,7 @@ class FieldSchema:
 
     shape: "object", "list", "scalar" or "any" (nothing known: maps merge key by key, lists are one value).
     values: type of a map's values. keys: names of a list's keys, each with its default. limits: OpenAPI's keywords.
+    is_kept: an object that built-in kinds hold as a Go struct, so that it is there, as `{}`, when nothing sets it.
     """
 
     shape: str = "any"
@@ -31,6 +32,7 @@ class FieldSchema:
     keys: tuple[tuple[str, Any], ...] = ()
     is_set: bool = False
     is_open: bool = False
+    is_kept: bool = False
     required: tuple[str, ...] = ()
     limits: Mapping[str, Any] = field(default_factory=dict)
 
@@ -143,10 +145,11 @@ def prune_value(schema: FieldSchema, value: Any) -> Any:
 
 
 def compact_value(schema: FieldSchema, value: Any) -> Any:
-    """The value without nulls, empty lists and empty maps, which built-in kinds do not keep; empty objects stay."""
+    """The value as a built-in kind keeps it: without nulls, empty lists and empty maps, and with its structs."""
     if isinstance(value, dict):
+        whole = {**value, **{name: value.get(name) or {} for name, child in schema.fields.items() if child.is_kept}}
         children = (
-            (name, schema.child(name), compact_value(schema.child(name), child)) for name, child in value.items()
+            (name, schema.child(name), compact_value(schema.child(name), child)) for name, child in whole.items()
         )
         return {
             name: child for name, kind, child in children if child is not None and not _is_empty_container(kind, child)
