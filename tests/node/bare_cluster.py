@@ -8,7 +8,9 @@ volume and kubelet, is as on any cluster.
 from __future__ import annotations
 
 import contextlib
+import socket
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,8 +29,9 @@ from tests.support.access import Browser
 
 ROOT = Path(__file__).resolve().parents[2]
 IMAGE = f"docker.io/cotenant/cotenant:{__version__}"
-PAGE = "http://127.0.0.1:8050"
-"""Of the dashboard's pod: its port is the manifest's."""
+PORTS = (8050, 9467)
+"""Of the dashboard's pod and of the recorder's: the manifest's, on the machine itself."""
+PAGE = f"http://127.0.0.1:{PORTS[0]}"
 _WORKLOADS = {"recorder": "Deployment", "dashboard": "Deployment", "scan": "CronJob"}
 _RUN = f"""#!/bin/sh
 export PYTHONPATH={ROOT} PYTHONDONTWRITEBYTECODE=1
@@ -74,6 +77,7 @@ def bare_cluster(folder: Path, *, signed: bool) -> Iterator[ControlPlane]:
 
     signed: the kubelet has a certificate of the cluster's authority; else it signs its own, as many do.
     """
+    require_free_ports()
     with (
         ControlPlane(folder / "plane", Options(frozenset({CONTROLLER_MANAGER, SCHEDULER}))) as plane,
         Containerd() as runtime,
@@ -116,8 +120,20 @@ def home() -> str:
     return ""
 
 
+def require_free_ports() -> None:
+    """AssertionError for a port that another process of this machine listens on: our pods would never start."""
+    for port in PORTS:
+        with socket.socket() as client:
+            taken = client.connect_ex(("127.0.0.1", port)) == 0
+        assert not taken, f"port {port} of this machine is taken, as by a `cotenant demo`: end it"
+
+
 def state(plane: ControlPlane) -> str:
-    """Pods, events and logs, for who looks for a mistake."""
+    """Pods, events and the newest logs, for who looks for a mistake."""
     pods = plane.kubectl("get", "pods", "-A", "-o", "wide")
     events = plane.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")
-    return f"{pods}\n{events[-3000:]}"
+    files = sorted(
+        Path(tempfile.gettempdir()).glob("ctd-*/kubelet-bare/logs/*/*/*.log"), key=lambda f: f.stat().st_mtime
+    )
+    logs = "\n".join(f"{file.parent.name}: {file.read_text()[-1500:]}" for file in files[-4:])
+    return f"{pods}\n{events[-3000:]}\n{logs}"
