@@ -340,7 +340,7 @@ class Actions:
             live,
             self.settings,
             seconds=self.journal.clock.now_seconds(),
-            changed_seconds=last.accepted_seconds if last else None,
+            changed_seconds=last.changed_seconds if last else None,
             changed_by=last.change.actor if last else "",
             second_person=second,
             logs_in=self.person.logs_in,

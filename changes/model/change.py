@@ -251,13 +251,14 @@ class ChangeStatus:
 
 
 def last_changes(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
-    """Return each workload's last change that is in force or whose outcome is not known."""
-    return {s.change.ref: s for s in standings if s.state.in_force or not s.state.settled}
+    """Return each workload's last written change that is in force or whose outcome is not known."""
+    written = (s for s in standings if s.state.in_force or not s.state.settled)
+    return {s.change.ref: s for s in sorted(written, key=lambda s: s.changed_seconds)}
 
 
 def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
     """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-    ends = {ref: last.accepted_seconds + wait_seconds for ref, last in last_changes(standings).items()}
+    ends = {ref: last.changed_seconds + wait_seconds for ref, last in last_changes(standings).items()}
     return {ref: end for ref, end in ends.items() if end > now_seconds}
 
 

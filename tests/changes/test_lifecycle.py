@@ -79,6 +79,15 @@ def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outco
     assert cool_downs(changed, 3600.0, 3600.0) == {}
 
 
+def test_a_workload_cools_down_from_when_its_change_was_sent_and_not_from_when_it_was_accepted() -> None:
+    # It waited a day for those that went first, or for a second person: its pods changed at 86,400 s.
+    waited = standing("web", ChangeState.APPLIED, begun_seconds=86_400.0)
+    assert cool_downs([waited], 3600.0, 86_401.0) == {waited.change.ref: 90_000.0}
+    # One that was accepted meanwhile, and sent at once, was sent before it.
+    meanwhile = replace(waited, accepted_seconds=7200.0, begun_seconds=7200.0)
+    assert cool_downs([waited, meanwhile], 3600.0, 86_401.0) == {waited.change.ref: 90_000.0}
+
+
 def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> None:
     bad = standing("a", ChangeState.REGRESSED)
     reverting = replace(PACE, auto_rollback=True)
