@@ -87,8 +87,9 @@ def _acts(reading: RoundReading, acts: Sequence[ActOutcome]) -> Iterator[News]:
 
 def _harms(moved: Sequence[ChangeStatus]) -> Iterator[News]:
     for standing in moved:
-        if standing.state in _HARM:
-            yield News(f"{standing.change.workload}: {standing.state.value}", standing.words, bad=True)
+        if standing.state in _HARM or standing.rollback_failed:
+            became = "could not be rolled back" if standing.rollback_failed else standing.state.value
+            yield News(f"{standing.change.workload}: {became}", standing.words, bad=True)
 
 
 def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:

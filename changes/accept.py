@@ -19,7 +19,7 @@ from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
-from cotenant.changes.decide.field_changes import hpa_writes, inverse
+from cotenant.changes.decide.field_changes import hpa_writes, inverse, is_undone
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
     Guardrail,
@@ -225,17 +225,18 @@ class Actions:
         self.reached("rollback-accepted")
         note, back = standing.change.rollback_note, []
         try:
-            # All are looked at before the first is sent: one that somebody changed since refuses the whole.
-            for write, operations in [
-                (w, inverse(w, self._live(w), note)) for w in self._of_living_pods(standing.change.writes)
-            ]:
+            # All are looked at before the first is sent: one that somebody changed since refuses the whole. What an
+            # earlier rollback has put back before it was refused is left.
+            present = [(w, self._live(w)) for w in self._of_living_pods(standing.change.writes)]
+            for write, operations in [(w, inverse(w, live, note)) for w, live in present if not is_undone(live, w)]:
                 self._send(operations, write)
                 back.append(replace(write, before=write.after, after=write.before))
                 self.reached("rollback-sent")
         except ClusterUnreachable:
             return standing
         except CotenantError as error:
-            return self.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, str(error))
+            half = "it was done by half; roll it back again once nothing is against it: " if back else ""
+            return self.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
         finally:
             self.finish()
         outcome = "; ".join(filter(None, (why, self.give_back(standing.change, back))))

@@ -204,10 +204,9 @@ def _state(part: ChangeStatus) -> ActState:
     A part in force whose rollback was refused is harmful where the autopilot itself wanted the rollback, and taken
     back where a person did.
     """
-    is_refused = part.rollback_refused and part.state is ChangeState.APPLIED
-    if is_taken_back(part) or (is_refused and part.actor != part.change.actor):
+    if is_taken_back(part) or (part.rollback_failed and part.actor != part.change.actor):
         return ActState.TAKEN_BACK
-    return ActState.HARMFUL if is_refused else _STATES[part.state]
+    return ActState.HARMFUL if part.rollback_failed else _STATES[part.state]
 
 
 def _restarts(part: ChangeStatus) -> int:

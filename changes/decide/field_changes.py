@@ -42,6 +42,7 @@ __all__ = [
     "holds_values",
     "hpa_writes",
     "inverse",
+    "is_undone",
     "moved",
     "on_new_pods",
     "planned",
@@ -214,7 +215,16 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 def holds_values(live: Json, write: Write) -> bool:
     """Return whether every field still has the value that was written."""
-    return all(same_at(pointer, value_at_pointer(live, pointer), value) for pointer, value in write.after.items())
+    return _has(live, write.after)
+
+
+def is_undone(live: Json, write: Write) -> bool:
+    """Return whether every field has the value from before the write again."""
+    return _has(live, write.before)
+
+
+def _has(live: Json, values: Mapping[str, Any]) -> bool:
+    return all(same_at(pointer, value_at_pointer(live, pointer), value) for pointer, value in values.items())
 
 
 def same_at(pointer: str, first: Any, second: Any) -> bool:

@@ -226,6 +226,11 @@ class ChangeStatus:
     """When a verdict last found no harm; 0: never."""
 
     @property
+    def rollback_failed(self) -> bool:
+        """True if the cluster has the change although it was to be rolled back, which was refused."""
+        return self.rollback_refused and self.state is ChangeState.APPLIED
+
+    @property
     def changed_seconds(self) -> float:
         """The Unix time of the last write to its workload: sent, also to the rest of the pods, or rolled back."""
         is_back = self.state is ChangeState.ROLLED_BACK

@@ -168,7 +168,9 @@ def news_of(standing: ChangeStatus) -> News | None:
         ChangeState.FAILED: ("was refused", True),
         ChangeState.GONE: ("is no longer in force", False),
     }
-    title, bad = titles.get(standing.state, ("", False))
+    title, bad = (
+        ("could not be rolled back", True) if standing.rollback_failed else titles.get(standing.state, ("", False))
+    )
     if not title:
         return None
     change = standing.change

@@ -17,6 +17,7 @@ from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
 from cotenant.changes.soak.reconcile import settle, verify
+from cotenant.changes.soak.watcher import news_of
 from tests.changes.conftest import Make
 from tests.changes.world import RESOURCES, Kubelet, cpus, deployed, live, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane
@@ -266,4 +267,26 @@ def test_a_resize_that_was_killed_halfway_is_finished_or_taken_back(
     assert sent == ["accepted", "sent"] and cpus(control_plane, workload) == ["1", "800m"]
     (settled,) = settle(make())
     assert (settled.state, settled.words) == (ChangeState.FAILED, "it was done by half")
+    assert cpus(control_plane, workload) == ["1", "1"]
+
+
+def test_a_rollback_that_a_quota_stops_halfway_is_told_and_ends_with_the_next_one(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    workload, actions, api = on(kubelet, control_plane, namespace), make(), control_plane.api()
+    (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
+    # Two pods of 800m and 200m more: one of them has room to be given its core back, and the other one has not.
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    api.create(quotas, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "1800m"}}})
+    used = lambda: api.get(f"{quotas}/team").get("status", {}).get("used", {}).get("requests.cpu")  # noqa: E731
+    wait_for("the quota counts both pods", lambda: used() == "1600m")
+    refused = actions.roll_back(done)
+    assert refused.state is ChangeState.APPLIED and cpus(control_plane, workload) == ["1", "800m"]
+    assert refused.words.startswith("it was done by half") and "exceeded quota: team" in refused.words
+    news = news_of(refused)
+    assert news is not None and news.bad and news.title.endswith("could not be rolled back")
+    api.patch(f"{quotas}/team", {"spec": {"hard": {"requests.cpu": "4"}}}, kind="merge")
+    wait_for("the quota is raised", lambda: api.get(f"{quotas}/team")["status"]["hard"]["requests.cpu"] == "4")
+    assert actions.roll_back(refused).state is ChangeState.ROLLED_BACK
     assert cpus(control_plane, workload) == ["1", "1"]
