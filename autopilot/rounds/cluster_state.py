@@ -11,7 +11,7 @@ from cotenant.autopilot.decide.halt import ClusterHealth
 from cotenant.autopilot.decide.kills import OomKills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, read_policy
 from cotenant.autopilot.model import POLICIES
-from cotenant.base.errors import ClusterAbsent, CotenantError
+from cotenant.base.errors import ClusterAbsent, ClusterUnreachable, CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.live import VPA_GROUP
@@ -57,6 +57,19 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
         classes,
         kills,
     )
+
+
+def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
+    """Return the objects of one namespace; None where they cannot be read, which does not hold up the others.
+
+    Raises ClusterUnreachable when the API server does not answer.
+    """
+    try:
+        return list(client.list(path, **query))
+    except ClusterUnreachable:
+        raise
+    except CotenantError:
+        return None
 
 
 def read_health(client: KubeClient, namespace: str) -> ClusterHealth:

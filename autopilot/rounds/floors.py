@@ -21,7 +21,7 @@ from cotenant.autopilot.decide.floors import (
 from cotenant.autopilot.decide.refusals import WriteRefusals
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
-from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, list_readable
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.rounds.starts import steps_until_pause
@@ -73,7 +73,7 @@ class Floors:
         guardrails = self._config.settings.section(ActionSettings).guardrails
         workloads = {*factors, *(lent.workload for lent in history.floors.values())}
         for namespace in sorted({workload.namespace for workload in workloads}):
-            bodies = _autoscalers(client, namespace)
+            bodies = list_readable(client, f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")
             if bodies is None:
                 continue
             live = {str(body["metadata"]["uid"]): body for body in bodies}
@@ -135,16 +135,3 @@ def floor_forecasts(store: Store) -> dict[WorkloadRef, FloorForecast]:
         for row in rows
         if row["floors"] and row["least"] is not None
     }
-
-
-def _autoscalers(client: KubeClient, namespace: str) -> list[dict[str, Any]] | None:
-    """Return the autoscalers of a namespace; None where they cannot be read, which does not block the others.
-
-    Raises ClusterUnreachable when the API server does not answer.
-    """
-    try:
-        return list(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"))
-    except ClusterUnreachable:
-        raise
-    except CotenantError:
-        return None

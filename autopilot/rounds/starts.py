@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from cotenant.autopilot.decide.floors import FloorStep
 from cotenant.autopilot.decide.refusals import WriteRefusals
@@ -12,7 +12,7 @@ from cotenant.autopilot.decide.round_order import helped_starts
 from cotenant.autopilot.decide.starts import BoostStep, StartAim, beginnings, details_of, endings
 from cotenant.autopilot.model import AutopilotEvent
 from cotenant.autopilot.rounds.acts import PATIENCE_SECONDS, ActConfig
-from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER
+from cotenant.autopilot.rounds.cluster_state import FIELD_MANAGER, list_readable
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory, append
 from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NotLeader
@@ -66,8 +66,9 @@ class Starts:
         over: list[BoostStep] = []
         begun: list[BoostStep] = []
         for namespace in sorted({workload.namespace for workload in workloads}):
-            path = f"/api/v1/namespaces/{namespace}/pods"
-            pods: list[dict[str, Any]] = list(client.list(path, fieldSelector=NOT_ENDED))
+            pods = list_readable(client, f"/api/v1/namespaces/{namespace}/pods", fieldSelector=NOT_ENDED)
+            if pods is None:
+                continue
             inside = [
                 boost
                 for boost in history.boosts

@@ -65,6 +65,7 @@ class Looks:
     scene: EmbeddedAutopilot
     config: ActConfig
     paused: Callable[[], str] | None = None
+    workloads: tuple[WorkloadRef, ...] = (WEB,)
 
     def __post_init__(self) -> None:
         """None: by the switch alone."""
@@ -74,8 +75,9 @@ class Looks:
 
     def step(self) -> list[BoostStep]:
         limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
-        aim = StartAim(WEB, "", {"app": 3000}, 2.0)
-        queue = (QueueEntry(QueueCandidate(WEB, "shop/p", AutopilotMode.ACT, limits, starts=aim), QueueVerdict.WAIT),)
+        aims = [StartAim(workload, "", {"app": 3000}, 2.0) for workload in self.workloads]
+        candidates = [QueueCandidate(a.workload, "shop/p", AutopilotMode.ACT, limits, starts=a) for a in aims]
+        queue = tuple(QueueEntry(candidate, QueueVerdict.WAIT) for candidate in candidates)
         with self._ledger.reading() as rows:
             history = self._reader.read(rows)
         return self._starts.step(RoundReading(NOW, queue=queue), history)
@@ -147,6 +149,21 @@ def test_what_the_server_does_not_let_go_back_is_tried_less_and_less_often(tmp_p
 
         scene.server.write_kubeconfig(kubeconfig)
         scene.clock.seconds = NOW + 70
+        assert [step.words for step in looks.step()] == ["the pod is ready"]
+        assert cpus(scene) == {"web-7d4b-0": "1"}
+
+
+def test_a_namespace_whose_pods_may_not_be_listed_holds_up_no_start_of_another_one(tmp_path: Path) -> None:
+    with embedded(tmp_path) as scene:
+        here = AccessRule(("*",), ("*",), ("*",), (NAMESPACE, scene.settings.manager.namespace))
+        identity = AccessRule(("create",), ("authentication.k8s.io",), ("selfsubjectreviews",))
+        token = scene.server.account("manager", Account("manager", (here, identity)))
+        scene.server.write_kubeconfig(Path(scene.settings.kube.kubeconfig), token=token)
+        start_pod(scene, "web-7d4b-0")
+        closed = WorkloadRef("closed", "Deployment", "api")  # the first one by its name
+        looks = Looks(scene, config_of(scene, tmp_path), workloads=(closed, WEB))
+        assert [step.words for step in looks.step()] == ["pod web-7d4b-0 starts"]
+        become_ready(scene, "web-7d4b-0")
         assert [step.words for step in looks.step()] == ["the pod is ready"]
         assert cpus(scene) == {"web-7d4b-0": "1"}
 
