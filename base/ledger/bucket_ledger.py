@@ -35,7 +35,7 @@ from cotenant.base.ledger.chain import (
     new_key,
 )
 from cotenant.base.ledger.ledger import Ledger
-from cotenant.base.process.file_lock import turn
+from cotenant.base.ledger.turn import turn
 from cotenant.base.store.buckets import INTERACTIVE, is_bucket
 from cotenant.base.store.files import Folder
 

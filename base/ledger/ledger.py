@@ -32,7 +32,7 @@ from cotenant.base.ledger.chain import (
     signature_of,
     verify_chain,
 )
-from cotenant.base.process.file_lock import FIX_OF_FULL_DISK, OTHER_FILE, fix_of_ledger
+from cotenant.base.ledger.turn import FIX_OF_FULL_DISK, OTHER_FILE, fix_of_ledger
 from cotenant.base.process.private_files import FOLDER_MODE, make_private_file, restrict_permissions
 
 BUSY_SECONDS: Final = 5.0

@@ -24,7 +24,7 @@ import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
-from cotenant.base.process.file_lock import try_lock
+from cotenant.base.process.file_lock import LOCAL_OR_BUCKET, try_lock
 from cotenant.base.process.lock_holder import locking_process
 from cotenant.base.process.private_files import make_private_folder, open_private
 from cotenant.base.store.bucket_lease import acquire_lease
@@ -403,7 +403,7 @@ def _lock_error(path: Path, patience_seconds: float) -> StoreError:
 def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
     """Take the lock by polling: released by the kernel when its holder ends, however it ends."""
     deadline = time.monotonic() + patience_seconds
-    while not try_lock(handle.fileno(), path):
+    while not try_lock(handle.fileno(), path, LOCAL_OR_BUCKET):
         if time.monotonic() > deadline:
             raise _lock_error(path, patience_seconds)
         time.sleep(LOCK_POLL_SECONDS)

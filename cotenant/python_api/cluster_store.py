@@ -185,13 +185,13 @@ class ClusterStore:
             raise NoData(NEVER, fix=FIX)
         levels = [level.option for level in RequestLevel]
         if requests not in levels:
-            raise UsageError(f"requests {requests!r} is none of {', '.join(levels)}")
+            raise UsageError(f"requests={requests!r} is none", fix=f"Choose of {', '.join(levels)}.")
         level = RequestLevel.of(requests)
         tables = tables_of(report, report.at(level))
         if not tables:
             raise NoData(f"there is no answer {level.value}: {report.at(level).reason}", fix=FIX)
         if rows not in tables:
-            raise UsageError(f"rows {rows!r} is none of {', '.join(tables)}")
+            raise UsageError(f"rows={rows!r} is none", fix=f"Choose of {', '.join(tables)}.")
         frame = as_frame(tables[rows])
         document = level_document(report, level)
         frame.attrs |= {key: document[key] for key in ("sentence", "summary", "lower_bound_nodes")}

@@ -11,14 +11,15 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import StoreBusy, StoreError
-from cotenant.base.process.file_lock import holder, turn
+from cotenant.base.ledger.turn import holder, turn
+from cotenant.base.process.file_lock import try_lock
 
 pytestmark = pytest.mark.server
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cotenant.base.process.file_lock import turn
+from cotenant.base.ledger.turn import turn
 with turn(Path(sys.argv[1]), "an apply", 5.0):
     print("held", flush=True)
     time.sleep(600)
@@ -54,7 +55,17 @@ def test_a_file_system_without_locks_is_an_error_in_words(tmp_path: Path) -> Non
         turn(tmp_path / "ledger.lock", "mine", 60.0),
     ):
         pass
-    assert "local volume" in caught.value.fix
+    assert caught.value.fix.endswith("use a local volume, or s3://.")
+
+
+@pytest.mark.usefixtures("without_locks")
+def test_who_keeps_nothing_in_a_bucket_is_advised_to_use_a_local_volume_alone(tmp_path: Path) -> None:
+    with (
+        pytest.raises(StoreError, match=r"socket\.lock cannot be locked") as caught,
+        (tmp_path / "lock").open("w") as file,
+    ):
+        try_lock(file.fileno(), tmp_path / "socket.lock")
+    assert caught.value.fix.endswith("use a local volume.")
 
 
 def test_two_threads_of_one_process_take_turns_too(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from cotenant.base.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
+from cotenant.base.ledger.turn import turn
 from cotenant.base.people import Grant, NotAllowed, Person, Role
-from cotenant.base.process.file_lock import turn
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import MOST_AT_ONCE, ClusterChangeService

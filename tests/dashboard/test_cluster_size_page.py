@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.errors import UsageError
 from cotenant.base.people import Person
 from cotenant.base.store import Store
 from cotenant.dashboard.pages import cluster_size
@@ -72,6 +73,17 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
     steps = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="steps")
     assert [row["words"] for row in rows["steps"]] == list(steps["words"]) and len(steps) == 2
     assert all(words in page for words in steps["words"])
+
+
+@pytest.mark.parametrize(("argument", "choices"), [
+    ("rows", "nodes, moves, steps, obstacles, mix, bills"), ("requests", "now, ready, all-steps")
+])  # fmt: skip
+def test_python_names_the_choices_where_an_argument_is_none_of_them(
+    tmp_path: Path, argument: str, choices: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{argument}='nosuch' is none") as refused:
+        ClusterStore(kept(tmp_path), Settings()).cluster_size(**{argument: "nosuch"})
+    assert refused.value.fix == f"Choose of {choices}."
 
 
 def test_obstacles_of_autoscalers_are_the_same_on_every_surface_and_name_no_pod_of_others(tmp_path: Path) -> None:
