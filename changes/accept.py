@@ -19,6 +19,7 @@ from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
+from cotenant.changes.decide.checks.capacity import claim_of
 from cotenant.changes.decide.field_changes import hpa_writes, inverse, is_undone
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
@@ -139,17 +140,19 @@ class Actions:
     ) -> list[Review]:
         """Each workload as it is now; of a bad one only what is in `raising` is raised.
 
-        overridden: step rules whose cuts are taken whole.
+        overridden: step rules whose cuts are taken whole. What one takes of a quota is not left for those after it.
         """
-        changed, near = last_changes(self.journal.standings().values()), LiveContext(self.client)
+        standings = self.journal.standings().values()
+        changed, near = last_changes(standings), LiveContext(self.client, standings)
         whole, requested = frozenset(overridden), self.requested_millicores()
-        reviews = [
-            self._review(
-                Review(w, tuple(of_workload), secrets.token_hex(6), method=method), near, changed, second_person, whole
-            )
-            for w, of_workload in by_workload(recommendations).items()
-        ]
-        return [self._check_alone(review, requested) for review in reviews]
+        reviews = []
+        for workload, of_workload in by_workload(recommendations).items():
+            review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
+            review = self._check_alone(self._review(review, near, changed, second_person, whole), requested)
+            if review.writes and not review.blocked(whole):
+                near.claim(claim_of(review.recommendations, review.live))
+            reviews.append(review)
+        return reviews
 
     def _check_alone(self, review: Review, requested_millicores: int) -> Review:
         """The review with what stops its workload as a batch of its own: a larger batch is divided, a workload not."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,11 +20,13 @@ from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.checks.capacity import UNCOUNTED, uncounted_claim
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.guardrails import GuardrailContext
 from cotenant.changes.decide.in_place import RESIZABLE, live_workload_pods
-from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.decide.rule import ClusterLimits, QuotaClaim
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
+from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.recommender.model.recommendation import Recommendation
 
@@ -71,12 +73,15 @@ class _Verbs(msgspec.Struct):
 class LiveContext:
     """The cluster objects that several reviews need, read once; for one batch of reviews, in one thread.
 
-    An object that may not be read is None, not an error: a guardrail then reports that it was not checked.
+    An object that may not be read is None, not an error: a guardrail then reports that it was not checked. accepted:
+    changes that quotas may not count yet.
     """
 
-    def __init__(self, client: KubeClient) -> None:
+    def __init__(self, client: KubeClient, accepted: Iterable[ChangeStatus] = ()) -> None:
         self.client = client
+        self._accepted = [status for status in accepted if status.state in UNCOUNTED]
         self._known: dict[str, Any] = {}
+        self._claims: dict[WorkloadRef, QuotaClaim] = {}
 
     def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
         """The objects behind one workload's recommendations; NoData when the workload is gone."""
@@ -100,6 +105,10 @@ class LiveContext:
             self.webhook(),
             self.resizes(),
         )
+
+    def claim(self, claim: QuotaClaim) -> None:
+        """Count what a reviewed workload will take of its namespace's quotas, for those that are read after it."""
+        self._claims[claim.workload] = claim
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
         """Pods of the workload that run; none where they may not be listed."""
@@ -129,12 +138,36 @@ class LiveContext:
     def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/autoscaling/v2/{inside}/{autoscaler_targets.RESOURCE}")
+        quotas = self._list(f"/api/v1/{inside}/resourcequotas")
         return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
-            self._list(f"/api/v1/{inside}/resourcequotas"),
+            quotas,
             None if scalers is None else [scaler for scaler in scalers if _follows(scaler, workload)],
             self._nodes(),
+            claims=self._claims_beside(workload) if quotas else (),
         )
+
+    def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
+        """Return the claims of other workloads on the quotas of this one's namespace."""
+        accepted = self._accepted_claims(workload.namespace)
+        claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
+        return [c for ref, c in claims.items() if ref.namespace == workload.namespace and ref != workload]
+
+    def _accepted_claims(self, namespace: str) -> list[QuotaClaim]:
+        """Return the claims of changes that were accepted before; of those whose workload can be read."""
+        key = f"claims/{namespace}"
+        if key not in self._known:
+            inside = [status for status in self._accepted if status.change.namespace == namespace]
+            self._known[key] = [claim for status in inside if (claim := self._accepted_claim(status)) is not None]
+        claims: list[QuotaClaim] = self._known[key]
+        return claims
+
+    def _accepted_claim(self, status: ChangeStatus) -> QuotaClaim | None:
+        try:
+            live = self.client.get(address_of(status.change.ref).path)
+        except ClusterForbidden:
+            return None
+        return uncounted_claim(status, live) if live else None
 
     def _devices(self) -> list[Json] | None:
         """Device objects of nodes whose devices the extender gives out."""

@@ -8,6 +8,7 @@ fail instead of being overwritten. The same patch notes the change's id on the o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from cotenant.base.cluster import ContainerRole
@@ -58,6 +59,7 @@ Json = Mapping[str, Any]
 ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTATION)}"
 """Where values for new pods stand, as a JSON pointer."""
 _LABELLED: Final = f"/metadata/labels/{escape_pointer_key(RESOURCES_LABEL)}"
+NO_VALUES: Final[Json] = MappingProxyType({})
 _LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
 RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -265,11 +267,15 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
     )
 
 
-def on_new_pods(live: Json, kind: str) -> Iterator[tuple[str, Any]]:
-    """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`."""
-    path, swaps = TEMPLATE_PATHS.get(kind, ()), swaps_of(live)
-    for _, name, old in _resources_by_pointer(_object_at(live, path), ""):
-        yield name, _resources_after_swap(old, swaps.get(name))
+def on_new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> Iterator[tuple[str, Any]]:
+    """Name and resources of each container of the template, as a new pod gets them: see `swaps_of`.
+
+    values: one side of a write, by pointer, which stands for what the object has there.
+    """
+    path = TEMPLATE_PATHS.get(kind, ())
+    swaps = annotated_swaps(values[ANNOTATED]) if ANNOTATED in values else swaps_of(live)
+    for pointer, name, old in _resources_by_pointer(_object_at(live, path), f"/{'/'.join(path)}"):
+        yield name, _resources_after_swap(values.get(pointer, old), swaps.get(name))
 
 
 def template_containers(live: Json, kind: str) -> dict[str, Json]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
 from cotenant.changes.model.service import Method
@@ -43,13 +44,25 @@ class Guardrail:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaClaim:
+    """The amounts that a workload's change needs of its namespace's quotas over all pods, negative where it frees some.
+
+    more: by resource and side ("requests" or "limits"), in the resource's unit.
+    """
+
+    workload: WorkloadRef
+    more: Mapping[tuple[Resource, str], int]
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterLimits:
     """The limits set by the namespace and the nodes; None: it may not be read, or was not asked for.
 
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
     allocatable of each node that takes pods, in millicores and bytes; daemon_nodes: that of each node on which a
     DaemonSet's pods run, by name, None for other kinds; devices: Device objects of nodes whose devices
-    are not for claims, read where a GPU's share moves.
+    are not for claims, read where a GPU's share moves; claims: of other workloads of the namespace on its quotas, which
+    do not count them as used yet.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -58,6 +71,7 @@ class ClusterLimits:
     nodes: Sequence[Mapping[Resource, int]] | None = None
     daemon_nodes: Mapping[str, Mapping[Resource, int]] | None = None
     devices: Sequence[Json] | None = None
+    claims: Sequence[QuotaClaim] = ()
 
 
 @dataclass(frozen=True, slots=True)

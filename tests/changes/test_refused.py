@@ -20,7 +20,7 @@ from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import FieldMove, Method
 from tests.changes.conftest import Make
-from tests.changes.world import Kubelet, cpus, deployed, live, recommended, template
+from tests.changes.world import Kubelet, cpus, deployed, live, ready, recommended, template
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
@@ -115,6 +115,32 @@ def test_a_namespace_that_does_not_allow_it(  # noqa: PLR0917
     (done,) = actions.accept([review], AcceptanceTerms(OVER))
     assert done.state is ChangeState.FAILED and said in done.words and step in done.words
     assert cpus(control_plane, web) == ["1", "1"] and events(actions) == ["stopped", "accepted", "refused"]
+
+
+def test_two_workloads_share_what_a_quota_has_left(
+    control_plane: ControlPlane, web: WorkloadRef, kubelet: Kubelet, make: Make
+) -> None:
+    api, actions = control_plane.api(), make()
+    other = deployed(control_plane, web.namespace, "api", 2, nodeSelector={"test/own": kubelet.node})
+    path = f"/api/v1/namespaces/{web.namespace}/resourcequotas"
+    api.create(path, {"metadata": {"name": "team"}, "spec": {"hard": {"requests.cpu": "7"}}})
+    used = lambda: api.get(f"{path}/team").get("status", {}).get("used", {}).get("requests.cpu")  # noqa: E731
+    wait_for("the quota counts four pods of a core", lambda: used() == "4")
+
+    # Two pods of 800m more each are 1600m, and 3 cores are left: of both workloads the first one alone fits.
+    first, second = actions.review([recommended(web, 1800), recommended(other, 1800)])
+    assert first.blocked(("cool-down",)) == []
+    (rule,) = second.blocked(("cool-down",))
+    assert rule.rule == "quota" and f"has 1400m left after 1600m for {web} and 1600m more would be needed" in rule.why
+
+    # Who asks for the other one right after the first was accepted, while its pods are still the old ones, as well.
+    actions.accept([first], AcceptanceTerms(("cool-down",)))
+    (later,) = actions.review([recommended(other, 1800)])
+    assert [rule.rule for rule in later.blocked(("cool-down",))] == ["quota"]
+    ready(control_plane, web)
+    wait_for("the quota counts the new pods", lambda: used() == "5600m")
+    (rule,) = actions.review([recommended(other, 1800)])[0].blocked(("cool-down",))
+    assert "has 1400m left and 1600m more would be needed" in rule.why
 
 
 def test_somebody_else_s_change_in_between(control_plane: ControlPlane, web: WorkloadRef, make: Make) -> None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.changes.decide.checks.capacity import uncounted_claim
+from cotenant.changes.decide.field_changes import ANNOTATED, annotated, planned
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
 from cotenant.changes.decide.rule import ClusterLimits
 from cotenant.changes.live_context import LiveContext
+from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Value
@@ -88,6 +94,48 @@ def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     assert failed(judged(recommendation(), quota("6", "4"))) == []
     scoped = {**quota("1", "1").quotas[0], "spec": {"scopes": ["BestEffort"]}}  # type: ignore[index]
     assert failed(judged(recommendation(), ClusterLimits(quotas=[scoped]))) == []
+
+
+@pytest.mark.parametrize(
+    ("state", "updated", "more"),
+    [
+        # Four pods of 500m more each, as long as the quota cannot count all of them.
+        (ChangeState.WAITING, 4, 2000),
+        (ChangeState.AWAITING, 4, 2000),
+        (ChangeState.UNKNOWN, 4, 2000),
+        (ChangeState.APPLIED, 3, 2000),
+        (ChangeState.APPLIED, 4, None),
+        (ChangeState.VERIFIED, 3, None),
+        (ChangeState.CANCELLED, 3, None),
+    ],
+)
+@pytest.mark.parametrize("write", [planned, annotated])
+def test_an_accepted_change_claims_a_quota_until_the_quota_counts_its_pods(
+    state: ChangeState, updated: int, more: int | None, write: Callable[..., Write | None]
+) -> None:
+    body, workload = live(BURSTABLE), recommendation().container.workload
+    body["metadata"]["uid"], body["status"]["updatedReplicas"] = "u", updated
+    made = write(body, [recommendation(role=ContainerRole.MAIN)], "c1")
+    assert made is not None
+    where = (workload.namespace, workload.kind, workload.name)
+    change = Change("c1", "b", *where, "ann", (), "template", "", (made,))
+    claim = uncounted_claim(ChangeStatus(change, state, 0.0, 0.0, "ann"), body)
+    assert (claim and claim.more[CPU, "requests"]) == more
+    # An object that was made anew under that name is another one, which the change never touches.
+    again = {**body, "metadata": {**body["metadata"], "uid": "v"}}
+    claim = uncounted_claim(ChangeStatus(change, ChangeState.WAITING, 0.0, 0.0, "ann"), again)
+    assert claim is not None and claim.more[CPU, "requests"] == 0
+
+
+def test_what_an_annotation_gives_to_new_pods_is_what_a_quota_counts_now() -> None:
+    # Running pods have 800m by the annotation, so that 1 core again is 200m more for each of four.
+    body = live(BURSTABLE)
+    body["metadata"]["uid"] = "u"
+    made = annotated(body, [recommendation(amount=800, role=ContainerRole.MAIN)], "c1")
+    assert made is not None
+    body["metadata"]["annotations"] = {RESOURCES_ANNOTATION: made.after[ANNOTATED]}
+    found = judged(recommendation(now=800, amount=1000), quota("4", "3200m"), live=body)
+    assert failed(found) == [] and failed(judged(recommendation(now=800, amount=1000), quota("4", "3300m"), live=body))
 
 
 def test_a_daemon_set_needs_its_quota_on_every_node() -> None:

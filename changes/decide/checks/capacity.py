@@ -8,44 +8,94 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from cotenant.base.cluster import Container, ContainerRole, pod_amount
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.patches import TEMPLATE_PATHS
-from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
+from cotenant.changes.decide.checks.rollout import rollout_of
+from cotenant.changes.decide.field_changes import NO_VALUES, on_new_pods
+from cotenant.changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS
+from cotenant.changes.decide.rule import (
+    Guardrail,
+    GuardrailContext,
+    GuardrailOutcome,
+    Json,
+    Moved,
+    QuotaClaim,
+    made,
+)
+from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.restart import apply_recommendations, pod_qos
+
+UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING, ChangeState.APPLIED)
+"""States of accepted changes in which quotas may not count all of their pods yet."""
 
 
 def capacity_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext
 ) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
-    kind = recommendations[0].container.workload.kind
-    now = template(around.live, TEMPLATE_PATHS.get(kind, ()))
-    new = [_with_role(c, now) for c in apply_recommendations(now, recommendations)]
+    now, new = _before_and_after(recommendations, around.live)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, around)
-    yield _quota(now, new, around)
+    yield _quota(new, _claim(recommendations[0].container.workload, around.live, now, new), around)
     yield _node(now, new, around)
     yield _scalers(recommendations, moved, around)
 
 
-def template(live: Json, path: Sequence[str]) -> list[Container]:
-    """Containers of an object's pod spec; an amount that is none counts as not set."""
+def claim_of(recommendations: Sequence[Recommendation], live: Json) -> QuotaClaim:
+    """Return what one workload's recommendations need of its namespace's quotas."""
+    return _claim(recommendations[0].container.workload, live, *_before_and_after(recommendations, live))
+
+
+def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
+    """Return what an accepted change needs of its namespace's quotas, while these do not count it; None once they do.
+
+    They count pods: a change that waits or whose outcome is unknown has none, one that rolls out has some of them.
+    """
+    change, rollout = status.change, rollout_of(live, status.change.kind)
+    is_rolled_out = not (rollout and (rollout.unread or rollout.behind))
+    if status.state not in UNCOUNTED or (status.state is ChangeState.APPLIED and is_rolled_out):
+        return None
+    own = [write for write in change.writes if write.uid == (live.get("metadata") or {}).get("uid")]
+    before, after = ({p: v for write in own for p, v in getattr(write, side).items()} for side in ("before", "after"))
+    return _claim(change.ref, live, *(new_pods(live, change.kind, values) for values in (before, after)))
+
+
+def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Sequence[Container]) -> QuotaClaim:
+    pods = _pods_of(live)
+    sides = [(resource, side) for resource in Resource for side in FIELDS.values()]
+    return QuotaClaim(workload, {key: pods * (pod_amount(new, *key) - pod_amount(now, *key)) for key in sides})
+
+
+def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> tuple[list[Container], list[Container]]:
+    """Return the containers of new pods as the live workload has them, and with the recommendations."""
+    now = new_pods(live, recommendations[0].container.workload.kind)
+    return now, [_with_role(c, now) for c in apply_recommendations(now, recommendations)]
+
+
+def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
+    """Containers of a workload's new pods; an amount that is none counts as not set. values: see `on_new_pods`."""
     spec: Any = live
-    for key in path:
+    for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}
-    return containers(spec)
+    resources = dict(on_new_pods(live, kind, values))
+    return containers(
+        {
+            name: [{**body, "resources": resources[str(body.get("name", ""))]} for body in spec.get(name) or ()]
+            for name in dict.fromkeys(LISTS.values())
+        }
+    )
 
 
 def containers(spec: Json) -> list[Container]:
@@ -162,14 +212,14 @@ def _ratio(item: Json, resource: Resource, name: str, request: int | None, limit
         yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
 
 
-def _quota(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+def _quota(new: Sequence[Container], claim: QuotaClaim, around: GuardrailContext) -> Guardrail:
     """Fails when the change needs more than a ResourceQuota has left over all replicas; without scopes' quotas.
 
-    Warns where the sum fits but not one pod more, because a rolling update starts a pod before it ends one.
+    What other changes of the namespace will take is not left. Warns where the sum fits but not one pod more, because a
+    rolling update starts a pod before it ends one.
     """
     if around.cluster_limits.quotas is None:
         return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
-    replicas = _pods_of(around.live)
     rolls = around.method is Method.TEMPLATE
     tight = ""
     for quota in around.cluster_limits.quotas:
@@ -177,22 +227,26 @@ def _quota(now: Sequence[Container], new: Sequence[Container], around: Guardrail
             continue
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
+            taken = {
+                c.workload: c.more[resource, side] for c in around.cluster_limits.claims if c.more[resource, side] > 0
+            }
             remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
-            pod = pod_amount(new, resource, side)
-            more = replicas * (pod - pod_amount(now, resource, side))
+            remaining -= sum(taken.values())
+            more = claim.more[resource, side]
             name = f"ResourceQuota {(quota.get('metadata') or {}).get('name', '')}: {key}"
             if more > remaining and more > 0:
-                return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining))
-            if rolls and pod > remaining:
+                return Guardrail("quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining, taken))
+            if rolls and pod_amount(new, resource, side) > remaining:
                 tight = f"{name} has no capacity for one more pod: old pods have to end before new ones start"
     return Guardrail(
         "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
     )
 
 
-def _short(name: str, resource: Resource, more: int, remaining: int) -> str:
+def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapping[WorkloadRef, int]) -> str:
     needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
-    shortage = f"{name} has {remaining_text} left and {needed_text} more would be needed"
+    others = f" after {format_amount(resource, sum(taken.values()))} for {', '.join(map(str, taken))}" if taken else ""
+    shortage = f"{name} has {remaining_text} left{others} and {needed_text} more would be needed"
     return f"{shortage}: its pods would be refused; have it raised"
 
 
