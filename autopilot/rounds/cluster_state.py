@@ -65,7 +65,7 @@ def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str,
     Raises ClusterUnreachable when the API server does not answer.
     """
     try:
-        return list(client.list(path, **query))
+        return list(client.list(path, limit=None, **query))
     except ClusterUnreachable:
         raise
     except CotenantError:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
 from cotenant.changes.decide.rule import STEP_RULES
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
@@ -31,7 +32,8 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class TargetMove:
     """An autoscaler's utilisation target before and after, percent of the request.
 
-    `place` is where its metric is looked for among the autoscaler's metrics; a patch tests that it stands there.
+    `place` is where its metric is looked for among the autoscaler's metrics, a guess where only files are written; a
+    patch tests that it stands there.
     """
 
     namespace: str
@@ -85,6 +87,19 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
     solved = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     candidates = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
     return tuple(move for move in candidates if move is not None)
+
+
+def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove:
+    """The move at the place where the live autoscaler has the resource's metric; UsageError where it has none."""
+    metrics = (autoscaler.get("spec") or {}).get("metrics") or ()
+    places = (i for i, metric in enumerate(metrics) if (metric.get("resource") or {}).get("name") == move.resource)
+    place = next(places, None)
+    if place is None:
+        raise UsageError(
+            f"autoscaler {move.namespace}/{move.name} has no target of {move.resource} any more",
+            fix="Scan again: cotenant scan.",
+        )
+    return replace(move, place=place)
 
 
 def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:

@@ -175,10 +175,11 @@ def quiet(live: Json, kind: str) -> bool:
 def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[str, Json]) -> list[Write]:
     """Targets that move with the requests, as writes of their autoscalers."""
     writes = []
-    for move in autoscaler_targets.moves(list(recommendations)):
-        live = autoscalers.get(move.name)
+    for solved in autoscaler_targets.moves(list(recommendations)):
+        live = autoscalers.get(solved.name)
         if live is None:
-            raise UsageError(f"autoscaler {move.namespace}/{move.name} is gone", fix="Scan again: cotenant scan.")
+            raise UsageError(f"autoscaler {solved.namespace}/{solved.name} is gone", fix="Scan again: cotenant scan.")
+        move = autoscaler_targets.at_live_place(solved, live)
         pointer = f"/spec/metrics/{move.place}/resource/target/averageUtilization"
         uid = str((live.get("metadata") or {}).get("uid", ""))
         address = Address("autoscaling/v2", autoscaler_targets.RESOURCE, move.name, move.namespace)

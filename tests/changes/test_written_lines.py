@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from cotenant.base.allocation.gpu_share import GPU_RESOURCES, GpuShare, GpuShareProposal
+from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
@@ -155,6 +156,12 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
     assert ("app env/1/value", "-Xmx1g", "-Xmx512m") in told
     assert ("app memory limit", "2Gi", "900Mi") in told
     assert told[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
+
+
+def test_an_autoscaler_that_has_lost_the_target_is_named_and_not_somebody_who_changed_it() -> None:
+    with pytest.raises(UsageError, match=r"autoscaler .*/web has no target of cpu any more") as refused:
+        hpa_writes([WITH_HPA], {"web": {**SCALER, "spec": {"metrics": []}}})
+    assert "Scan again" in refused.value.fix
 
 
 GPU_AND_CPU = made(value(CPU, Field.REQUEST, 1000, 400), gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))

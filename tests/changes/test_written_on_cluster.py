@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -103,15 +103,17 @@ REVIEWED: Final = (
 )
 
 
-def deployed(plane: ControlPlane, namespace: str, kind: str, **spec: Any) -> WorkloadRef:
-    """A Deployment with what this kind is about, and an autoscaler of its CPU."""
+def deployed(
+    plane: ControlPlane, namespace: str, kind: str, *, scaled_by: Sequence[str] = ("cpu",), **spec: Any
+) -> WorkloadRef:
+    """A Deployment with what this kind is about, and an autoscaler of these resources in this order."""
     own = WITH_GPU if kind == "share_of_a_gpu" else CONTAINER
     workload = created(plane, namespace, "web", 2, container=own, **spec)
     if kind == "autoscaled":
         target = {"type": "Utilization", "averageUtilization": 50}
-        metric = {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+        metrics = [{"type": "Resource", "resource": {"name": name, "target": target}} for name in scaled_by]
         of = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-        scaler = {"minReplicas": 2, "maxReplicas": 4, "scaleTargetRef": of, "metrics": [metric]}
+        scaler = {"minReplicas": 2, "maxReplicas": 4, "scaleTargetRef": of, "metrics": metrics}
         path = f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"
         plane.api().create(path, {"metadata": {"name": "web"}, "spec": scaler})
     return workload
@@ -163,7 +165,8 @@ def test_what_a_review_and_a_rollback_list_is_what_the_server_then_holds(
     kind, method = case
     in_place = method is Method.IN_PLACE
     own = {"nodeSelector": {"test/own": kubelet.node if in_place else "nowhere"}}
-    workload, actions = deployed(control_plane, namespace, kind, **own), make()
+    # a live autoscaler has its metrics in whatever order somebody has written them
+    workload, actions = deployed(control_plane, namespace, kind, scaled_by=("memory", "cpu"), **own), make()
     if in_place:
         ready(control_plane, workload)
     (review,) = actions.review([KINDS[kind](workload)], method=method)
