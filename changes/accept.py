@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.intent import Patch
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
 from cotenant.changes.decide.checks.capacity import claim_of
-from cotenant.changes.decide.field_changes import hpa_writes, inverse, is_undone
+from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse, is_undone
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
     Guardrail,
@@ -450,7 +450,8 @@ class Actions:
         return self.client.get(write.address.path) or {}
 
     def _send(self, operations: Sequence[Mapping[str, Any]], write: Write, dry_run: bool = False) -> Mapping[str, Any]:
-        return (self._trier if dry_run else self._writer).send(_patch(operations, write), dry_run)
+        fitted = fitted_to(operations, lambda: self._live(write))
+        return (self._trier if dry_run else self._writer).send(_patch(fitted, write), dry_run)
 
 
 def _patch(operations: Sequence[Mapping[str, Any]], write: Write) -> Patch:

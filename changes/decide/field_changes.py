@@ -7,7 +7,7 @@ fail instead of being overwritten. The same patch notes the change's id on the o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -39,6 +39,7 @@ __all__ = [
     "annotated",
     "annotated_swaps",
     "carries",
+    "fitted_to",
     "given_to_new_pods",
     "holds_values",
     "hpa_writes",
@@ -60,6 +61,7 @@ ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTAT
 """Where values for new pods stand, as a JSON pointer."""
 _LABELLED: Final = f"/metadata/labels/{escape_pointer_key(RESOURCES_LABEL)}"
 NO_VALUES: Final[Json] = MappingProxyType({})
+_MAPS: Final = ("/metadata/annotations", "/metadata/labels")
 _LABELS: Final[Mapping[str, Any]] = {"op": "add", "path": "/metadata/labels", "value": {}}
 RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
     "Deployment": ("apps/v1", "deployments"),
@@ -186,6 +188,27 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
         operations = ({"op": "test", "path": "/metadata/uid", "value": uid}, *move.operations)
         writes.append(Write(address, uid, operations, {pointer: move.before}, {pointer: move.after}))
     return writes
+
+
+def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Json, ...]:
+    """The operations, in which a map of annotations or labels takes none away that somebody has made since.
+
+    They may be hours old. Single keys are set where the object, which `read` returns as it is now, has the map; where
+    it has none, its absence is tested. An object is read only for operations that make a map.
+    """
+    if not any(operation["op"] == "add" and operation["path"] in _MAPS for operation in operations):
+        return tuple(operations)
+    live, fitted = read(), list[Json]()
+    for operation in operations:
+        path = operation["path"]
+        if operation["op"] != "add" or path not in _MAPS:
+            fitted.append(operation)
+        elif value_at_pointer(live, path):
+            keys = ((f"{path}/{escape_pointer_key(key)}", value) for key, value in operation["value"].items())
+            fitted += [{"op": "add", "path": pointer, "value": value} for pointer, value in keys]
+        else:
+            fitted += [{"op": "test", "path": path, "value": None}, operation]
+    return tuple(fitted)
 
 
 def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], ...]:

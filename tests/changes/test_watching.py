@@ -21,6 +21,7 @@ from cotenant.base.process.clock import ShiftedClock, SystemClock
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
+from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.model.change import ChangeState, ChangeStatus
@@ -30,7 +31,7 @@ from cotenant.changes.notifications import payload
 from cotenant.changes.soak.watcher import News, Watcher
 from tests.changes.conftest import Make
 from tests.changes.dying import Where, killed, watching
-from tests.changes.world import Kubelet, cpus, deployed, live, pods, recommended, template
+from tests.changes.world import RESOURCES, Kubelet, cpus, deployed, live, pods, recommended, template
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support.extent import full
@@ -292,3 +293,27 @@ def _may_list(client: KubeClient, path: str) -> bool:
     except ClusterForbidden:
         return False
     return True
+
+
+def test_what_waited_takes_no_annotation_and_no_label_away_that_somebody_has_set_meanwhile(
+    control_plane: ControlPlane, namespace: str, make: Make
+) -> None:
+    api, path = control_plane.api(), f"/apis/apps/v1/namespaces/{namespace}/statefulsets"
+    labels, refs = {"app": "db"}, [WorkloadRef(namespace, "StatefulSet", name) for name in ("db-a", "db-b")]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [
+        {"name": "app", "image": "example.invalid/a:1", "resources": RESOURCES}]}}  # fmt: skip
+    body = {"replicas": 0, "serviceName": "db", "selector": {"matchLabels": labels}, "template": template}
+    for ref in refs:  # without any annotation and label of its own
+        api.create(path, {"metadata": {"name": ref.name}, "spec": body})
+    actions = make()
+    reviews = actions.review([recommended(ref) for ref in refs])
+    first, waiting = actions.accept(reviews, replace(TERMS, overridden=("cool-down", "rollout")))
+    assert waiting.state is ChangeState.WAITING and "annotations" not in api.get(f"{path}/db-b")["metadata"]
+    own = {"annotations": {"team.example/owner": "ann"}, "labels": {"team": "ann"}}
+    api.patch(f"{path}/db-b", {"metadata": own}, kind="merge")
+    assert actions.resume(waiting, "nothing was harmed").state is ChangeState.APPLIED
+    meta = api.get(f"{path}/db-b")["metadata"]
+    assert meta["labels"] == own["labels"]
+    assert meta["annotations"] == {**own["annotations"], CHANGE_ANNOTATION: waiting.change.id}
+    # the one that went first had no annotation, and has got the note alone
+    assert api.get(f"{path}/db-a")["metadata"]["annotations"] == {CHANGE_ANNOTATION: first.change.id}

@@ -220,6 +220,17 @@ def test_a_json_patch_of_which_a_step_fails_is_422_and_changes_nothing(target: T
     assert target.admin.get(path) == made
 
 
+def test_a_json_patch_tests_by_null_that_something_is_not_there(target: Target) -> None:
+    path = target.path("configmaps", "c")
+    target.apply(path, config_map("c", {"a": "1"}), "one")
+    steps = [
+        {"op": "test", "path": "/metadata/annotations", "value": None},
+        {"op": "add", "path": "/metadata/annotations", "value": {"x": "y"}},
+    ]
+    assert target.admin.patch(path, steps, "json", fieldManager="two")["metadata"]["annotations"] == {"x": "y"}
+    assert refused(target, "PATCH", path, steps, kind="json", fieldManager="two").status == 422
+
+
 @pytest.mark.parametrize("steps", [{"op": "add"}, "text", [1]])
 def test_a_json_patch_that_is_none_is_400(target: Target, steps: object) -> None:
     path = target.path("configmaps", "c")

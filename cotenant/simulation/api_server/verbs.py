@@ -10,8 +10,10 @@ import base64
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Final
 
+from cotenant.base.json_documents.json_pointer import value_at_pointer
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.process.clock import Clock
@@ -176,7 +178,7 @@ class Verbs:
 
     def patch(self, call: ApiCall) -> Json:
         """RFC 6902: all operations or none."""
-        from jsonpatch import JsonPatch, JsonPatchException
+        from jsonpatch import JsonPatchException
         from jsonpointer import JsonPointerException
 
         if not isinstance(call.body, list) or not all(isinstance(step, dict) for step in call.body):
@@ -184,7 +186,7 @@ class Verbs:
         with self.state.lock:
             live = self.get(call)
             try:
-                new = JsonPatch(call.body).apply(live)
+                new = _patched(live, call.body)
             except (JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
                 message = f"the server rejected our request due to an error in our request: {error}"
                 raise Refusal(422, message) from error
@@ -356,6 +358,22 @@ def _named_alike(call: ApiCall, metadata: Json) -> None:
         raise Refusal(
             400, f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
         )
+
+
+def _patched(live: Json, operations: list[Json]) -> Json:
+    """The object after a JSON patch; as on a real server, a `test` for null passes where there is nothing."""
+    from jsonpatch import JsonPatch, TestOperation
+
+    class AbsenceTest(TestOperation):  # type: ignore[misc]  # the package has no types
+        def apply(self, obj: Any) -> Any:
+            is_absent = self.operation.get("value", "") is None and value_at_pointer(obj, self.location) is None
+            return obj if is_absent else super().apply(obj)
+
+    class ServerPatch(JsonPatch):  # type: ignore[misc]
+        operations = MappingProxyType({**JsonPatch.operations, "test": AbsenceTest})
+
+    patched: Json = ServerPatch(operations).apply(live)
+    return patched
 
 
 def _bare(item: Json) -> Json:
