@@ -16,6 +16,7 @@ from cotenant.changes.decide.change_windows import is_open
 from cotenant.changes.decide.lifecycle import same_person, why_not_confirm
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.soak.reconcile import pace_of
+from cotenant.changes.soak.verification import why_not_send
 
 FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
@@ -28,7 +29,7 @@ def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
     for status in standings:
-        if why := why_not_confirm(status, who.name, now, pace):
+        if why := why_not_confirm(status, who.name, now, pace) or why_not_send(actions, status):
             raise UsageError(f"change {status.change.id} cannot be confirmed: {why}", fix=FIX)
     return actions.confirm(standings)
 

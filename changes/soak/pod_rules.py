@@ -6,7 +6,7 @@ there is nothing to judge, whatever the other pods do.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ def pod_results(
     resizes = _resize_results(change, pods)
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
         return [_no_data(f"no pod has the values yet{_why_none(rollout)}"), *resizes]
-    killed, restarts = _kills(pods, since_seconds), _restarts(pods, since_seconds)
+    killed, restarts = kills_since(pods, since_seconds), _restarts(pods, since_seconds)
     return [
         _count_rule_result(
             KILLS,
@@ -156,10 +156,12 @@ def _newest_seconds(pods: Sequence[Json]) -> float:
     return max((_seconds(pod["metadata"].get("creationTimestamp")) for pod in pods), default=0.0)
 
 
-def _kills(pods: Sequence[Json], since_seconds: float) -> int:
+def kills_since(pods: Sequence[Json], since_seconds: float, names: Collection[str] | None = None) -> int:
+    """Count the containers that were killed for lack of memory since that time (Unix time). names: these alone."""
+    statuses = (status for status in container_statuses(pods) if names is None or status.get("name") in names)
     return sum(
         any(end.get("reason") == "OOMKilled" and _seconds(end.get("finishedAt")) >= since_seconds for end in ends)
-        for ends in map(_ends, container_statuses(pods))
+        for ends in map(_ends, statuses)
     )
 
 

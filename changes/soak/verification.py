@@ -12,9 +12,11 @@ import shlex
 from collections.abc import Mapping
 from typing import Any, Final
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import ClusterForbidden, UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.text import agree
 from cotenant.changes.accept import Actions
+from cotenant.changes.decide.checks.capacity import with_less_memory
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.in_force import Live, describe_loss, rewritten_fields
 from cotenant.changes.decide.in_place import workload_pods
@@ -34,7 +36,7 @@ from cotenant.changes.objectives.declared import declared_objectives
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.own_series import check_own
-from cotenant.changes.soak.pod_rules import GONE, POD_RULES, pod_results
+from cotenant.changes.soak.pod_rules import GONE, POD_RULES, kills_since, pod_results
 from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
 Json = Mapping[str, Any]
@@ -82,6 +84,22 @@ def find_loss(actions: Actions, standing: ChangeStatus, objects: Live) -> str:
     return describe_loss(standing.change, objects, standing.begun_seconds, rewritten)
 
 
+def why_not_send(actions: Actions, standing: ChangeStatus) -> str:
+    """Return why a change that has waited is not to be sent any more, as text; "" where nothing is against it.
+
+    Nobody knew of kills for lack of memory since then when it was accepted; where pods may not be listed nobody knows.
+    """
+    try:
+        live = read_object(actions, address_of(standing.change.ref))
+        if live is None or not (lowered := with_less_memory(standing.change, live)):
+            return ""
+        killed = kills_since(_own_pods(actions, standing.change, live), standing.accepted_seconds, lowered)
+    except ClusterForbidden:
+        return ""
+    since = agree(killed, "container that gets less was OOM-killed", "containers that get less were OOM-killed")
+    return f"it lowers memory, and {since} since it was accepted" if killed else ""
+
+
 def _objectives(actions: Actions, live: Json | None, workload: WorkloadRef) -> tuple[list[Objective], list[Compared]]:
     """Return what guards a workload's changes: annotations, policies, SLO objects; and what is not asked, with why."""
     queries, refused = queries_of(live, workload, actions.settings.latency_query)
@@ -127,7 +145,12 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
     """Return the results of the rules about the workload's pods since that time (Unix time)."""
     if live is None:
         return [RuleResult(GONE, RuleVerdict.NO_DATA, words=GONE)]
+    own = _own_pods(actions, change, live)
+    return pod_results(change, live, own, since_seconds, actions.journal.clock.now_seconds())
+
+
+def _own_pods(actions: Actions, change: Change, live: Json) -> list[Json]:
+    """Return the pods of the workload, by their controllers."""
     selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
     pods = actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector)
-    own = workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))
-    return pod_results(change, live, own, since_seconds, actions.journal.clock.now_seconds())
+    return workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))

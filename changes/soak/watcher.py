@@ -23,7 +23,7 @@ from cotenant.changes.decide.lifecycle import Due, DueStep, due, due_rechecks
 from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus, Write, accepted_by_autopilot
 from cotenant.changes.soak.objects import read_objects
 from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
-from cotenant.changes.soak.verification import find_loss
+from cotenant.changes.soak.verification import find_loss, why_not_send
 
 ROUNDS: Final = 8
 """Steps that one round may lead to: settled, judged, resumed, taken back."""
@@ -227,8 +227,15 @@ def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
     doing: dict[Due, Callable[[], ChangeStatus]] = {
         Due.SETTLE: lambda: settle_change(actions, step.standing),
         Due.VERIFY: lambda: verify(actions, step.standing),
-        Due.RESUME: lambda: actions.resume(step.standing, step.why),
+        Due.RESUME: lambda: _resume(actions, step),
         Due.CANCEL: lambda: actions.cancel(step.standing, step.why),
         Due.ROLL_BACK: lambda: actions.roll_back(step.standing, step.why),
     }
     return doing[step.due]()
+
+
+def _resume(actions: Actions, step: DueStep) -> ChangeStatus:
+    """Send what has waited, unless something is against it that nobody knew of when it was accepted."""
+    if why := why_not_send(actions, step.standing):
+        return actions.cancel(step.standing, why)
+    return actions.resume(step.standing, step.why)

@@ -13,7 +13,8 @@ from typer.testing import CliRunner, Result
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
-from cotenant.base.kubernetes.intent import Patch
+from cotenant.base.kubernetes.intent import Address, Create, Patch
+from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.qos import QOS_LABEL
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
@@ -30,6 +31,7 @@ from cotenant.changes.service import ClusterChangeService
 from cotenant.changes.soak.reconcile import settle
 from cotenant.changes.soak.watcher import Watcher
 from cotenant.cli.main import root
+from cotenant.recommender.model.views import RECOMMENDATIONS
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 
@@ -164,6 +166,42 @@ def test_what_somebody_changed_meanwhile_is_refused_and_not_overwritten(scene: S
     client.close()
     (done,) = service_at(scene).confirm(BEA, change)
     assert done.state is ChangeState.FAILED and not scene.resources(ref)[0]
+
+
+@pytest.mark.parametrize("is_lowered", [True, False])
+def test_memory_that_was_too_little_meanwhile_is_not_lowered_by_anybody(scene: Scene, is_lowered: bool) -> None:
+    lowered = {
+        (WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
+        for row in scene.store.read_table(RECOMMENDATIONS).rows()
+        if row["memory_request"] is not None and row["memory_request"] < (row["memory_request_now"] or 0)
+    }
+    ref, container = min((ref, name) for ref, name in lowered if ref in scene.acceptable())
+    reserved(scene, ref)
+    before = scene.resources(ref)
+    (waits,) = service_at(scene).accept(ADA, ChangeRequest((ref,), key="k1"))
+    kill_once(scene, ref, container if is_lowered else "another")
+    if not is_lowered:
+        assert service_at(scene, 1).confirm(BEA, waits.change.id)[0].state is APPLIED
+        return
+    with pytest.raises(UsageError, match="1 container that gets less was OOM-killed since it was accepted"):
+        service_at(scene, 1).confirm(BEA, waits.change.id)
+    assert scene.resources(ref) == before and service_at(scene, 1).changes(ADA)[0].state is AWAITING
+
+
+def kill_once(scene: Scene, ref: WorkloadRef, container: str) -> None:
+    """A pod of the Deployment, whose container was OOM-killed a minute after the scan."""
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{ref.name}-h", "uid": "r", "controller": True}
+    labels = {**scene.live(ref)["spec"]["template"]["metadata"]["labels"], "pod-template-hash": "h"}
+    meta = {"name": f"{ref.name}-h-1", "namespace": ref.namespace, "labels": labels, "ownerReferences": [owner]}
+    address = Address("v1", "pods", meta["name"], ref.namespace)
+    spec = {"containers": [{"name": container, "image": "i"}]}
+    end = {"reason": "OOMKilled", "finishedAt": moment(scene.end_seconds + 60)}
+    status = {"containerStatuses": [{"name": container, "lastState": {"terminated": end}}]}
+    client = scene.client
+    writer = Writer(client, "test")
+    writer.send(Create(address, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, why="test"))
+    writer.send(Patch(address, ({"op": "add", "path": "/status", "value": status},), "status", why="test"))
+    client.close()
 
 
 def test_an_administrator_may_pass_over_the_rule_and_the_ledger_keeps_why(scene: Scene) -> None:

@@ -18,6 +18,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock, SystemClock
+from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.change_ledger import ChangeLedger
@@ -317,3 +318,32 @@ def test_what_waited_takes_no_annotation_and_no_label_away_that_somebody_has_set
     assert meta["annotations"] == {**own["annotations"], CHANGE_ANNOTATION: waiting.change.id}
     # the one that went first had no annotation, and has got the note alone
     assert api.get(f"{path}/db-a")["metadata"]["annotations"] == {CHANGE_ANNOTATION: first.change.id}
+
+
+@pytest.mark.parametrize(
+    ("resource", "now", "amount", "becomes"),
+    [(Resource.MEMORY, GIB, 900 * MIB, ChangeState.CANCELLED), (Resource.CPU, 1000, 800, ChangeState.APPLIED)],
+)
+def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_lowered(  # noqa: PLR0917
+    control_plane: ControlPlane, three: list[WorkloadRef], make: Make, resource: Resource, now: int, amount: int,
+    becomes: ChangeState,
+) -> None:  # fmt: skip
+    watched, path = Watched(make), f"/api/v1/namespaces/{three[0].namespace}/pods"
+    ones = [recommended(one) for one in three[1:]]
+    lowered = [
+        replace(one, values=(replace(one.values[0], resource=resource, now=now, amount=amount),)) for one in ones
+    ]
+    actions = watched.actions()
+    first, waiting = actions.accept(actions.review(lowered), replace(TERMS, canary=0.5))
+    assert (first.state, waiting.state) == (ChangeState.APPLIED, ChangeState.WAITING)
+    settled(control_plane, *three)
+    (pod,) = pods(control_plane, three[2])
+    end = {"exitCode": 137, "reason": "OOMKilled", "finishedAt": (datetime.now(UTC) + timedelta(minutes=1)).isoformat()}
+    killed_once = [{"op": "add", "path": "/status/containerStatuses/0/lastState", "value": {"terminated": end}}]
+    control_plane.api().patch(f"{path}/{pod['metadata']['name']}/status", killed_once, "json")
+    moved = dict(watched.step(0.6 * HOUR))
+    assert moved == {"b": ChangeState.VERIFIED, "c": becomes}
+    if becomes is ChangeState.CANCELLED:
+        (news,) = watched.news
+        assert news.words == "it lowers memory, and 1 container that gets less was OOM-killed since it was accepted"
+        assert template(control_plane, three[2])["requests"]["memory"] == "1Gi"

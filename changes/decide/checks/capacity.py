@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -32,7 +33,7 @@ from cotenant.changes.decide.rule import (
     QuotaClaim,
     made,
 )
-from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.restart import apply_recommendations, pod_qos
@@ -67,9 +68,24 @@ def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
     is_rolled_out = not (rollout and (rollout.unread or rollout.behind))
     if status.state not in UNCOUNTED or (status.state is ChangeState.APPLIED and is_rolled_out):
         return None
+    return _claim(change.ref, live, *_written_sides(change, live))
+
+
+def with_less_memory(change: Change, live: Json) -> frozenset[str]:
+    """Names of the containers that get less memory in new pods by a change; a limit that is set first is less, too."""
+    return frozenset(
+        new.name
+        for old, new in zip(*_written_sides(change, live), strict=True)
+        if new.requests.get(Resource.MEMORY, 0) < old.requests.get(Resource.MEMORY, 0)
+        or new.limits.get(Resource.MEMORY, inf) < old.limits.get(Resource.MEMORY, inf)
+    )
+
+
+def _written_sides(change: Change, live: Json) -> tuple[list[Container], list[Container]]:
+    """Return the containers of new pods before and after what a change writes to the workload itself."""
     own = [write for write in change.writes if write.uid == (live.get("metadata") or {}).get("uid")]
     before, after = ({p: v for write in own for p, v in getattr(write, side).items()} for side in ("before", "after"))
-    return _claim(change.ref, live, *(new_pods(live, change.kind, values) for values in (before, after)))
+    return new_pods(live, change.kind, before), new_pods(live, change.kind, after)
 
 
 def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Sequence[Container]) -> QuotaClaim:
