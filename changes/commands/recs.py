@@ -220,6 +220,8 @@ def rollback(
         chosen = (
             [find_change(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
         )
+        if not chosen:  # a script that misnames its batch must not read this as "rolled back"
+            raise UsageError(f"no change has the batch {batch!r}", fix="`cotenant recs changes` lists the batches.")
         done = [actions.roll_back(s) for s in chosen if s.state.in_force or change]
         print_table(changes_table(done), output, headers=not no_headers)
         raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)

@@ -69,6 +69,12 @@ def test_a_batch_that_does_not_exist_is_not_verified_as_harmless(scene: acting.S
     assert run(scene, "verify").exit_code == 0  # of nothing at all nothing is due
 
 
+def test_a_batch_that_does_not_exist_is_not_taken_for_rolled_back(scene: acting.Scene) -> None:
+    refused = run(scene, "rollback", "--batch", "77ab10cd")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "error: no change has the batch '77ab10cd'" in refused.stderr
+
+
 def test_what_nobody_wants_to_see_is_hidden_until_it_is_recalled(scene: acting.Scene) -> None:
     ref, other = scene.workloads[:2]
     assert {ref.name, other.name} <= names(run(scene, "list", "-o", "json"))

@@ -192,8 +192,9 @@ def kill_once(scene: Scene, ref: WorkloadRef, container: str) -> None:
     """A pod of the Deployment, whose container was OOM-killed a minute after the scan."""
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"{ref.name}-h", "uid": "r", "controller": True}
     labels = {**scene.live(ref)["spec"]["template"]["metadata"]["labels"], "pod-template-hash": "h"}
-    meta = {"name": f"{ref.name}-h-1", "namespace": ref.namespace, "labels": labels, "ownerReferences": [owner]}
-    address = Address("v1", "pods", meta["name"], ref.namespace)
+    pod = f"{ref.name}-h-1"
+    meta = {"name": pod, "namespace": ref.namespace, "labels": labels, "ownerReferences": [owner]}
+    address = Address("v1", "pods", pod, ref.namespace)
     spec = {"containers": [{"name": container, "image": "i"}]}
     end = {"reason": "OOMKilled", "finishedAt": moment(scene.end_seconds + 60)}
     status = {"containerStatuses": [{"name": container, "lastState": {"terminated": end}}]}

@@ -186,7 +186,7 @@ class Verbs:
         with self.state.lock:
             live = self.get(call)
             try:
-                new = _patched(live, call.body)
+                new = _apply_patch(live, call.body)
             except (JsonPatchException, JsonPointerException, TypeError, KeyError) as error:
                 message = f"the server rejected our request due to an error in our request: {error}"
                 raise Refusal(422, message) from error
@@ -360,16 +360,16 @@ def _named_alike(call: ApiCall, metadata: Json) -> None:
         )
 
 
-def _patched(live: Json, operations: list[Json]) -> Json:
+def _apply_patch(live: Json, operations: list[Json]) -> Json:
     """The object after a JSON patch; as on a real server, a `test` for null passes where there is nothing."""
     from jsonpatch import JsonPatch, TestOperation
 
-    class AbsenceTest(TestOperation):  # type: ignore[misc]  # the package has no types
+    class AbsenceTest(TestOperation):
         def apply(self, obj: Any) -> Any:
             is_absent = self.operation.get("value", "") is None and value_at_pointer(obj, self.location) is None
             return obj if is_absent else super().apply(obj)
 
-    class ServerPatch(JsonPatch):  # type: ignore[misc]
+    class ServerPatch(JsonPatch):
         operations = MappingProxyType({**JsonPatch.operations, "test": AbsenceTest})
 
     patched: Json = ServerPatch(operations).apply(live)
