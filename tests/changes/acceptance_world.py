@@ -28,7 +28,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.accept import Actions
-from cotenant.changes.decide.field_changes import same_at
+from cotenant.changes.decide.field_changes import fitted_to, same_at
 from cotenant.changes.ledger_cache import LedgerCache
 from cotenant.changes.model.change import ChangeState, ChangeStatus, Write
 from cotenant.changes.model.service import ChangeRequest, Method
@@ -356,7 +356,7 @@ def _judged(found: Mapping[str, ChangeStatus], request: ApiRequest, before: Json
         for write in change.writes:
             if not request.path.startswith(write.address.path):
                 continue
-            forward = operations == list(write.operations)
+            forward = operations == list(fitted_to(write.operations, lambda: before))
             by = change.id if forward else change.rollback_note
             if not forward and not _undoes(write, operations, by):
                 continue
