@@ -112,9 +112,8 @@ class LiveContext:
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
         """Pods of the workload that run; none where they may not be listed."""
-        selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
         path = f"/api/v1/namespaces/{workload.namespace}/pods"
-        listed = self._list(path, selector) if workload.kind in RESIZABLE else []
+        listed = self._list(path, pod_selector(live)) if workload.kind in RESIZABLE else []
         return live_workload_pods(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
 
     def webhook(self) -> str:
@@ -245,6 +244,16 @@ def pod_labels(live: Json) -> Mapping[str, str]:
     spec = ((spec.get("jobTemplate") or {}).get("spec") or spec) if "jobTemplate" in spec else spec
     labels: Mapping[str, str] = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     return labels
+
+
+def pod_selector(live: Json) -> str:
+    """The selector of a list that has all pods of the workload, of whichever template; others may be in it too.
+
+    Labels of a template, such as a version, are not on the pods of the one before. A CronJob has no selector.
+    """
+    selector = (live.get("spec") or {}).get("selector") or {}
+    labels: Mapping[str, str] = selector.get("matchLabels") or pod_labels(live)
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
 
 
 def _autoscaler(client: KubeClient, workload: WorkloadRef, name: str) -> Json | None:

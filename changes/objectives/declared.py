@@ -15,6 +15,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.in_place import workload_pods
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective
 from cotenant.changes.live_context import pod_labels
 from cotenant.changes.objectives.belonging import (
@@ -210,10 +211,11 @@ def surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surro
     services = _list_kind(client, "v1/services", workload.namespace)
     if pods is None:
         return near
-    heads = [pod.get("metadata") or {} for pod in pods]
+    own = {pod["metadata"]["name"] for pod in workload_pods(pods, workload, str(live["metadata"].get("uid", "")))}
+    heads = [pod["metadata"] for pod in pods if pod["metadata"]["name"] not in own]
     near = replace(near, others=others_of(((str(h.get("name")), h.get("labels") or {}) for h in heads), labels))
     if services is None:
         return near
     selectors = {str(service["metadata"]["name"]): (service.get("spec") or {}).get("selector") for service in services}
-    own = own_services(selectors, [head.get("labels") or {} for head in heads], labels)
-    return replace(near, services={name: name in own for name in selectors})
+    alone = own_services(selectors, [head.get("labels") or {} for head in heads], labels)
+    return replace(near, services={name: name in alone for name in selectors})

@@ -28,7 +28,7 @@ from cotenant.changes.decide.regression_check import (
     said,
     unanswered_query_reason,
 )
-from cotenant.changes.live_context import pod_labels
+from cotenant.changes.live_context import pod_selector
 from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
@@ -151,6 +151,6 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
 
 def _own_pods(actions: Actions, change: Change, live: Json) -> list[Json]:
     """Return the pods of the workload, by their controllers."""
-    selector = ",".join(f"{key}={value}" for key, value in sorted(pod_labels(live).items()))
-    pods = actions.client.list(f"/api/v1/namespaces/{change.namespace}/pods", labelSelector=selector)
+    path = f"/api/v1/namespaces/{change.namespace}/pods"
+    pods = actions.client.list(path, labelSelector=pod_selector(live))
     return workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))

@@ -10,12 +10,14 @@ from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.autopilot.decide.starts import ready_since
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment
 from cotenant.changes.accept import AcceptanceTerms, Actions
 from cotenant.changes.decide.field_changes import CHANGE_ANNOTATION
 from cotenant.changes.decide.review import Review
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
+from cotenant.changes.objectives.declared import surroundings
 from cotenant.changes.soak.reconcile import settle, verify
 from cotenant.changes.soak.watcher import news_of
 from tests.changes.conftest import Make
@@ -91,6 +93,46 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     assert cpus(control_plane, workload) == ["1", "1"]
     assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
     wait_for("Events", lambda: events(control_plane, workload) == ["ChangeApplied", "ChangeRolledBack"])
+
+
+def with_older_pods(kubelet: Kubelet, plane: ControlPlane, namespace: str) -> WorkloadRef:
+    """A paused Deployment whose template has another version label, as charts set them, than its pods."""
+    workload = on(kubelet, plane, namespace)
+    patch = {"spec": {"paused": True, "template": {"metadata": {"labels": {"version": "2"}}}}}
+    plane.api().patch(f"/apis/apps/v1/namespaces/{namespace}/deployments/web", patch)
+    return workload
+
+
+def test_pods_of_the_template_before_are_not_another_workloads(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make
+) -> None:
+    workload = with_older_pods(kubelet, control_plane, namespace)
+    service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
+    control_plane.api().create(f"/api/v1/namespaces/{namespace}/services", service)
+    near = surroundings(make().client, live(control_plane, workload), workload)
+    assert near.others == () and near.services == {"web": True}
+
+
+def test_pods_of_a_template_with_other_labels_are_resized_and_judged_too(
+    control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make
+) -> None:
+    assert webhook.server.port
+    workload, actions = with_older_pods(kubelet, control_plane, namespace), make()
+    old = {pod["metadata"]["name"] for pod in pods(control_plane, workload)}
+    review = reviewed(actions, workload, Method.IN_PLACE)
+    assert review.error == "" and {write.address.name for write in review.writes} == {*old, "web"}
+    (done,) = actions.accept([review], AcceptanceTerms(("cool-down", "rollout")))
+    assert (done.state, done.words) == (ChangeState.APPLIED, "2 pods resized in place")
+    first = min(old)
+    ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": moment(done.changed_seconds + 1)}
+    path = f"/api/v1/namespaces/{namespace}/pods/{first}/status"
+    killed = [
+        {**one, "lastState": {"terminated": ended}}
+        for one in control_plane.api().get(path)["status"]["containerStatuses"]
+    ]
+    control_plane.api().patch(path, {"status": {"containerStatuses": killed}})
+    judged = verify(actions, done)
+    assert judged.state is ChangeState.REGRESSED and judged.words == "1 container was OOM-killed since"
 
 
 def test_what_a_guard_stops_between_two_pods_is_taken_back_and_before_the_first_nothing_is_written_down(
