@@ -90,16 +90,27 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove:
-    """The move at the place where the live autoscaler has the resource's metric; UsageError where it has none."""
+    """The move at the place where the live autoscaler has the resource's utilisation; UsageError where it has none.
+
+    A target of one container's use is no such place: its trigger is a share of that container's request alone.
+    """
     metrics = (autoscaler.get("spec") or {}).get("metrics") or ()
-    places = (i for i, metric in enumerate(metrics) if (metric.get("resource") or {}).get("name") == move.resource)
-    place = next(places, None)
-    if place is None:
-        raise UsageError(
-            f"autoscaler {move.namespace}/{move.name} has no target of {move.resource} any more",
-            fix="Scan again: cotenant scan.",
-        )
-    return replace(move, place=place)
+    place = next((i for i, metric in enumerate(metrics) if _is_of(metric.get("resource"), move.resource)), None)
+    if place is not None:
+        return replace(move, place=place)
+    who = f"autoscaler {move.namespace}/{move.name}"
+    own = next((source for m in metrics if _is_of(source := m.get("containerResource"), move.resource)), None)
+    if own is None:
+        raise UsageError(f"{who} has no target of {move.resource} any more", fix="Scan again: cotenant scan.")
+    raise UsageError(
+        f"{who} follows the {move.resource} of container {own['container']} alone, not of whole pods",
+        fix="Set the requests and this target by hand, together.",
+    )
+
+
+def _is_of(source: Mapping[str, Any] | None, resource: Resource) -> bool:
+    """Return whether a metric's source is the utilisation of that resource."""
+    return source is not None and source["name"] == resource and "averageUtilization" in (source.get("target") or {})
 
 
 def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:

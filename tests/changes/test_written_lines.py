@@ -158,10 +158,26 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
     assert told[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
 
 
-def test_an_autoscaler_that_has_lost_the_target_is_named_and_not_somebody_who_changed_it() -> None:
-    with pytest.raises(UsageError, match=r"autoscaler .*/web has no target of cpu any more") as refused:
-        hpa_writes([WITH_HPA], {"web": {**SCALER, "spec": {"metrics": []}}})
-    assert "Scan again" in refused.value.fix
+@pytest.mark.parametrize(
+    ("metric", "why", "fix"),
+    [
+        ({}, "has no target of cpu any more", "Scan again"),
+        ({"resource": {"name": "cpu", "target": {"averageValue": "500m"}}}, "has no target of cpu any more", "Scan"),
+        # kube-state-metrics reports it as a target of cpu, so that another scan finds the same
+        (
+            {"containerResource": {"name": "cpu", "container": "app", "target": {"averageUtilization": 50}}},
+            "follows the cpu of container app alone, not of whole pods",
+            "by hand",
+        ),
+    ],
+    ids=["none", "an amount", "of a container"],
+)
+def test_an_autoscaler_without_the_target_is_named_and_not_somebody_who_changed_it(
+    metric: dict[str, Any], why: str, fix: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"autoscaler .*/web {why}") as refused:
+        hpa_writes([WITH_HPA], {"web": {**SCALER, "spec": {"metrics": [metric]}}})
+    assert fix in refused.value.fix
 
 
 GPU_AND_CPU = made(value(CPU, Field.REQUEST, 1000, 400), gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
