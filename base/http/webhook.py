@@ -88,8 +88,11 @@ def _send(url: str, body: bytes, settings: NotifySettings) -> None:
     """Post, following redirects within the origin."""
     import requests
 
+    from cotenant.base.http.requests_adapter import CertificateAdapter
+
     start = origin_of(url)
     session = requests.Session()
+    session.mount("https://", CertificateAdapter())
     session.auth = lambda request: request  # no password from ~/.netrc either
     try:
         for _ in range(REDIRECTS + 1):

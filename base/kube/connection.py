@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cotenant.base.errors import ClusterError
+from cotenant.base.http.tls import accept_older_authorities
 from cotenant.base.settings.sections.kube import KubeSettings
 
 if TYPE_CHECKING:
@@ -319,11 +320,9 @@ def cluster_tls(access: Access, ca_file: str, *, verify: bool) -> ssl.SSLContext
 
     ca_file: the authority that verifies it, "" for the machine's own. OSError or SSLError when a file is unusable.
     """
-    context = ssl.create_default_context(cafile=ca_file or None)
+    context = accept_older_authorities(ssl.create_default_context(cafile=ca_file or None))
     if access.cert_file:
         context.load_cert_chain(access.cert_file, access.key_file or None)
-    # Python 3.13 asks for extensions that many clusters' own authorities lack; the chain is verified all the same.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -22,6 +22,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.http.requests_adapter import CertificateAdapter
 from cotenant.changes.access.settings import OidcSettings
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -252,7 +253,7 @@ class Provider:
 
     def _session(self, redirect_uri: str) -> OAuth2Session:
         settings = self._settings
-        return OAuth2Session(
+        session = OAuth2Session(
             settings.client_id,
             _secret(settings.client_secret_file) or None,
             scope=" ".join(settings.scopes),
@@ -260,6 +261,8 @@ class Provider:
             code_challenge_method="S256",
             default_timeout=TIMEOUT_SECONDS,
         )
+        session.mount("https://", CertificateAdapter())
+        return session
 
     def _token_exchange(self, function: Any, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
         """An exchange at the token endpoint."""
@@ -297,7 +300,9 @@ class Provider:
 
     def _fetch_json(self, url: str) -> Any:
         try:
-            answer = requests.get(url, timeout=TIMEOUT_SECONDS, verify=self._settings.ca_file or True)
+            with requests.Session() as session:
+                session.mount("https://", CertificateAdapter())
+                answer = session.get(url, timeout=TIMEOUT_SECONDS, verify=self._settings.ca_file or True)
             answer.raise_for_status()
             document = answer.json()
         except (requests.RequestException, OSError, ValueError) as error:

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, unquote, urlsplit, urlunsplit
 
 import msgspec
 import requests
-from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase, HTTPBasicAuth
 
 from cotenant.base.errors import (
@@ -30,6 +29,7 @@ from cotenant.base.errors import (
     SourceTooLong,
     SourceUnreachable,
 )
+from cotenant.base.http.requests_adapter import CertificateAdapter
 from cotenant.base.json_documents.json_decoders import make_ready
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.settings.catalogue import mask_secrets
@@ -108,7 +108,7 @@ class Client:
             self.url, headers=_headers(settings), session=session, timeout=timeout, method=_method(self.url)
         )
         # The constructor mounts an adapter of its own, with ten connections and a retry that leaves POST out.
-        session.mount(self.url, HTTPAdapter(pool_maxsize=settings.in_flight, pool_block=True))
+        session.mount(self.url, CertificateAdapter(pool_maxsize=settings.in_flight, pool_block=True))
         timer = timer or retry.MachineTimer()
         self._policy = retry.RetryPolicy(settings.retries, settings.backoff_seconds, outage_seconds, timer)
 
