@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Protocol
-from urllib.parse import quote
 
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
@@ -33,7 +32,8 @@ from cotenant.scheduler_ext.reservations.plan_decisions import (
     needs_workload,
     owner_key,
 )
-from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP, owner_of
+from cotenant.scheduler_ext.reservations.plans.realise import BUFFER_GROUP
+from cotenant.scheduler_ext.reservations.service.owner_reading import read_owner
 from cotenant.scheduler_ext.reservations.service.plans import quota_left
 from cotenant.scheduler_ext.reservations.view import PodView
 
@@ -162,18 +162,12 @@ class PlanController(Feature):
 
     def _owner(self, plan: Plan, now_seconds: float) -> OwnerView | None:
         """The plan's workload and its pods; None when it does not exist."""
-        owner = plan.owner
-        parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
-        if not all(map(_names_an_object, parts)):
+        found = read_owner(self._client, plan)
+        if found is None:
             return None
-        body = self._client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
-        if body is None:
-            return None
-        spec = body.get("spec") or {}
-        selector = spec.get("selector") or {}
-        pods = self._pods(plan.namespace, selector)
+        owner, pods = found
         return OwnerView(
-            owner_of(spec.get("template") or {}, selector, pods),
+            owner,
             pending=sum(_waits(pod) for pod in pods),
             running=sum(_phase(pod) == "Running" for pod in pods),
             pods=frozenset(pod["metadata"]["name"] for pod in pods if _is_assigned(pod)),
@@ -182,12 +176,6 @@ class PlanController(Feature):
             ),
             starts_seconds=tuple(s for pod in pods if (s := _start_seconds(pod)) is not None),
         )
-
-    def _pods(self, namespace: str, selector: Json) -> list[Json]:
-        text = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
-        if not text:
-            return []
-        return list(self._client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
 
     def _autoscalers(self, all_plans: Sequence[Plan], now_seconds: float) -> dict[tuple[str, str, str], Json]:
         """Return the autoscalers by (namespace, kind, name) of their target.
@@ -293,15 +281,6 @@ def _is_fresh(pod: Json, now_seconds: float) -> bool:
     if scheduled is None or not scheduled.get("lastTransitionTime"):
         return False
     return now_seconds - _moment(scheduled["lastTransitionTime"]).timestamp() < ARRIVING_SECONDS
-
-
-def _names_an_object(part: str) -> bool:
-    """Return whether Kubernetes accepts the text as a segment of a path.
-
-    The API server resolves an escaped "/" before it checks rights: a name such as "a/../../x" asks for another
-    resource, and its 403 would be taken for a right that the manager lacks.
-    """
-    return part not in {"", ".", ".."} and not {"/", "%"} & set(part)
 
 
 def _start_seconds(pod: Json) -> float | None:

@@ -184,23 +184,13 @@ def _plan_observation(
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
         taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
-        size_note=_size_note(plan, owner),
+        size_note=realise.size_note(plan, owner.owner if owner else None),
     )
 
 
 def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:
     owner = view.owners.get(owner_key(plan))
     return realise.amounts_per_pod(plan, owner.owner if owner else None)
-
-
-def _size_note(plan: Plan, owner: OwnerView | None) -> str:
-    """Return what reserved capacity may lack of a pod, as a sentence; "" if nothing."""
-    if owner is None or owner.owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
-        return ""
-    return (
-        f"No pod tells the overhead of RuntimeClass {owner.owner.runtime_class}: capacity is of the request alone, and "
-        "a pod may need more."
-    )
 
 
 def outlook(plan: Plan, proposal: Proposal) -> PodForecast:

@@ -253,6 +253,25 @@ def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: C
     assert (new.window.start_seconds, new.reserved_core_hours) == (SIX, 4.0)
 
 
+def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_tells_it(
+    scene: Scene, service: ClusterPlanService
+) -> None:
+    scene.plan()
+    deployment = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/web"
+    named = {"op": "add", "path": "/spec/template/spec/runtimeClassName", "value": "kata"}
+    scene.api.patch(deployment, [named], "json")
+    untold = service.preview(OWNER, PEAK)
+    assert untold.reserved_core_hours == 16.0
+    assert [note for note in untold.notes if "No pod tells the overhead of RuntimeClass kata" in note]
+    spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
+    pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
+    scene.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
+    told = service.preview(OWNER, PEAK, PlanTerms(5, Span(SIX, SIX + 2 * HOUR)))
+    # Four pods of 2 + 1.5 cores fill 14 of the node's 16; the fifth fits no more. Five reserve 5 x 3.5 x 2 core-hours.
+    assert (told.nodes, told.unplaced, told.reserved_core_hours) == ((("n1", 4),), 1, 35.0)
+    assert not [note for note in told.notes if "RuntimeClass" in note]
+
+
 def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     found = service.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))

@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patc
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import parse_quantities, sum_amounts
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
-from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Span
+from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Realisation, Span
 from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
 Json = Mapping[str, Any]
@@ -80,6 +80,16 @@ def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
     """Return what one pod of a plan takes of a node, by resource name: its request, and the overhead where known."""
     overhead = (owner.overhead if owner else None) or {}
     return sum_amounts((plan.per_pod, parse_quantities(overhead, f"overhead of pods of {plan.key}")))
+
+
+def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
+    """Return what reserved capacity may lack of a pod, as a sentence; "" if nothing."""
+    if owner is None or owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
+        return ""
+    return (
+        f"No pod tells the overhead of RuntimeClass {owner.runtime_class}: capacity is of the request alone, and a pod "
+        "may need more."
+    )
 
 
 def unit_name(plan: Plan, window: Span, number: int) -> str:

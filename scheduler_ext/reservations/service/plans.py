@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.errors import ClusterAbsent, NoData, UsageError
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import node_of, pod_of
@@ -49,6 +50,8 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
+from cotenant.scheduler_ext.reservations.plans.realise import amounts_per_pod, size_note
+from cotenant.scheduler_ext.reservations.service.owner_reading import read_owner
 
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 FIELD_MANAGER: Final = "cotenant-approver"
@@ -224,6 +227,7 @@ def preview_plan(
         window = next(schedule.occurrences(plan.recurring, now_seconds), None)
     if window is None:
         raise NoData(f"plan {plan.namespace}/{plan.name} has no window to come")
+    plan, size_note = _with_overhead(client, plan)
     nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
     used = ahead(max(window.start_seconds, now_seconds))
     place = PreviewContext(
@@ -246,7 +250,17 @@ def preview_plan(
         if verdict.guard != "forecast skill"
     )
     found = preview(plan, window, place, verdicts)
-    return msgspec.structs.replace(found, notes=(*found.notes, listed.note)) if listed.note else found
+    return msgspec.structs.replace(found, notes=(*found.notes, *filter(None, (listed.note, size_note))))
+
+
+def _with_overhead(client: KubeClient, plan: Plan) -> tuple[Plan, str]:
+    """The plan with what a pod of it takes of a node, and a sentence where that may be more; "" if it is not."""
+    try:
+        found = read_owner(client, plan)
+    except ClusterForbidden as error:
+        return plan, f"An overhead that a RuntimeClass adds to its pods is not counted: {error.message}."
+    owner = found[0] if found else None
+    return replace(plan, per_pod=amounts_per_pod(plan, owner)), size_note(plan, owner)
 
 
 def _node_capacities(
