@@ -301,6 +301,8 @@ class NodeReading:
     """Whether the kubelet's file says that it sets no CPU quota at all (cpuCFSQuota: false)."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Those that it gave to a pod exclusively, by the pod's key."""
+    kubelet_shared: frozenset[int] = frozenset()
+    """Those where it lets pods without CPUs of their own run, as cgroups show; empty = unknown, or it gives none out."""
     offered_cpus: frozenset[int] = frozenset()
     """Those whose cores ResourceClaims may have (`enforcer.dra.cpus`)."""
     uplink: Uplink | None = None

@@ -8,17 +8,19 @@ Sources: cpuset(7) "List format"; Koordinator's annotations `scheduling.koordina
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 from cotenant.base.allocation.cpu_annotations import assignment_of, reserved_cpus, system_cpus
-from cotenant.base.allocation.cpu_lists import Cpus
+from cotenant.base.allocation.cpu_lists import Cpus, parse_cpus
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.enforcer.contract import NodeReading, PodSpec
+from cotenant.enforcer.contract import Knob, KubeQos, NodeReading, PodReading, PodSpec
+from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.decide.overrides import live
 
 
@@ -72,11 +74,26 @@ def overclaims(pod: PodSpec) -> bool:
     return bool(cpus) and len(cpus) * MILLICORES_PER_CORE > counted_requests(pod.resources).get("cpu", 0)
 
 
+def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Container[Place]) -> Cpus:
+    """CPUs where a kubelet that may give CPUs out lets all other pods run: those of containers that it gives none.
+
+    Of Burstable and BestEffort pods, but for cpusets of ours. It keeps them off the CPUs of Guaranteed pods, and by an
+    option of its policy off those that it reserves. A container without a cpuset of its own has every CPU.
+    """
+    shared: Cpus = frozenset()
+    for pod in pods:
+        for group in (c.group for c in pod.containers if pod.spec.kube_qos is not KubeQos.GUARANTEED):
+            if group is not None and (group.path, Knob.CPUSET_CPUS) not in ours:
+                with contextlib.suppress(UsageError, KeyError):
+                    shared |= parse_cpus(str(group.knobs[Knob.CPUSET_CPUS])) or online
+    return shared & online
+
+
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
     """CPUs that neither the share pools nor best effort may touch.
 
     Of LSE pods, reserved, exclusively SYSTEM's, offered to ResourceClaims, and those that the kubelet gave to a pod
-    alone.
+    alone, or keeps free of the others.
     """
     system, exclusive = system_cpus(node.annotations, node.name)
     closed = (
@@ -84,7 +101,8 @@ def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:
         | reserved_cpus(node.annotations, node.name)
         | (system if exclusive else frozenset())
     )
-    return closed.union(node.offered_cpus, *node.kubelet_cpus.values())
+    kept_free = online_cpus(node) - node.kubelet_shared if node.kubelet_shared else frozenset()
+    return closed.union(node.offered_cpus, kept_free, *node.kubelet_cpus.values())
 
 
 def may_have_claimed_cores(pod: PodSpec, node: NodeReading) -> bool:

@@ -45,6 +45,7 @@ from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.decide.knobs import PERIOD_MICROSECONDS, least_quota
 from cotenant.enforcer.knob_table import Version
 from cotenant.enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
+from cotenant.enforcer.observe.cpusets import kubelet_shared_cpus, online_cpus
 from cotenant.enforcer.observe.cycles import CycleReader
 from cotenant.enforcer.observe.layout import Layout, Runtime
 from cotenant.enforcer.observe.machine import MachineReader
@@ -169,13 +170,16 @@ class Observer:
         node = self._node(facts)
         kubepods = reader.group(self._layout.kubepods(), Level.KUBEPODS)
         tiers = {q: reader.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
+        readings = tuple(reader.pod(pod) for pod in pods)
+        if facts.kubelet_static_cpus is not False:
+            node = replace(node, kubelet_shared=kubelet_shared_cpus(readings, online_cpus(node), fresh))
         observation = Observation(
             at_seconds=at,
             wall_seconds=self._clock.now_seconds(),
             node=node,
             kubepods=kubepods,
             tiers={qos: group for qos, group in {KubeQos.GUARANTEED: kubepods, **tiers}.items() if group is not None},
-            pods=tuple(reader.pod(pod) for pod in pods),
+            pods=readings,
             host_applications=tuple(reader.application(application) for application in applications),
             supported=self._supported,
             elapsed_seconds=elapsed,

@@ -18,10 +18,10 @@ While it is not known whether the kubelet gives CPUs out, Guaranteed pods and po
 
 Best effort, whatever its annotations say, is `suppress`'s while that moves cpusets: its tier is smaller then.
 
-Share pool: CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive ones. Best
-effort's pool: with LSR's, which lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so
-nothing here can take a CPU from a parent while a child still has it. A pool without a CPU is reported and moves no
-container.
+Share pool: CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive ones, and
+those that a kubelet which gives CPUs out, or may do so, keeps free of other pods. Best effort's pool: with LSR's, which
+lend what they leave idle. Only containers are moved; tiers and pods keep all CPUs, so nothing here can take a CPU from
+a parent while a child still has it. A pool without a CPU is reported and moves no container.
 Source: Koordinator's koordlet, hook `cpuset`.
 """
 

@@ -18,8 +18,15 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_QOS_ANNOTATION,
 )
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.enforcer.contract import ContainerSpec, NodeReading, PodSpec
-from cotenant.enforcer.observe.cpusets import forbidden_cpus, overclaims, owned_cpus, pod_assignment
+from cotenant.enforcer.contract import ContainerSpec, Knob, KubeQos, NodeReading, PodReading, PodSpec
+from cotenant.enforcer.observe.cpusets import (
+    forbidden_cpus,
+    kubelet_shared_cpus,
+    overclaims,
+    owned_cpus,
+    pod_assignment,
+)
+from tests.enforcer import readings
 
 
 def pod(qos: QosClass, status: str | None, phase: str = "Running", asks: int = 8000) -> PodSpec:
@@ -131,3 +138,29 @@ def test_cpus_of_lse_pods_of_the_reservation_of_system_and_of_claims_are_forbidd
     assert forbidden_cpus(node(system='{"cpuset":"1","cpusetExclusive":false}'), pods) == {6, 7}
     assert forbidden_cpus(node(reservation="not json"), pods) == {6, 7}
     assert forbidden_cpus(replace(node(), offered_cpus=frozenset({2, 3})), pods) == {2, 3, 6, 7}
+
+
+def placed(name: str, cpus: str | None, kube: KubeQos = KubeQos.BURSTABLE) -> PodReading:
+    """A pod whose container's cgroup has these CPUs; None: its cpuset was not read."""
+    knobs = {} if cpus is None else {Knob.CPUSET_CPUS: cpus}
+    return readings.pod(name, readings.container(knobs=knobs), kube=kube)
+
+
+@pytest.mark.parametrize(
+    ("web", "job", "ours", "shared"),
+    [
+        ("2-5", "4-6", [], {2, 3, 4, 5, 6}),  # CPUs 0, 1 and 7 are kept free of both
+        ("2-5", "0-7", ["job"], {2, 3, 4, 5}),  # what we wrote says nothing of the kubelet
+        ("2-5", "", [], set(range(8))),  # on cgroup v2 an empty list is that of the parent
+        ("2-5", None, [], {2, 3, 4, 5}),
+        ("2-9", "x", [], {2, 3, 4, 5, 6, 7}),  # CPUs 8 and 9 are offline
+        (None, None, [], set()),
+    ],
+)
+def test_where_a_kubelet_lets_others_run_is_told_by_cgroups_that_it_and_not_we_set(
+    web: str | None, job: str | None, ours: list[str], shared: set[int]
+) -> None:
+    pods = [placed("web", web), placed("job", job, KubeQos.BEST_EFFORT), placed("own", "0-1", KubeQos.GUARANTEED)]
+    groups = {pod.spec.name: pod.containers[0].group for pod in pods}
+    written = {(group.path, Knob.CPUSET_CPUS) for name in ours if (group := groups[name])}
+    assert kubelet_shared_cpus(pods, frozenset(range(8)), written) == shared

@@ -249,6 +249,12 @@ def test_where_the_kubelet_gives_cpus_out_or_may_do_so_only_containers_are_moved
     assert found == {f"{TIER}/podu-job/id-main": "0-4"}
 
 
+def test_cpus_that_the_kubelet_keeps_free_of_others_are_not_best_efforts() -> None:
+    (found,) = cpusets(world(2000.0, kubelet_static_cpus=None, kubelet_shared=frozenset(range(3, 10))))
+    # 4500 -> 5 of the 7 CPUs where the kubelet lets others run
+    assert found == {f"{TIER}/podu-job/id-main": "3-7"}
+
+
 @pytest.mark.parametrize("by", ["cpuset", "cfsQuota"])
 def test_pods_with_claims_keep_their_cpus_where_the_node_offers_cores_and_others_are_kept_off(by: str) -> None:
     one = world(2000.0, offered_cpus=frozenset({0, 1}))

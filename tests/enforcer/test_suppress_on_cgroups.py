@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
@@ -54,10 +55,11 @@ class Agent:
         self._applier = Applier(hierarchy, OriginalValues(folder), dry_run=False)
         self._strategy = BestEffort(BestEffortSettings(**given))
         self._state = self._strategy.initial()
+        self.facts = NodeFacts("n1", kubelet_static_cpus=False)
 
     def look(self) -> Observation:
         pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
-        seen = self._observer.read(pods, (), NodeFacts("n1", kubelet_static_cpus=False), self._applier.overridden_knobs)
+        seen = self._observer.read(pods, (), self.facts, self._applier.overridden_knobs)
         use = sum(p.group.cpu.millicores or 0.0 for p in seen.pods if p.group)
         return replace(
             seen, node=replace(seen.node, cpu=CpuUse(use), memory_available_bytes=seen.node.memory_total_bytes)
@@ -141,6 +143,30 @@ def test_best_effort_pods_give_up_their_own_quota_where_the_tier_has_one(node: K
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
     agent.give_back()
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, -1, -1]
+
+
+@pytest.mark.parametrize(
+    "facts", [NodeFacts("n1"), NodeFacts("n1", kubelet_static_cpus=True)], ids=["unknown", "reserves-cpus"]
+)
+def test_best_effort_stays_off_the_cpus_that_a_kubelet_keeps_free_of_it(
+    node: Kubepods, tmp_path: Path, facts: NodeFacts
+) -> None:
+    """As a static CPU manager leaves cpusets: CPU 0 is a Guaranteed pod's, or kept by `strict-cpu-reservation`."""
+    one_core = {"cpu": "1", "memory": "64Mi"}
+    own = node.pod("own", kube="Guaranteed", resources={"requests": one_core, "limits": one_core})
+    web = node.pod("web", kube="Burstable", resources={"requests": {"cpu": "100m"}})
+    job = node.pod("job", qos="BE", resources={"requests": BATCH, "limits": BATCH})
+    every = node.read(job.container, "cpuset", "cpuset.cpus")
+    kept, others = every[:1], format_cpus(parse_cpus(every) - {int(every[:1])})
+    for pod, cpus in ((own, kept), (web, others), (job, others)):
+        node.write(pod.container, "cpuset", "cpuset.cpus", cpus)
+    agent = Agent(node, tmp_path)
+    agent.facts = facts
+    for _ in range(2):
+        # Two CPUs at the least are wanted for best effort: of this machine's the first too, if it were open.
+        agent.tick(cpuSuppressPolicy="cpuset", cpuSuppressThresholdPercent=100)
+        assert set(parse_cpus(node.read(job.container, "cpuset", "cpuset.cpus"))) <= parse_cpus(others)
+    assert node.read(own.container, "cpuset", "cpuset.cpus") == kept
 
 
 def test_a_services_waiting_is_measured_here(node: Kubepods, tmp_path: Path) -> None:
