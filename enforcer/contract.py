@@ -302,7 +302,7 @@ class NodeReading:
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
     """Those that it gave to a pod exclusively, by the pod's key."""
     kubelet_shared: frozenset[int] = frozenset()
-    """Those where it lets pods without CPUs of their own run, as cgroups show; empty = unknown, or it gives none out."""
+    """Those where it lets pods without CPUs of their own run, as cgroups show; empty = not known, or gives none out."""
     offered_cpus: frozenset[int] = frozenset()
     """Those whose cores ResourceClaims may have (`enforcer.dra.cpus`)."""
     uplink: Uplink | None = None

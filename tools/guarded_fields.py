@@ -396,8 +396,9 @@ GUARDS: Final = (
         "of a node the hook changes our two taints alone",
         [
             Rule(
-                "variables.others == variables.oldOthers && variables.marks.size() == 0",
-                "of a node's taints the hook takes cotenant.dev/emptying and cotenant.dev/load away, and no other",
+                "variables.others == variables.oldOthers && "
+                "variables.marks.all(t, t in dyn(oldObject).?spec.?taints.orValue([]))",
+                "of a node's taints the hook takes cotenant.dev/emptying and cotenant.dev/load away, and sets none",
             )
         ],
         _TAINTS,

@@ -15,6 +15,7 @@ from cryptography import x509
 from cotenant.base.settings.document import parse
 from cotenant.base.settings.load import join
 from cotenant.base.version import __version__
+from cotenant.cli.cluster.installation import after_helm
 from cotenant.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
 from cotenant.enforcer.settings.runtime import DraSettings
 from cotenant.manager.features import NAMES
@@ -238,6 +239,12 @@ def test_a_part_that_is_switched_on_restarts_who_reads_which_parts_are_on() -> N
     after = digests(rendered(values_of(frozenset({"scan", "recommendations", "colocation"}))))
     assert before.keys() == after.keys() == {"cotenant-manager", "cotenant-dashboard"}
     assert all(before[name] != after[name] for name in before)
+
+
+def test_a_process_bears_the_digest_of_the_settings_by_which_an_upgrade_finds_who_runs_by_those_of_before() -> None:
+    objects = rendered(values_of(EVERYTHING))
+    text = named(objects, "ConfigMap", "cotenant-settings")["data"]["settings.yaml"]
+    assert {digests(objects)[name] for name in after_helm.WRITERS} == {after_helm.digest_of(text)}
 
 
 def test_values_of_the_node_agents_container_reach_its_watchdog_and_no_variable_stands_twice() -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,26 @@ def live(plane: ControlPlane, kind: str, namespace: str = "cotenant") -> dict[st
     return {item["metadata"]["name"]: item for item in items}
 
 
+def hook_pods(plane: ControlPlane) -> list[str]:
+    return [name for name in live(plane, "pod") if name.startswith("cotenant-uninstall")]
+
+
+def switch_off(plane: ControlPlane, part: str, feature: str) -> None:
+    """Upgrade without the part; the hook's pod ends when the test says so, as no node runs it."""
+    values = values_of(EVERYTHING - {part}, applier={"enabled": True})
+    with ThreadPoolExecutor(1) as pool:
+        upgrade = pool.submit(release, plane, "upgrade", "cotenant", str(chart()), values=values)
+        wait_for("the hook's pod", lambda: upgrade.done() or hook_pods(plane))
+        # Its Job begins once the settings in force switch the part off, with rights that are gone again after it.
+        settings = live(plane, "configmap")["cotenant-settings"]["data"]["settings.yaml"]
+        assert feature in settings and "cotenant-uninstall" in live(plane, "serviceaccount")
+        for name in hook_pods(plane):
+            ended = json.dumps({"status": {"phase": "Succeeded"}})
+            plane.kubectl("patch", "pod", name, "-n", "cotenant", "--subresource=status", "--type=merge", "-p", ended)
+        assert feature in upgrade.result()
+    assert "cotenant-uninstall" not in live(plane, "serviceaccount")
+
+
 @pytest.mark.soak
 def test_the_notes_say_that_no_image_is_published_until_a_registry_is_named(control_plane: ControlPlane) -> None:
     def notes(values: Json) -> str:
@@ -218,19 +239,20 @@ def test_helm_installs_upgrades_and_uninstalls_and_leaves_what_people_stored(
     secrets = live(plane, "secret")
     assert secrets["cotenant-extender-certificate"]["data"] == certificate
     assert "tls.crt" in secrets["cotenant-webhook-certificate"]["data"]
-    # Without their part nobody is left who would take load taints away: the notes say what does.
-    untainting = values_of(EVERYTHING - {"tainting"}, applier={"enabled": True})
-    text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=untainting)
-    assert "kubectl taint nodes --all cotenant.dev/load-" in text
-    # Nor of any other part: each has what it leaves behind, and with all of them off the hook stays.
+    # Without their part nobody is left who would take away what it wrote: the hook does, once for each such upgrade.
+    both = "helm.sh/hook: post-delete,post-upgrade"
+    for off, ended in (("tainting", "off: load-taints."), ("enforcement", "off."), ("colocation", "off: colocation.")):
+        fewer = values_of(EVERYTHING - {off}, applier={"enabled": True})
+        text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=fewer)
+        assert both in text and f"Something is switched {ended}" in text, off
     text = release(
         plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=values_of(frozenset({"scan"}))
     )
-    for left in ("scheduling gate", "batch and mid resources", "-n cotenant-reservations delete pods", "lent-floor"):
-        assert left in text
-    assert "name: cotenant-uninstall-scheduling" in text
+    assert both in text and "name: cotenant-uninstall-scheduling" in text
     text = release(plane, "upgrade", "cotenant", str(chart()), "--dry-run=server", values=values)
-    assert "switched off" not in text
+    assert "switched off" not in text and "post-upgrade" not in text
+    switch_off(plane, "tainting", "load-taints")
+    release(plane, "upgrade", "cotenant", str(chart()), values=values)
     manager = live(plane, "deployment")["cotenant-manager"]
     assert "cotenant.dev/settings-digest" in manager["spec"]["template"]["metadata"]["annotations"]
     # `cotenant install` and `cotenant uninstall` see that Helm owns it.

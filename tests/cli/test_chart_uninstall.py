@@ -34,9 +34,9 @@ def _helm() -> None:
     [
         ({"scan", "webhooks"}, {}, 0),  # these write nothing that stays
         ({"colocation"}, {"uninstallHook": {"enabled": False}}, 0),
-        # the cluster's objects, our namespace, taints, gates and floors: also of a part that was switched off before
-        ({"colocation"}, {}, 4),
-        ({"colocation", "scheduling"}, {}, 5),  # placeholders, whose namespace comes with the part
+        # the cluster's objects, our namespaces, taints, gates and floors: also of a part that was switched off before
+        ({"colocation"}, {}, 5),
+        ({"colocation", "scheduling"}, {}, 6),  # placeholders, whose namespace comes with the part
     ],
 )
 def test_a_hook_after_uninstall_has_the_rights_of_the_parts_that_are_on(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,10 @@ from cotenant.base.kubernetes.protocol import (
     NODE_AGENT,
     PLACEHOLDER_NAMESPACE,
     QUEUED_ANNOTATION,
+    RESERVATION_GATE,
+    RESERVATION_LABEL,
     SCHEDULING_GROUP,
+    SUPPRESSED_FRACTION_ANNOTATION,
     SYSTEM_NAMESPACE,
 )
 from cotenant.base.ledger.ledger import Ledger
@@ -226,8 +230,9 @@ HOOK_NEEDS = (
     ("patch", "", "nodes", "", ""),
     ("delete", "", "pods", PLACEHOLDER_NAMESPACE, ""),
     ("delete", "coordination.k8s.io", "leases", SYSTEM_NAMESPACE, "cotenant-manager"),
+    ("get", "", "configmaps", "cotenant", "cotenant-settings"),
 )
-"""A right of each of its five bindings: (verb, group, resource, namespace, name)."""
+"""A right of each of its bindings: (verb, group, resource, namespace, name)."""
 
 
 def hook(plane: ControlPlane, file: Path) -> tuple[list[str], Path]:
@@ -292,13 +297,75 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
     api.delete(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/slo-controller-config")
 
 
+def test_a_switched_off_feature_leaves_nothing_and_the_others_keep_what_they_wrote(
+    traces: Traces, tmp_path: Path
+) -> None:
+    api, plane = traces.api, traces.plane
+    run(plane, "install", "--components", "crds,priority-classes,rbac,reservations", "--apply")
+    traces.lend()
+    traces.suppress()
+    traces.empty()
+    gated, owner = traces.reserve()
+    autoscaler = traces.plan()
+    command, account = hook(plane, tmp_path / "hook.kubeconfig")
+    settings = "/api/v1/namespaces/cotenant/configmaps"
+    text = "manager: {features_off: [queues, load-taints, plans]}"
+    labels = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io/part-of": "cotenant"}
+    api.create(settings, {"metadata": {"name": "cotenant-settings", "labels": labels}, "data": {"settings.yaml": text}})
+    old = "/api/v1/namespaces/cotenant/pods"
+    meta = {
+        "name": "old",
+        "labels": {**labels, "app.kubernetes.io/name": "cotenant-manager"},
+        "annotations": {"cotenant.dev/settings-digest": "of-before"},
+    }
+    container = {"name": "main", "image": "app"}
+    api.create(old, {"metadata": meta, "spec": {"containers": [container], "terminationGracePeriodSeconds": 0}})
+
+    with ThreadPoolExecutor(1) as pool:
+        ends = pool.submit(run, plane, *command, kubeconfig=account)
+        # The manager of before runs on, and would write again: nothing is taken away yet.
+        with pytest.raises(TimeoutError):
+            ends.result(4.0)
+        assert api.get(autoscaler)["spec"]["minReplicas"] == 5
+        api.delete(f"{old}/old")
+        rows = ends.result(60.0)
+
+    assert {row["state"] for row in rows.values()} == {"give back"}
+    assert [gate["name"] for gate in api.get(gated)["spec"]["schedulingGates"]] == [
+        RESERVATION_GATE,
+        "example.com/theirs",
+    ]
+    assert QUEUED_ANNOTATION not in api.get(gated)["metadata"].get("annotations", {})
+    node = api.get(f"{NODES}/{traces.node}")
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["example.com/theirs", EMPTYING_TAINT]
+    assert "kubernetes.io/batch-cpu" in node["status"]["allocatable"]
+    # No node agent runs, so that nobody renews or removes what one wrote.
+    assert SUPPRESSED_FRACTION_ANNOTATION not in node["metadata"].get("annotations", {})
+    assert api.get(autoscaler)["spec"]["minReplicas"] == 3
+    assert RESERVATION_LABEL in api.get(owner)["metadata"]["labels"]
+    assert len(api.items(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods")) == 1
+    assert api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/cotenant-status")
+    assert run(plane, *command, kubeconfig=account) == {}
+
+    every = {"data": {"settings.yaml": f"manager: {{features_off: [{', '.join(NAMES)}]}}"}}
+    api.patch(f"{settings}/cotenant-settings", every)
+    run(plane, *command, kubeconfig=account)
+    assert api.get(gated)["spec"]["schedulingGates"] == [{"name": "example.com/theirs"}]
+    assert [taint["key"] for taint in api.get(f"{NODES}/{traces.node}")["spec"]["taints"]] == ["example.com/theirs"]
+    assert "kubernetes.io/batch-cpu" not in api.get(f"{NODES}/{traces.node}")["status"]["allocatable"]
+    assert api.items(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods") == []
+    assert not api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/cotenant-status")
+    api.delete(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/slo-controller-config")
+
+
 def test_without_a_right_the_rest_is_done_and_the_exit_code_says_that_it_is_partial(bare_plane: ControlPlane) -> None:
     jane = bare_plane.user("jane")
     done = CliRunner().invoke(main.root, ["uninstall", "--after-helm", "--kubeconfig", str(jane), "-o", "json"])
     rows = json.loads(done.stdout)
     assert done.exit_code == EXIT_PARTIAL
     assert {row["state"] for row in rows} == {"refused"}
-    assert {row["component"] for row in rows} >= {"nodes", "pods", "horizontalpodautoscalers", "leases"}
+    # Whoever cannot see whether the release stands does not know either what has ended.
+    assert [row["object"] for row in rows] == ["configmaps/cotenant/cotenant-settings"]
     assert all("cannot" in row["note"] for row in rows)
 
 

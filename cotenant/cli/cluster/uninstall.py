@@ -11,7 +11,7 @@ from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.progress import bars
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
 from cotenant.cli.cluster.installation.manifests import COMPONENTS, manifests, parse_components
@@ -48,7 +48,8 @@ def uninstall(
         bool,
         typer.Option(
             "--after-helm",
-            help="Only what the processes wrote and what acts without them; waits until they have ended.",
+            help="Only what the processes wrote and what acts without them; waits until they have ended. While the "
+            "release stands: of the features that its settings switch off.",
         ),
     ] = False,
     kubeconfig: Kubeconfig = None,
@@ -94,9 +95,14 @@ def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Remov
     client = connect(settings)
     try:
         with bars() as progress:
-            if act and (late := after_helm.await_ended(client)):
+            try:
+                ended = after_helm.ended_features(client)
+            except ClusterError as error:  # whether the release stands is not known
+                return [removal.unread_removal(client, "settings", after_helm.SETTINGS, error)]
+            if act and (late := after_helm.await_ended(client, ended)):
+                after_helm.require_ended(late if ended.digest else [])
                 message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
-            removals = after_helm.plan_leftover_removals(client, progress)
+            removals = after_helm.plan_leftover_removals(client, ended, progress)
             return removal.carry_out(client, removals, progress) if act else removals
     finally:
         client.close()

@@ -73,6 +73,12 @@
 {{- toJson $ended -}}
 {{- end -}}
 
+{{/* "true" where this upgrade ends what writes into objects of others: a feature of the manager, or the node agent. */}}
+{{- define "cotenant.ended" -}}
+{{- $agent := and (not .Values.enforcement.enabled) (lookup "apps/v1" "DaemonSet" .Release.Namespace "cotenant-enforcer") -}}
+{{- if or $agent (include "cotenant.featuresEnded" . | fromJsonArray) -}}true{{- end -}}
+{{- end -}}
+
 {{/* What every process but the node agent reads: the manifest's settings, the features that are off, your settings. YAML. */}}
 {{- define "cotenant.settings" -}}
 {{- $settings := index (.Files.Get "files/settings.yaml" | fromYaml).data "settings.yaml" | fromYaml -}}

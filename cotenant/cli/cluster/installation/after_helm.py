@@ -4,53 +4,122 @@ Processes first: their rights are gone with the release, so nobody writes again 
 without them: amounts of nodes, scheduling gates, floors of autoscalers, placeholders, capacity buffers; and the
 manager's own Lease and status. It asks for no kind beyond these, so that its account needs few rights. A refusal ends
 nothing but its own row.
+
+While the release stands, that is of switched-off features alone, once no process runs by settings of before.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
-from cotenant.base.errors import ClusterError
+from cotenant.base.errors import ClusterError, CotenantError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.progress import Progress
+from cotenant.base.settings.document import parse_single_document
 from cotenant.cli.cluster.installation import leftovers
 from cotenant.cli.cluster.installation.removal import MADE, Fate, Removal, generated_object_removals, unread_removal
+from cotenant.cli.cluster.installation.restoration import EVERYTHING, OurWrites, writes_of
+from cotenant.manager.features import NAMES
 
 NAMESPACE: Final = "cotenant"
+SETTINGS: Final = Address("v1", "configmaps", "cotenant-settings", NAMESPACE)
+DIGEST_ANNOTATION: Final = "cotenant.dev/settings-digest"
+"""On each pod that reads the settings: the beginning of the SHA-256 of those that it began with."""
+_DIGEST_CHARACTERS: Final = 16
+_NODE_AGENT: Final = "cotenant-enforcer"
+WRITERS: Final = ("cotenant-manager", "cotenant-webhook", "cotenant-extender")
+"""Processes that write into objects of others what the settings say."""
 LONGEST_END_SECONDS: Final = 90.0
 """A node agent has 60 s to give back what it holds; a pod on a node that is gone never ends."""
 _PAUSE_SECONDS: Final = 1.0
+_PLACEHOLDERS: Final = Address("v1", "pods", "placeholders")
+_BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", "")
 
 
-def await_ended(client: KubeClient, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of our processes runs; names of those that have not ended in time."""
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The features whose processes have ended; digest: of the settings that others go on with, "" where none do."""
+
+    features: frozenset[str] = frozenset(NAMES)
+    digest: str = ""
+
+
+def ended_features(client: KubeClient) -> Ended:
+    """Return what the settings of the release switch off; everything once it is gone, and its settings with it."""
+    live = client.get(SETTINGS.path)
+    if live is None:
+        return Ended()
+    text = str((live.get("data") or {}).get("settings.yaml") or "")
+    return Ended(frozenset(_features_off(text)), digest_of(text))
+
+
+def digest_of(text: str) -> str:
+    """Return the digest by which a pod names the settings that it began with."""
+    return sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
+
+
+def _features_off(text: str) -> list[str]:
+    document = parse_single_document(text, str(SETTINGS))
+    manager = document.get("manager") if isinstance(document, dict) else None
+    off = manager.get("features_off") if isinstance(manager, dict) else None
+    return [str(name) for name in off] if isinstance(off, list) else []
+
+
+def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
+    """Wait until no pod of our processes runs that may write what ended; names of those that do after that time."""
     end = time.monotonic() + seconds
-    while (names := leftovers.running_pod_names(client, NAMESPACE)) and time.monotonic() < end:
+    while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
     return names
 
 
-def plan_leftover_removals(client: KubeClient, progress: Progress) -> list[Removal]:
+def _late_pods(client: KubeClient, ended: Ended) -> Iterator[str]:
+    pods = leftovers.running_pods(client, NAMESPACE)
+    agents = [pod for pod in pods if _name_of(pod) == _NODE_AGENT]
+    agents_end = all(pod.metadata.deletion_timestamp for pod in agents)
+    for pod in pods:
+        digest = (pod.metadata.annotations or {}).get(DIGEST_ANNOTATION, ended.digest)
+        is_late = agents_end if pod in agents else _name_of(pod) in WRITERS and digest != ended.digest
+        if is_late or not ended.digest:
+            yield pod.metadata.name
+
+
+def _name_of(pod: ObservedPodWire) -> str:
+    return (pod.metadata.labels or {}).get("app.kubernetes.io/name", "")
+
+
+def require_ended(names: list[str]) -> None:
+    """Raise CotenantError where processes run on by settings of before, which would write again."""
+    if names:
+        raise CotenantError(
+            f"{', '.join(names)} still run by the settings of before after {LONGEST_END_SECONDS:.0f} s, so that nothing"
+            " is taken away",
+            fix="See why their successors do not start: kubectl -n cotenant get pods. Then do it again.",
+        )
+
+
+def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress) -> list[Removal]:
     """Return the rows of what would be removed or given back.
 
     A kind that we may not read becomes a row of its own.
     """
-    looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = [
-        *((kind, partial(generated_object_removals, client, (kind,))) for kind in MADE),
-        (
-            Address("v1", "pods", "placeholders"),
-            lambda: _deletions(leftovers.placeholders(client), "holds reserved capacity"),
-        ),
-        (
-            Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""),
-            lambda: _deletions(leftovers.buffers(client)),
-        ),
-        *((kind, partial(_given_back, client, kind)) for kind in leftovers.ACTING),
-    ]
+    features, ours = ended.features, EVERYTHING if not ended.digest else _writes(client, ended)
+    looks: list[tuple[Address, Callable[[], Iterable[Removal]]]] = []
+    if features >= set(NAMES):
+        looks += [(kind, partial(generated_object_removals, client, (kind,))) for kind in MADE]
+    if "reservations" in features:
+        holding = "holds reserved capacity"
+        looks.append((_PLACEHOLDERS, lambda: _deletions(leftovers.placeholders(client), holding)))
+    if "plans" in features:
+        looks.append((_BUFFERS, lambda: _deletions(leftovers.buffers(client))))
+    looks += [(kind, partial(_given_back, client, kind, ours)) for kind in leftovers.ACTING]
     progress.stage("looking at the cluster", len(looks))
     removals: list[Removal] = []
     for kind, find_removals in looks:
@@ -62,10 +131,15 @@ def plan_leftover_removals(client: KubeClient, progress: Progress) -> list[Remov
     return removals
 
 
+def _writes(client: KubeClient, ended: Ended) -> OurWrites:
+    running = {_name_of(pod) for pod in leftovers.running_pods(client, NAMESPACE)}
+    return writes_of(ended.features, node_agent=_NODE_AGENT not in running)
+
+
 def _deletions(items: Iterable[tuple[Address, str]], note: str = "has our label") -> Iterator[Removal]:
     return (Removal(address.resource, address, Fate.DELETE, note, uid) for address, uid in items)
 
 
-def _given_back(client: KubeClient, kind: Address) -> Iterator[Removal]:
-    for address, what in leftovers.written_into(client, kind):
-        yield Removal(address.resource, address, Fate.GIVE_BACK, what)
+def _given_back(client: KubeClient, kind: Address, ours: OurWrites) -> Iterator[Removal]:
+    for address, what in leftovers.written_into(client, kind, ours):
+        yield Removal(address.resource, address, Fate.GIVE_BACK, what, ours=ours)

@@ -12,14 +12,12 @@ from typing import Any, Final
 from cotenant.base.errors import ClusterAbsent, ClusterError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
-from cotenant.base.kubernetes.models.metadata import ObjectMeta, OwnedObject
+from cotenant.base.kubernetes.models.metadata import OwnedObject
 from cotenant.base.kubernetes.models.node import WrittenNode
 from cotenant.base.kubernetes.models.pod import GatedPod, ObservedPodWire
-from cotenant.base.kubernetes.node_taints import OUR_TAINTS
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
-from cotenant.cli.cluster.installation.restoration import NODE_WRITERS, WORKLOADS, pod_marks, restoring_patch
-from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
+from cotenant.cli.cluster.installation.restoration import EVERYTHING, WORKLOADS, OurWrites, pod_marks, restoring_patch
 
 _NEVER: Final = frozenset(
     {
@@ -98,27 +96,29 @@ def _kinds(client: KubeClient) -> Iterator[Address | tuple[Address, ClusterError
                 yield Address(version, str(resource["name"]), "")
 
 
-def written_into(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
-    """(address, what) of the objects of a kind of `WRITTEN` that hold something of ours; none of an absent kind."""
+def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[tuple[Address, str]]:
+    """(address, what) of the objects of a kind of `WRITTEN` that hold such writes; none of an absent kind."""
     listed = {"nodes": _nodes, "pods": _pods}.get(kind.resource)
-    return listed(client) if listed else _objects_to_restore(client, kind)
+    return listed(client, ours) if listed else _objects_to_restore(client, kind, ours)
 
 
-def _nodes(client: KubeClient) -> Iterator[tuple[Address, str]]:
+def _nodes(client: KubeClient, ours: OurWrites) -> Iterator[tuple[Address, str]]:
     for node in client.list("/api/v1/nodes", WrittenNode):
-        if node.bears(*OUR_TAINTS) or any(f.manager in NODE_WRITERS for f in node.metadata.managed_fields or ()):
+        if node.bears(*ours.taints) or any(f.manager in ours.node_writers for f in node.metadata.managed_fields or ()):
             yield Address("v1", "nodes", node.metadata.name), "taint, extended resources and annotations"
 
 
-def _pods(client: KubeClient) -> Iterator[tuple[Address, str]]:
+def _pods(client: KubeClient, ours: OurWrites) -> Iterator[tuple[Address, str]]:
     for pod in client.list("/api/v1/pods", GatedPod):
         meta = pod.metadata
-        gated = any(gate.name in OUR_GATES for gate in pod.spec.scheduling_gates or ())
-        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or _has_marks(meta)):
+        gated = any(gate.name in ours.gates for gate in pod.spec.scheduling_gates or ())
+        marks = pod_marks(meta.labels or {}, ours)
+        marked = any(name in (getattr(meta, part) or ()) for part, names in marks.items() for name in names)
+        if meta.namespace != PLACEHOLDER_NAMESPACE and (gated or marked):
             yield Address("v1", "pods", meta.name, meta.namespace), "scheduling gates" if gated else "marks"
 
 
-def _objects_to_restore(client: KubeClient, kind: Address) -> Iterator[tuple[Address, str]]:
+def _objects_to_restore(client: KubeClient, kind: Address, ours: OurWrites) -> Iterator[tuple[Address, str]]:
     try:
         items = list(client.list(kind.collection))
     except ClusterAbsent:  # the kind is not installed
@@ -126,7 +126,7 @@ def _objects_to_restore(client: KubeClient, kind: Address) -> Iterator[tuple[Add
     for item in items:
         meta: Mapping[str, Any] = item["metadata"]
         address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
-        if restoring_patch(address, item) is not None:
+        if restoring_patch(address, item, ours) is not None:
             yield address, "marks of changes, plans or zones"
 
 
@@ -146,15 +146,8 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
             yield Address(preferred, plural, item.metadata.name, item.metadata.namespace), item.metadata.uid
 
 
-def running_pod_names(client: KubeClient, namespace: str) -> list[str]:
-    """Names of the pods of our processes that have not ended, but the one that uninstalls."""
+def running_pods(client: KubeClient, namespace: str) -> list[ObservedPodWire]:
+    """The pods of our processes that have not ended, but the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
-    return [pod.metadata.name for pod in pods if pod.status.phase not in ENDED_PHASES]
-
-
-def _has_marks(meta: ObjectMeta) -> bool:
-    marks = pod_marks({"labels": meta.labels})
-    return bool(
-        set(meta.labels or ()) & set(marks["labels"]) or set(meta.annotations or ()) & set(marks["annotations"])
-    )
+    return [pod for pod in pods if pod.status.phase not in ENDED_PHASES]

@@ -25,7 +25,7 @@ from cotenant.cli.cluster.installation import leftovers
 from cotenant.cli.cluster.installation.cluster import FIELD_MANAGER, WAIT_SECONDS, wait_until
 from cotenant.cli.cluster.installation.manifests import Manifest
 from cotenant.cli.cluster.installation.plan import is_ours
-from cotenant.cli.cluster.installation.restoration import restoring_patch
+from cotenant.cli.cluster.installation.restoration import EVERYTHING, OurWrites, restoring_patch
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address
 
 MADE: Final = (
@@ -64,6 +64,8 @@ class Removal:
     fate: Fate
     note: str = ""
     uid: str = ""
+    ours: OurWrites = EVERYTHING
+    """The writes that are given back."""
 
     def row(self) -> dict[str, str]:
         """Cells of `plan.STEPS`."""
@@ -164,7 +166,7 @@ def _send(client: KubeClient, removal: Removal) -> None:
         return
     for tries_left in reversed(range(_TRIES)):
         live = client.get(removal.address.path)
-        patch = restoring_patch(removal.address, live) if live else None
+        patch = restoring_patch(removal.address, live, removal.ours) if live else None
         if patch is None:
             return
         try:

@@ -9,6 +9,7 @@ the autopilot lends.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -18,66 +19,105 @@ from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.models.node import TaintedNode
 from cotenant.base.kubernetes.node_taints import OUR_TAINTS, untaint_patch
 from cotenant.base.kubernetes.protocol import (
+    EMPTYING_TAINT,
+    GANG_GATE,
+    LOAD_TAINT,
     MANAGER,
     NODE_AGENT,
     QUEUED_ANNOTATION,
+    QUOTA_GATE,
     RESERVATION_ALLOCATED_ANNOTATION,
+    RESERVATION_GATE,
     RESERVATION_LABEL,
     TOPOLOGIES,
 )
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.recommender.colocation.zones import Topology, publish_zones
-from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATIONS
+from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, FLOOR_ANNOTATIONS, LENT_FLOOR_ANNOTATION
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.plans.realise import restore
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 Json = Mapping[str, Any]
 
-NODE_WRITERS: Final = (MANAGER, NODE_AGENT)
-"""Field managers that write into nodes and their status."""
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "cronjobs")
 _WORKLOAD_MARKS: Final = {"labels": {RESOURCES_LABEL}, "annotations": {RESOURCES_ANNOTATION, CHANGE_ANNOTATION}}
-_POD_MARKS: Final = {
-    "labels": {RESERVATION_LABEL},
-    "annotations": {MISSED_ANNOTATION, CHANGE_ANNOTATION, QUEUED_ANNOTATION},
-}
 _WHY: Final = "cotenant uninstall"
 
 
-def restoring_patch(address: Address, live: Json) -> Patch | None:
-    """The patch that leaves nothing of ours in somebody else's object; None where nothing is.
+@dataclass(frozen=True, slots=True)
+class OurWrites:
+    """Our writes into objects of others that are taken away: taints, gates and annotations by their names.
+
+    node_writers: field managers whose amounts and annotations of nodes go. zones: amounts of zones go too;
+    reservations: labels and annotations of hand-overs.
+    """
+
+    taints: tuple[str, ...] = OUR_TAINTS
+    gates: tuple[str, ...] = OUR_GATES
+    floors: tuple[str, ...] = FLOOR_ANNOTATIONS
+    pod_annotations: tuple[str, ...] = (CHANGE_ANNOTATION, QUEUED_ANNOTATION)
+    node_writers: tuple[str, ...] = (MANAGER, NODE_AGENT)
+    zones: bool = True
+    reservations: bool = True
+
+
+EVERYTHING: Final = OurWrites()
+
+
+def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
+    """The writes of these features of the manager, and of the node agent where asked; no mark of an accepted change."""
+
+    def of(*pairs: tuple[str, str]) -> tuple[str, ...]:
+        return tuple(name for feature, name in pairs if feature in features)
+
+    return OurWrites(
+        taints=of(("descheduler", EMPTYING_TAINT), ("load-taints", LOAD_TAINT)),
+        gates=of(("reservations", RESERVATION_GATE), ("queues", QUOTA_GATE), ("queues", GANG_GATE)),
+        floors=of(("plans", FLOOR_ANNOTATION), ("autopilot", LENT_FLOOR_ANNOTATION)),
+        pod_annotations=of(("queues", QUEUED_ANNOTATION)),
+        node_writers=of(("colocation", MANAGER)) + ((NODE_AGENT,) if node_agent else ()),
+        zones="colocation" in features,
+        reservations="reservations" in features,
+    )
+
+
+def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) -> Patch | None:
+    """The patch that leaves nothing of these writes in somebody else's object; None where nothing is.
 
     Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
     """
-    if address.resource == "nodes" and (ours := untaint_patch(msgspec.convert(live, TaintedNode), OUR_TAINTS, _WHY)):
-        return ours
+    if address.resource == "nodes" and (
+        untainted := untaint_patch(msgspec.convert(live, TaintedNode), ours.taints, _WHY)
+    ):
+        return untainted
     if address.resource == "horizontalpodautoscalers":
-        return restore(live, address.namespace, _WHY, FLOOR_ANNOTATIONS)
+        return restore(live, address.namespace, _WHY, ours.floors)
     if address.resource == TOPOLOGIES:
-        return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None)
-    operations = _operations(address, live)
+        return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None) if ours.zones else None
+    operations = _operations(address, live, ours)
     return Patch(address, operations, "status" if address.resource == "nodes" else "", _WHY) if operations else None
 
 
-def _operations(address: Address, live: Json) -> tuple[Json, ...]:
+def _operations(address: Address, live: Json, ours: OurWrites) -> tuple[Json, ...]:
     if address.resource == "nodes":
-        return given_back(live)
-    marks = pod_marks(live["metadata"]) if address.resource == "pods" else _WORKLOAD_MARKS
+        return given_back(live, ours.node_writers)
+    marks = pod_marks(live["metadata"].get("labels") or {}, ours) if address.resource == "pods" else _WORKLOAD_MARKS
     operations = [*without_marks(live["metadata"], marks)]
     gates = (live.get("spec") or {}).get("schedulingGates") or () if address.resource == "pods" else ()
-    others = [gate for gate in gates if gate.get("name") not in OUR_GATES]
+    others = [gate for gate in gates if gate.get("name") not in ours.gates]
     if len(others) < len(gates):
         operations.append({"op": "replace", "path": "/spec/schedulingGates", "value": others})
     uid = {"op": "test", "path": "/metadata/uid", "value": live["metadata"].get("uid")}
     return (uid, *operations) if operations else ()
 
 
-def pod_marks(metadata: Json) -> Mapping[str, Collection[str]]:
+def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
     """Labels and annotations of ours on a pod; whose capacity it got is ours where our label stands beside it."""
-    if RESERVATION_LABEL not in (metadata.get("labels") or {}):
-        return _POD_MARKS
-    return {**_POD_MARKS, "annotations": {*_POD_MARKS["annotations"], RESERVATION_ALLOCATED_ANNOTATION}}
+    if not ours.reservations:
+        return {"annotations": ours.pod_annotations}
+    got = (RESERVATION_ALLOCATED_ANNOTATION,) if RESERVATION_LABEL in pod_labels else ()
+    return {"labels": (RESERVATION_LABEL,), "annotations": (*ours.pod_annotations, MISSED_ANNOTATION, *got)}
 
 
 def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Iterator[Json]:
@@ -87,14 +127,14 @@ def without_marks(metadata: Json, marks: Mapping[str, Collection[str]]) -> Itera
             yield {"op": "remove", "path": f"/metadata/{part}/{escape_pointer_key(name)}"}
 
 
-def given_back(node: Json) -> tuple[Json, ...]:
-    """JSON patch that takes from a node the amounts and annotations that our field managers own, and nothing else.
+def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
+    """JSON patch that takes from a node the amounts and annotations that these field managers own, and nothing else.
 
     An empty server-side apply would not do: it removes what nobody owns along with us, such as the amounts that a
     kubelet registered the node with.
     """
     metadata = node["metadata"]
-    owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in NODE_WRITERS]
+    owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in writers]
     places = (("metadata", "annotations"), ("status", "allocatable"), ("status", "capacity"))
     paths = []
     for outer, inner in places:
