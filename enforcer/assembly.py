@@ -139,16 +139,16 @@ class KubeletTreeReader:
 
 
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
-    """Return the layout by the settings, the kubelet's configuration, or the detected tree.
+    """Return the layout by the settings, the detected tree, or where it does not tell the kubelet's configuration.
 
-    Raises NodeUnreadable if the tree shows no layout.
+    A kubelet from 1.31 on takes its driver from the container runtime, whatever its configuration says. Raises
+    NodeUnreadable if the tree shows no layout.
     """
     base = tuple(checked_path(settings.cgroup_base).split("/")) if settings.cgroup_base else kubelet.base
-    driver = settings.cgroup_driver if settings.cgroup_driver != "auto" else kubelet.cgroup_driver
-    detection = hierarchy.detect(base)
-    if driver:
+    detection = hierarchy.detect(base, kubelet.cgroup_driver)
+    if settings.cgroup_driver != "auto":
         shown = detection.layout or Layout(base=base)
-        return replace(shown, driver=Driver(driver))
+        return replace(shown, driver=Driver(settings.cgroup_driver))
     if detection.layout is None:
         raise NodeUnreadable(detection.problem, fix="Set enforcer.cgroup_base and enforcer.cgroup_driver.")
     return detection.layout

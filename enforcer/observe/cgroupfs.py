@@ -302,9 +302,9 @@ class Hierarchy:
             yield path
             yield from self.paths(depth - 1, path)
 
-    def detect(self, base: tuple[str, ...] = ()) -> Detection:
-        """Detect the node's layout by the cgroups that exist; base: the kubelet's cgroupRoot."""
-        return detect(set(self.paths(4 + len(base))), base)
+    def detect(self, base: tuple[str, ...] = (), told: str = "") -> Detection:
+        """Detect the node's layout by the cgroups that exist; base, told: the kubelet's cgroupRoot and cgroupDriver."""
+        return detect(set(self.paths(4 + len(base))), base, told)
 
     def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
         """A file of a cgroup, "" = its folder; stays the caller's."""

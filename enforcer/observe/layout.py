@@ -174,16 +174,19 @@ class Detection:
     problem: str = ""
 
 
-def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = ()) -> Detection:
+def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str = "") -> Detection:
     """The layout that these cgroups of a node speak of: which roots exist, how containers below are named.
 
-    Both roots: the one with pods holds and that is reported; pods below both: nothing is decided.
+    Both roots: the one with pods holds and that is reported; pods below both, or none: that of the driver told, or
+    nothing is decided.
     """
     counts = {driver: _pods(paths, Layout(driver, base=base)) for driver in Driver}
     roots = [driver for driver in Driver if Layout(driver, base=base).kubepods() in paths]
     used = [driver for driver in roots if counts[driver]]
     if not roots:
         return Detection(None, "no kubepods cgroup: the kubelet has not run here, or its cgroupRoot is another")
+    if len(roots) > 1 and len(used) != 1 and told in roots:
+        return Detection(Layout(Driver(told), _runtime(paths), base), f"both roots exist; the kubelet's is {told}'s")
     if len(used) > 1:
         return Detection(None, "pods below both kubepods and kubepods.slice: the cgroup driver was changed under them")
     if len(roots) > 1 and not used:

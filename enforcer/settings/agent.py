@@ -94,8 +94,9 @@ class EnforcerSettings(Section, frozen=True):
     cgroup_driver: Annotated[
         Literal["auto", "cgroupfs", "systemd"],
         setting(
-            "How the kubelet names cgroups; auto asks its configuration, then looks which tree exists.",
-            when="the kubelet's configuration cannot be read",
+            "How the kubelet names cgroups; auto looks which tree has pods, and asks the kubelet's configuration where "
+            "that does not tell.",
+            when="two trees have pods, and the kubelet's configuration cannot be read",
         ),
     ] = "auto"
     kubelet_config: Annotated[

@@ -88,6 +88,10 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     assert one.layout == systemd and "only systemd's has pods" in one.problem
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
     assert mixed.layout is None and "changed under them" in mixed.problem
+    for paths in (both, both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)}):
+        assert detect(paths, told="systemd").layout == systemd
+    assert detect(both | {plain.pod(UID, KubeQos.GUARANTEED)}, told="systemd").layout == plain
+    assert detect({plain.kubepods()}, told="systemd").layout == plain
 
 
 @pytest.mark.parametrize(

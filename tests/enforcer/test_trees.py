@@ -169,3 +169,17 @@ def test_cpus_by_annotation_do_not_enter_where_the_kubelet_gives_cpus_out_itself
     stripped = replace(bound, annotations={"cotenant.dev/other": "kept"}, refused_cpus=frozenset({1}))
     assert seen.pods[0].spec == (stripped if static else bound)
     assert seen.node.offered_cpus == {2, 3}
+
+
+@pytest.mark.parametrize("tree", ["systemd-v2-crio-numa", "vendor-v1-bvt"])
+@pytest.mark.parametrize("told", list(Driver))
+def test_a_kubelet_that_takes_its_driver_from_the_runtime_is_read_whatever_its_configuration_says(
+    tmp_path: Path, tree: str, told: Driver
+) -> None:
+    at = grown(tree, tmp_path)
+    reader = KubeletTreeReader(
+        Hierarchy(at / "cgroup"), EnforcerSettings(proc_root=str(at / "proc")), KubeletConfig(cgroup_driver=told)
+    )
+    with contextlib.closing(reader):
+        seen = reader.read(AgentInputs(), frozenset())
+    assert seen.best_effort_root is not None and seen.kubepods is not None
