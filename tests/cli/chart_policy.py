@@ -51,6 +51,8 @@ def _pod_problems(body: Json, objects: Sequence[Json]) -> Iterator[str]:
     exempt = body["metadata"]["name"] == ROOT_ON_THE_NODE
     if pod.get("serviceAccountName", "default") == "default":
         yield "no ServiceAccount of its own"
+    if (pod.get("nodeSelector") or {}).get("kubernetes.io/os") != "linux":
+        yield "a node of Windows may be chosen, for which there is no image"
     yield from (f"{key} is on" for key in ("hostNetwork", "hostPID", "hostIPC") if pod.get(key))
     if not exempt:
         yield from (f"volume {v['name']} is a folder of the node" for v in pod.get("volumes", ()) if "hostPath" in v)

@@ -196,7 +196,7 @@ def test_values_are_put_over_the_objects() -> None:
     deployment = named(objects, "Deployment", "cotenant-manager")["spec"]
     pod = deployment["template"]["spec"]
     (container,) = pod["containers"]
-    assert (deployment["replicas"], pod["nodeSelector"]) == (2, {"a": "b"})
+    assert (deployment["replicas"], pod["nodeSelector"]) == (2, {"a": "b", "kubernetes.io/os": "linux"})
     assert container["image"] == f"registry.example/cotenant/cotenant@sha256:{'0' * 64}"
     assert container["resources"] == {"requests": {"cpu": "200m", "memory": "512Mi"}, "limits": {"memory": "3Gi"}}
     assert {"name": "CLUSTER_NAME", "value": "prod"} in container["env"]
@@ -316,6 +316,7 @@ FLAWS: dict[str, tuple[str, Any]] = {
     "is a folder of the node": ("volumes.0.hostPath", {"path": "/etc"}),
     "no ServiceAccount of its own": ("serviceAccountName", "default"),
     "no topology spread": ("topologySpreadConstraints", []),
+    "a node of Windows may be chosen": ("nodeSelector", None),
 }
 """What the check says -> what of a pod's specification is spoilt, and how; None: taken away."""
 
