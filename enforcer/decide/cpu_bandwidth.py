@@ -1,7 +1,8 @@
 """Who decides a pod's CPU quota, and the node's ratio that every quota is divided by. Pure; read by strategies.
 
 A quota has one owner: best effort's `decide.container_resources`, that of a pod on CPUs of its own `cpuset_pools`
-(none), that of a pod which may exceed its limit `burst`, and of the others, on a faster node, `normalisation`.
+(none) or the kubelet that gave it these, that of a pod which may exceed its limit `burst`, and of the others, on a
+faster node, `normalisation`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from typing import Final
 
 from cotenant.base.kubernetes.protocol import CPU_BURST_ANNOTATION, CPU_NORMALIZATION_RATIO_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.enforcer.contract import NodeReading, PodSpec, Verdict
+from cotenant.enforcer.contract import NodeReading, PodReading, Verdict
 from cotenant.enforcer.decide.overrides import apply_annotation, live
 from cotenant.enforcer.model.node_policy import CpuBurst, NodePolicy
-from cotenant.enforcer.observe.cpusets import pod_assignment
+from cotenant.enforcer.observe.cpusets import has_own_cpus
 
 LARGEST_RATIO: Final = 100.0
 """No CPU is so much faster than another; such a number is a mistake, and would throttle a pod to nothing."""
@@ -21,9 +22,9 @@ UNREADABLE: Final = "RatioUnreadable"
 NOT_BURSTING: Final = frozenset({QosClass.LSE, QosClass.LSR, QosClass.BE})
 
 
-def may_burst(pod: PodSpec) -> bool:
+def may_burst(pod: PodReading, node: NodeReading) -> bool:
     """Return whether CPU burst applies to the pod: its label is not LSE, LSR or BE, and it has no CPUs of its own."""
-    return live(pod) and pod.qos_class not in NOT_BURSTING and not pod_assignment(pod).cpus
+    return live(pod.spec) and pod.spec.qos_class not in NOT_BURSTING and not has_own_cpus(pod, node)
 
 
 def raises_quota(strategy: CpuBurst) -> bool:
@@ -36,9 +37,9 @@ def saves(strategy: CpuBurst) -> bool:
     return strategy.policy in {"cpuBurstOnly", "auto"}
 
 
-def moved_by_burst(pod: PodSpec, policy: NodePolicy) -> bool:
+def moved_by_burst(pod: PodReading, policy: NodePolicy, node: NodeReading) -> bool:
     """Return whether `burst` decides the pod's quotas, so that no other strategy may."""
-    return may_burst(pod) and raises_quota(apply_annotation(policy.cpu_burst, pod, CPU_BURST_ANNOTATION)[0])
+    return may_burst(pod, node) and raises_quota(apply_annotation(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)[0])
 
 
 def ratio_of(node: NodeReading) -> float:

@@ -8,7 +8,6 @@ Sources: cpuset(7) "List format"; Koordinator's annotations `scheduling.koordina
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
@@ -19,7 +18,7 @@ from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.enforcer.contract import Knob, KubeQos, NodeReading, PodReading, PodSpec
+from cotenant.enforcer.contract import GroupReading, Knob, KubeQos, NodeReading, PodReading, PodSpec
 from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.decide.overrides import live
 
@@ -84,9 +83,28 @@ def kubelet_shared_cpus(pods: Iterable[PodReading], online: Cpus, ours: Containe
     for pod in pods:
         for group in (c.group for c in pod.containers if pod.spec.kube_qos is not KubeQos.GUARANTEED):
             if group is not None and (group.path, Knob.CPUSET_CPUS) not in ours:
-                with contextlib.suppress(UsageError, KeyError):
-                    shared |= parse_cpus(str(group.knobs[Knob.CPUSET_CPUS])) or online
+                cpus = _cpuset_of(group)
+                shared |= frozenset() if cpus is None else cpus or online
     return shared & online
+
+
+def has_own_cpus(pod: PodReading, node: NodeReading) -> bool:
+    """Return whether a pod has CPUs that it shares with no other: by its annotation, or by the kubelet.
+
+    Where the kubelet does not say so, its cgroups show it: all others stay on `kubelet_shared`.
+    """
+    if pod_assignment(pod.spec).cpus or pod.spec.key in node.kubelet_cpus:
+        return True
+    cpusets = (_cpuset_of(c.group) for c in pod.containers if c.group is not None)
+    return bool(node.kubelet_shared) and any(cpus and not cpus & node.kubelet_shared for cpus in cpusets)
+
+
+def _cpuset_of(group: GroupReading) -> Cpus | None:
+    """CPUs of a cgroup's own list, none where that is empty; None where it cannot be read."""
+    try:
+        return parse_cpus(str(group.knobs[Knob.CPUSET_CPUS]))
+    except (UsageError, KeyError):
+        return None
 
 
 def forbidden_cpus(node: NodeReading, pods: Iterable[PodSpec]) -> Cpus:

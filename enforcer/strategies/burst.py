@@ -163,7 +163,7 @@ class Burst:
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         going = BurstState(state.seed, dict(state.tokens), samples)
-        for pod in (p for p in observation.pods if may_burst(p.spec)):
+        for pod in (p for p in observation.pods if may_burst(p, observation.node)):
             strategy, complaint = apply_annotation(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)
             verdicts += complaint
             quotas = _quotas(pod, strategy, moment, (state, going))

@@ -3,9 +3,10 @@
 The node's annotation `node.koordinator.sh/cpu-normalization-ratio` says how much faster (its allocatable CPU is
 amplified by as much); a pod of the share pool then gets quota = ceil(limit / ratio), so that a limit means the same
 work everywhere; limits are those that the kubelet has granted, native sidecars' and init containers' too (`granted`).
-Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own,
-whose quota is gone, nor best effort, whose quota `decide.container_resources` makes with the same ratio, nor those
-whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet, `cpunormalization`.
+Pods labelled LS, and pods without a label that are not BestEffort; not those on CPUs of their own, which a smaller
+quota could only throttle there, nor best effort, whose quota `decide.container_resources` makes with the same ratio,
+nor those whose quota CPU burst moves: that starts from the same number. Source: Koordinator's koordlet,
+`cpunormalization`.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from cotenant.enforcer.contract import (
     GroupReading,
     Knob,
     KubeQos,
+    NodeReading,
     Observation,
     PodReading,
-    PodSpec,
     Stateless,
     Step,
     StrategyPlan,
@@ -34,7 +35,7 @@ from cotenant.enforcer.decide.cpu_bandwidth import moved_by_burst, read_ratio
 from cotenant.enforcer.decide.granted import CPU, container_limit, pod_limit
 from cotenant.enforcer.decide.overrides import live
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.observe.cpusets import pod_assignment
+from cotenant.enforcer.observe.cpusets import has_own_cpus
 
 NAME: Final = "cpu-normalisation"
 
@@ -48,14 +49,16 @@ class Normalisation(Stateless):
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """Quotas of the share pool's pods while the ratio is above 1."""
         ratio, verdicts = read_ratio(observation.node)
-        pods = (p for p in observation.pods if ratio > 1 and _shares(p.spec) and not moved_by_burst(p.spec, policy))
+        node = observation.node
+        pods = (p for p in observation.pods if ratio > 1 and _shares(p, node) and not moved_by_burst(p, policy, node))
         return Step(StrategyPlan(tuple(w for pod in pods for w in _wants(pod, ratio)), verdicts=verdicts), state)
 
 
-def _shares(pod: PodSpec) -> bool:
-    labelled = pod.qos_class is QosClass.LS
-    plain = pod.qos_class is QosClass.NONE and pod.kube_qos is not KubeQos.BEST_EFFORT
-    return live(pod) and (labelled or plain) and not pod_assignment(pod).cpus
+def _shares(pod: PodReading, node: NodeReading) -> bool:
+    spec = pod.spec
+    labelled = spec.qos_class is QosClass.LS
+    plain = spec.qos_class is QosClass.NONE and spec.kube_qos is not KubeQos.BEST_EFFORT
+    return live(spec) and (labelled or plain) and not has_own_cpus(pod, node)
 
 
 def _wants(pod: PodReading, ratio: float) -> Iterator[Want]:

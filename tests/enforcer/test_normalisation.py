@@ -72,7 +72,7 @@ def test_a_quota_has_one_owner() -> None:
     throttled = CpuUse(900.0, periods=10, throttled_periods=5)
     main = container(limits={"cpu": 1000}, knobs={Knob.CPU_QUOTA: 100_000}, cpu=throttled)
     moving = pod("web", main, knobs={Knob.CPU_QUOTA: 100_000})
-    assert moved_by_burst(moving.spec, policy(bursts))
+    assert moved_by_burst(moving, policy(bursts), node())
     assert wanted(moving, spec=bursts) == {}
     machine = node(4, 900.0, annotations={RATIO: "1.20"})
     burst = Burst().step(seen(moving, machine=machine), policy(bursts), BurstState()).plan
@@ -105,3 +105,20 @@ def test_a_normalised_quota_is_one_that_the_kernel_takes(ratio: float, limit: in
     found = wanted(pod("web", main), str(ratio))[f"{WEB}/id-main"]
     assert 1000 <= found <= max(limit * 100, 1000)
     assert found >= limit * 100 / ratio - 1e-6
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"kubelet_static_cpus": True, "kubelet_cpus": {"default/web": frozenset({2})}},
+        {"kubelet_static_cpus": None, "kubelet_shared": frozenset({0, 1, 3})},
+    ],
+    ids=["by-podresources", "by-cgroups"],
+)
+def test_a_pod_to_which_the_kubelet_gave_cpus_keeps_its_quota(facts: dict[str, Any]) -> None:
+    main = container(limits={"cpu": 1000}, knobs={Knob.CPU_QUOTA: 100_000, Knob.CPUSET_CPUS: "2"})
+    own = pod("web", main, kube=KubeQos.GUARANTEED, knobs={Knob.CPU_QUOTA: 100_000})
+    at = seen(own, machine=node(annotations={RATIO: "1.20"}, **facts))
+    assert values(Normalisation().step(at, policy(), None).plan, Knob.CPU_QUOTA) == {}
+    bursts = policy({"cpuBurstStrategy": {"policy": "auto"}})
+    assert values(Burst().step(at, bursts, Burst().initial()).plan, Knob.CPU_QUOTA) == {}
