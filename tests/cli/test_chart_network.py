@@ -99,6 +99,24 @@ def test_monitoring_is_that_of_the_parts_that_run_and_that_prometheus_reaches(
     assert parts(of_kinds(with_values, *KINDS)) == parts(of_kinds(everything, *KINDS)) - {"dashboard"}
 
 
+@pytest.mark.parametrize(
+    ("url", "port"),
+    [
+        ("https://thanos-querier.openshift-monitoring.svc:9091", 9091),
+        ("http://prometheus.example/prometheus?tenant=a:1", 80),
+        ("https://[fd00::1]/api", 443),
+        ("https://u:p@prometheus.example:30090/", 30090),
+    ],
+)
+def test_the_port_of_the_prometheus_that_is_named_is_open_to_who_asks_it(url: str, port: int) -> None:
+    objects = rendered(values_of(EVERYTHING, settings={"profiler": {"prometheus": {"url": url}}}))
+    by_default = [9090, 8428, 8481, 9009, 10902]
+    # The dashboard compares what was used before a change and after it, and looks for measures that could guard one.
+    for name in ("cotenant-manager", "cotenant-dashboard"):
+        egress = named(objects, "NetworkPolicy", name)["spec"]["egress"]
+        assert [p["port"] for p in egress[1]["ports"]] == [*by_default, port]
+
+
 def test_values_say_where_prometheus_is_and_who_sees_the_dashboard(with_values: list[Json]) -> None:
     manager = named(with_values, "NetworkPolicy", "cotenant-manager")["spec"]
     (scraped,) = manager["ingress"]

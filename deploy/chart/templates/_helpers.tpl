@@ -23,6 +23,16 @@
 {{- else if and $readers (not $named) -}}true{{- end -}}
 {{- end -}}
 
+{{/* The port of the Prometheus that is named, as a JSON list; none where none is named. */}}
+{{- define "cotenant.prometheusPort" -}}
+{{- with dig "profiler" "prometheus" "url" "" (.Values.settings | default dict) -}}
+{{- $written := regexFind "[0-9]+$" (regexFind ":[0-9]+$" (urlParse .).host) -}}
+{{- list ($written | default (hasPrefix "https:" . | ternary "443" "80") | int) | toJson -}}
+{{- else -}}
+[]
+{{- end -}}
+{{- end -}}
+
 {{/* Paths of the manifests of the components, once each, as a JSON list. */}}
 {{- define "cotenant.files" -}}
 {{- $components := (.Files.Get "files/components.json" | fromJson).components -}}
