@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from cotenant.base.errors import UsageError
+from cotenant.base.http.listening import bind
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
@@ -104,8 +105,11 @@ class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        super().__init__(address, handler)
+        super().__init__(address, handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = bind(*address)
+        self.server_address = self.socket.getsockname()
+        self.server_activate()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A prober that hangs up is no event."""

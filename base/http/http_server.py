@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from cotenant.base.http.http_connection import Application, Connection, Limits
+from cotenant.base.http.listening import bind
 from cotenant.base.json_documents.json_decoders import make_ready
 
 BACKLOG: Final = 1024
@@ -26,8 +27,9 @@ START_SECONDS: Final = 30.0
 
 def bound(host: str, port: int) -> socket.socket:
     """A listening socket, so that a taken port is an error (OSError) at start-up; port 0: a free one."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), backlog=BACKLOG, family=family)
+    listener = bind(host, port)
+    listener.listen(BACKLOG)
+    return listener
 
 
 class ServerTls:

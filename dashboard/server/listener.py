@@ -5,18 +5,14 @@ from __future__ import annotations
 import socket
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.http.listening import bind
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
     """A socket that has the address and does not listen yet; CotenantError when somebody else has it."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((host, port))
+        return bind(host, port)
     except OSError as error:
-        listener.close()
         raise CotenantError(
             f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another with --port, or 0 for any."
         ) from error
-    return listener

@@ -29,7 +29,7 @@ class TelemetrySettings(Section, frozen=True):
     health_host: Annotated[
         str,
         setting(
-            "Address that the probes' server listens on; 0.0.0.0 inside a pod.",
+            "Address that the probes' server listens on; '::' inside a pod: all of IPv6 and IPv4.",
             when="probes come from outside the machine",
         ),
     ] = "127.0.0.1"

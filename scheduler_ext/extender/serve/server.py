@@ -58,7 +58,8 @@ class ExtenderServer:
     @property
     def url(self) -> str:
         """The URL at which the server listens."""
-        return f"{'https' if self._folder else 'http'}://{self._host}:{self.port}"
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{'https' if self._folder else 'http'}://{host}:{self.port}"
 
     @property
     def port(self) -> int:
