@@ -8,14 +8,15 @@ with the history's own quantiles in its place, says so once, and selection finds
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import structlog
 
-from cotenant.base.errors import CotenantError, SettingsError
+from cotenant.base.errors import CotenantError, SettingsError, UsageError
 from cotenant.base.text import closest_name
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import FloatMatrix, TimeGrid
@@ -23,6 +24,10 @@ from cotenant.forecasting.base import Array, Forecaster, conform
 from cotenant.forecasting.members import MEMBERS
 
 GROUP: Final = "cotenant.forecasters"
+MODEL_FIX: Final = (
+    "Write models=[MyModel()]: objects with a text `name` and a method `quantiles`. "
+    f"{', '.join(member.name for member in MEMBERS)} compete anyway, and so do plug-ins that forecasting.plugins names."
+)
 
 
 class Guarded:
@@ -75,6 +80,22 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
         taken.add(name)
         added.append(Guarded(_load_forecaster(installed[name]), name))
     return (*MEMBERS, *added)
+
+
+def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[Forecaster, ...]:
+    """Return the members and a caller's own models, each guarded as a plug-in is.
+
+    UsageError for what is no model, and for a name that is taken.
+    """
+    competing = list(members)
+    for model in models:
+        name = getattr(model, "name", None)
+        if isinstance(model, type) or not isinstance(name, str) or not callable(getattr(model, "quantiles", None)):
+            raise UsageError(f"models holds {model!r}, which is no forecast model", fix=MODEL_FIX)
+        if name in {member.name for member in competing}:
+            raise UsageError(f"models holds {name!r}, a name that is taken", fix="Give each model a name of its own.")
+        competing.append(Guarded(model, name))
+    return tuple(competing)
 
 
 def _hint(name: str, installed: dict[str, EntryPoint]) -> str:

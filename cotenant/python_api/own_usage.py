@@ -32,8 +32,9 @@ from cotenant.pipeline.containers import assess
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_workload, total
+from cotenant.python_api.arguments import require_integer, require_sequence, resource_of
 from cotenant.python_api.settings import settings_of, with_strategy
-from cotenant.python_api.tables import as_frame, require_integer, resource_of
+from cotenant.python_api.tables import as_frame
 from cotenant.python_api.usage_frame import CONTAINER, WORKLOAD, LongUsage, five_minutes, read
 
 COLUMN: Final = {Resource.CPU: "cpu_usage_millicores", Resource.MEMORY: "memory_working_set_bytes"}
@@ -66,7 +67,9 @@ def forecast(
     of_resource, own = resource_of(resource), settings_of(settings)
     totals, _ = _totals_and_requests(usage, of_resource)
     portraits = portrait.build(totals.refs, np.arange(len(totals.refs)), totals, own.portrait)
-    members = (*plugins.members(tuple(own.forecasting.plugins)), *models)
+    members = plugins.with_models(
+        plugins.members(tuple(own.forecasting.plugins)), require_sequence("models", models, "models", plugins.MODEL_FIX)
+    )
     table = result_tables.forecast_table(forecast_usage(totals, portraits, own.forecasting, members))
     return as_frame(table, of_resource)
 
@@ -118,11 +121,10 @@ def backtest(
     except ValueError as error:
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
     require_integer("origins", origins, "Write how many moments to forecast at.")
-    if isinstance(baselines, str):
-        raise UsageError(f"baselines={baselines!r} is a text", fix=f"Write a sequence: ({baselines!r},).")
+    named = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
     _require_share(known_share)
     series = _FrameSeries(*_totals_and_requests(usage, of_resource))
-    who = contenders(",".join(baselines) or None, of_resource, ahead)
+    who = contenders(",".join(map(str, named)) or None, of_resource, ahead)
     plan = plan_of(ahead, of_resource, known_share)
     return as_frame(score_table(run_backtest(series, plan, who, origins, Silent())))
 

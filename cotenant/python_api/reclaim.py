@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -16,9 +16,10 @@ from cotenant.base.errors import FrameError, NotEnoughHistory, UsageError
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
+from cotenant.python_api.arguments import require_sequence, resource_of
 from cotenant.python_api.own_usage import ALLOCATABLE, COLUMN
 from cotenant.python_api.settings import settings_of
-from cotenant.python_api.tables import resource_of, times_of
+from cotenant.python_api.tables import times_of
 from cotenant.python_api.usage_frame import LongUsage, read
 
 BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
@@ -86,9 +87,7 @@ def reclaim_frontier(
 def _risks(percents: Any) -> list[float]:
     """Return the percents as shares; UsageError for anything but different numbers between 0 and 100."""
     fix = "Write (0.1, 1, 5), say."
-    if isinstance(percents, str | bytes) or not isinstance(percents, Iterable):
-        raise UsageError(f"risk_percent={percents!r} is no sequence of numbers", fix=fix)
-    risks = list(percents)
+    risks = require_sequence("risk_percent", percents, "numbers", fix)
     for percent in risks:
         if not isinstance(percent, Real) or not 0 < float(percent) < 100:
             raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)

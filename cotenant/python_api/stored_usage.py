@@ -21,7 +21,6 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.store.days import Between
 from cotenant.base.table import Schema, Table
-from cotenant.base.tables.queries import matching
 from cotenant.base.usage.plausible import plausible_of_nodes, plausible_of_pods
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import (
@@ -36,6 +35,7 @@ from cotenant.base.usage.usage import (
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, node_refs, of_classes
 from cotenant.profiler.pool import by_node, by_workload, total
+from cotenant.python_api.arguments import filtered
 from cotenant.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.recommender.model.views import WORKLOADS
@@ -96,7 +96,7 @@ class StoredUsage:
             dict(zip(_NAMED_COLUMNS, (ref.namespace, ref.kind, ref.name, *classes), strict=True))
             for ref, classes in listed.items()
         ]
-        matches = matching(Table.from_rows(_NAMED, rows), where)
+        matches = filtered(Table.from_rows(_NAMED, rows), where)
         refs = tuple(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in matches.rows())
         if workload is not None:
             refs = tuple(ref for ref in refs if workload in (str(ref), f"{ref.namespace}/{ref.name}"))

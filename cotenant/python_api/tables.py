@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
-from cotenant.base.errors import FrameError, UsageError
+from cotenant.base.errors import FrameError
 from cotenant.base.resource import Resource
 from cotenant.base.table import WHOLE, Column, Kind, Table, truncate_to_integers
 from cotenant.base.usage.forecast import fine_path
@@ -28,20 +27,6 @@ OF_RESOURCE: Final[Mapping[str, frozenset[str]]] = {
 }
 """By table: columns in the unit of their row's resource; a DataFrame holds one resource, so that names tell it."""
 IN_MILLICORES: Final = {(WORKLOADS.name, "sparkline")}
-
-
-def resource_of(name: str) -> Resource:
-    """The resource that a caller named; UsageError for anything else."""
-    try:
-        return Resource(name)
-    except ValueError as error:
-        raise UsageError(f"resource={name!r} is none", fix="Write 'cpu' or 'memory'.") from error
-
-
-def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
-    """UsageError for an argument that is no whole number of at least `least`."""
-    if not isinstance(value, Integral) or int(value) < least:
-        raise UsageError(f"{name}={value!r} is no whole number of at least {least}", fix=fix)
 
 
 def column_name(table: str, column: Column, resource: Resource | None) -> str:
@@ -82,8 +67,9 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     instead, one row per series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
     forecast has no rows.
     """
-    unit = next((r.unit for r in Resource if f"q50_{r.unit}" in forecasts.columns), None)
-    if unit is None or not {"start", *FORECASTS.key} <= set(forecasts.columns):
+    columns = set(forecasts.columns) if isinstance(forecasts, pd.DataFrame) else set()
+    unit = next((r.unit for r in Resource if f"q50_{r.unit}" in columns), None)
+    if unit is None or not {"start", *FORECASTS.key} <= columns:
         raise FrameError(
             "q50_millicores", "this is no DataFrame of forecasts", fix="Take that of cotenant.forecast or .forecasts()."
         )

@@ -155,6 +155,23 @@ def test_a_model_of_ones_own_competes_with_the_built_in_ones() -> None:
     assert forecasts["losses"].str.contains("shift-14d").all()
 
 
+class Broken:
+    """Answers for one series and one half hour, whatever it is asked for."""
+
+    name = "broken"
+
+    def quantiles(self, *_: object) -> np.ndarray:
+        return np.full((1, 1, 1), 1e9)
+
+
+def test_a_broken_model_of_ones_own_costs_only_its_own_chance() -> None:
+    usage = waves().drop(columns="container")
+    losses = cotenant.forecast(usage, models=[Broken()])["losses"].str.extract(r"broken ([0-9.]+)")[0].astype(float)
+    # the history's own quantiles stand in: for a wave of 50..150 they lose some times what yesterday's path does, and
+    # 1e9 would lose millions of times as much
+    assert (losses < 100).all()
+
+
 def test_a_short_history_is_forecast_from_its_portrait_and_says_so() -> None:
     forecasts = cotenant.forecast(waves(days=1).drop(columns="container"))
     assert list(forecasts["reason"]) == ["from-portrait", "from-portrait"]
@@ -194,8 +211,17 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.backtest(u, origins=1.5), "origins=1.5"),  # type: ignore[arg-type]
         (lambda u: cotenant.backtest(u, known_share=5), "known_share=5"),
         (lambda u: cotenant.backtest(u, known_share=-1), "known_share=-1"),
-        (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is a text"),
+        (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is no sequence of texts"),
         (lambda u: cotenant.backtest(u, baselines=["B99"]), "no baseline 'B99'"),
+        (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is no sequence of texts"),
+        (lambda u: cotenant.backtest(u, baselines=(1,)), "no baseline '1'"),
+        (lambda u: cotenant.forecast(u, models="x"), "models='x' is no sequence of models"),
+        (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is no forecast model"),
+        (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is no forecast model"),
+        (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models holds 'broken', a name that is taken"),
+        (lambda u: cotenant.forecast(u, settings={}), "settings={} is no file"),
+        (lambda u: cotenant.recommend(u, strategy=["vpa"]), "strategy=['vpa'] is no text"),
+        (lambda _: cotenant.forecast_paths(None), "no DataFrame of forecasts"),
         (lambda u: cotenant.recommend(u, strategy="best"), "no strategy is named 'best'"),
         (lambda u: cotenant.recommend(u.drop(columns="container")), "no column 'container'"),
         (lambda u: cotenant.forecast(u, settings="/nowhere.yaml"), "/nowhere.yaml"),

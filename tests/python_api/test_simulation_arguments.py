@@ -18,6 +18,11 @@ import cotenant
         ({"days": 2.5}, "days=2.5 is no whole number of at least 2"),
         ({"seeds": ()}, r"seeds=\(\) is empty"),
         ({"ways": []}, r"ways=\[\] is empty"),
+        ({"ways": None}, "ways=None is no sequence of texts"),
+        ({"ways": [["none"]]}, r"ways=\[\['none'\]\] are not known"),
+        ({"seeds": 1}, "seeds=1 is no sequence of numbers"),
+        ({"seeds": ["a"]}, "seed='a' is no whole number of at least 0"),
+        ({"seeds": [-1]}, "seed=-1 is no whole number of at least 0"),
     ],
 )
 def test_a_run_of_nothing_is_refused(given: dict[str, Any], said: str) -> None:

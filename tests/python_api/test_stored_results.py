@@ -341,3 +341,15 @@ def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> Non
     times = times_of([1.7e9, np.inf, -np.inf, 1e300, np.nan])
     assert list(times.isna()) == [False, True, True, True, True]
     assert times[0] == pd.Timestamp("2023-11-14 22:13:20", tz="UTC")
+
+
+@pytest.mark.parametrize("method", [*LISTED, "workloads", "portraits", "recommend", "usage"])
+def test_a_filter_that_is_no_text_is_said_with_its_value_and_a_fix(store: cotenant.ClusterStore, method: str) -> None:
+    with pytest.raises(cotenant.UsageError, match="where=5 is no text") as refused:
+        getattr(store, method)(where=5)
+    assert refused.value.fix
+
+
+def test_a_workload_that_is_no_text_has_no_explanation(store: cotenant.ClusterStore) -> None:
+    with pytest.raises(cotenant.UsageError, match="workload=None is no text"):
+        store.explanations(None)  # type: ignore[arg-type]
