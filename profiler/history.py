@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, runtime_checkable
 
+import numpy as np
+
 from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceUnfit, SourceUnreachable
 from cotenant.base.inventory.one_off import left_out_notes
@@ -37,6 +39,7 @@ from cotenant.profiler.pull_state import (
     Proof,
     PullState,
     SignalSpan,
+    ask_silences,
     begin_pull,
     finish_pull,
     is_of_future,
@@ -133,7 +136,7 @@ def pull(
     now, started = int(clock.now_seconds()), time.monotonic()
     state, clock_notes = _state_by_clock(_state(store), source, now)
     lost = open_holes(store, state)
-    state = add_lost_holes(state, lost)
+    state = _with_silences_asked(add_lost_holes(state, lost), store, now, settings)
     spans = spans_to_pull(now, state, settings)
     window = TimeWindow(min([now - 2 * HOUR_SECONDS, *(span.start_seconds for span in spans)]), now)
     snapshot = source.inventory(now, window)
@@ -272,6 +275,15 @@ def _state(store: Store) -> PullState:
         return PullState()
     stored = {signal: span for signal in Signal if (span := store.span(signal))}
     return PullState({s: a for s, (a, _) in stored.items()}, {s: b for s, (_, b) in stored.items()})
+
+
+def _with_silences_asked(state: PullState, store: Store, now_seconds: int, settings: ProfilerSettings) -> PullState:
+    """The state in which time of the window without any usage is asked for once more, where it never was."""
+    if state.silences_asked or not state.until:
+        return replace(state, silences_asked=True)
+    window = TimeGrid.from_span(now_seconds - settings.window_days * DAY_SECONDS, now_seconds, FIVE_MINUTES_SECONDS)
+    usage = (store.read(Signal.CPU_USAGE_MEAN, day).values for day in _days(window))
+    return ask_silences(state, window, np.concatenate([(~np.isnan(values)).any(axis=0) for values in usage]))
 
 
 def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) -> tuple[PullState, tuple[str, ...]]:

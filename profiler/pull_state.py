@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.profiler.settings import ProfilerSettings
@@ -46,7 +47,8 @@ class PullState:
 
     `asked_again`: files of lost days (`Hole.path`) whose day the source was asked for once more. `open_spans`: time
     whose usage was stored by a pull that has not ended, so that the inventory lacks what it shows; `open_signals`:
-    those that had usage in it.
+    those that had usage in it. `silences_asked`: whether time without any usage was asked for once more
+    (`ask_silences`); False of a version before, which counted every answer as complete.
     """
 
     since: dict[Signal, int] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class PullState:
     asked_again: list[str] = field(default_factory=list)
     open_spans: list[SignalSpan] = field(default_factory=list)
     open_signals: list[Signal] = field(default_factory=list)
+    silences_asked: bool = False
 
 
 @dataclass(slots=True)
@@ -172,6 +175,28 @@ def without_future(state: PullState, now_seconds: int) -> PullState:
         [span for span in spans if span.signal not in wrong] for spans in (state.holes, state.open_spans)
     )
     return replace(state, since=since, until=until, holes=holes, open_spans=open_spans)
+
+
+def ask_silences(state: PullState, grid: TimeGrid, seen: npt.NDArray[np.bool_]) -> PullState:
+    """The state in which time without any usage is asked for again: as holes, and as time after the newest sample.
+
+    seen: (slots,), whether any pod has a sample. Where a scan had a wrong label or tenant, that time was never read.
+    """
+    slots = np.flatnonzero(seen)
+    if not slots.size:
+        return replace(state, silences_asked=True)
+    step, gaps = grid.step_seconds, np.flatnonzero(np.diff(slots) > 1)
+    ends = [
+        (grid.start_seconds + (int(slots[i]) + 1) * step, grid.start_seconds + int(slots[i + 1]) * step) for i in gaps
+    ]
+    holes, until = list(state.holes), dict(state.until)
+    for signal, asked in state.until.items():
+        own = signal.spec.step_seconds
+        until[signal] = min(asked, (grid.start_seconds + (int(slots[-1]) + 1) * step) // own * own)
+        for start, end in ends:
+            first, last = max(start // own * own, state.since[signal]), min(-(-end // own) * own, until[signal])
+            holes += [SignalSpan(signal, first, last)] if last > first else []
+    return replace(state, until=until, holes=list(dict.fromkeys(holes)), silences_asked=True)
 
 
 def finish_pull(

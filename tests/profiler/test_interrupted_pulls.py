@@ -287,6 +287,28 @@ def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, whole:
     assert again.asked == []
 
 
+@pytest.mark.parametrize("scanned_since", [True, False], ids=["between two scans", "after the last scan"])
+def test_hours_that_an_earlier_version_lost_to_a_wrong_label_are_asked_for_once(
+    tmp_path: Path, whole: Store, scanned_since: bool
+) -> None:
+    """As an earlier version left it: an answer without a sample counted as complete up to its end."""
+    store, last = Store(f"file://{tmp_path}", "c"), NOW - 20 * HOUR_SECONDS
+    lost_until = last + 6 * HOUR_SECONDS
+    pulled(Server(last, last), store, last)
+    state = state_of(store)
+    until = {signal: lost_until // signal.spec.step_seconds * signal.spec.step_seconds for signal in state.until}
+    store.write_document(STATE_DOCUMENT, replace(state, until=until))
+    if scanned_since:
+        pulled(Server(), store, NOW)
+        assert contents(store) != contents(whole)
+    store.write_document(STATE_DOCUMENT, replace(state_of(store), silences_asked=False))
+    pulled(Server(), store)
+    assert contents(store) == contents(whole)
+    again = Server()
+    pulled(again, store)
+    assert again.asked == []
+
+
 def test_a_clock_that_is_behind_the_last_pull_is_refused_where_the_server_knows_better(tmp_path: Path) -> None:
     store = Store(f"file://{tmp_path}", "c")
     pulled(Server(), store)
