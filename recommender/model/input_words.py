@@ -16,6 +16,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "observed_max": "highest seen",
     "startup_max": "highest at start-up",
     "margin_fraction": "safety margin",
+    "margin_millicores": "margin of the demand",
     "days": "days of history",
     "coverage": "time measured",
     "pods_seen": "pods seen",

@@ -326,6 +326,9 @@ def test_the_total_of_a_formula_is_the_amount_that_is_proposed() -> None:
     cpu = value(case.one("cotenant"), CPU)
     assert cpu.amount == 1046
     assert cpu.formula == "p95 of demand 1,000 m + margin 46 m = 1,046 m"
+    # the figures tell the same margin, and not the share of 0 % that profile "balanced" has beside its root
+    assert cpu.inputs["margin_millicores"] == 46
+    assert "margin_fraction" not in cpu.inputs
 
 
 def test_a_value_can_be_told_from_its_formula_to_its_last_clamp() -> None:

@@ -219,11 +219,23 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
     if place.guaranteed:
         terms += f", p{100 * GUARANTEED_FRACTION:g} because limit = request"
         return Reason.QOS_CLASS, f"max({terms}) + margin = {result}"
-    largest = max(amount for _, amount in amounts)
     base = terms if len(amounts) == 1 else f"max({terms})"
-    # Runs of one job share the demand of the neediest: its parts are not this run's.
-    margin_text = "" if demand.runs[i] else f" {_amount(CPU, total - round(largest))}"
+    own = cpu_margin(place, demand)
+    margin_text = "" if own is None else f" {_amount(CPU, own)}"
     return reason, f"{base} + margin{margin_text} = {result}"
+
+
+def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
+    """Return by how many millicores the CPU demand is above the largest of its terms; None where terms do not tell.
+
+    They do not for limit = request, nor by a risk of the day. Runs of one job share the demand of the neediest: its
+    parts are not this run's.
+    """
+    i = place.index
+    exact, by_risk = float(demand.wanted[i]), np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i])
+    if place.guaranteed or demand.runs[i] or by_risk or not np.isfinite(exact):
+        return None
+    return rounded_up(exact, 1) - round(max(amount for _, amount in _cpu_terms(place, demand)))
 
 
 def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[str, float]]:

@@ -313,18 +313,18 @@ def _value(run: Run, slot: Slot, draft: Draft, inputs: Mapping[str, float | int 
 
 def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
     """All figures behind the values of one resource."""
-    demand, policy = run.demand[resource], run.policies[index]
+    demand, place = run.demand[resource], _container_context(run, index)
     inputs = display_inputs(
         **{name: float(column[index]) for name, column in demand.columns.items()},
         observed_max=float(demand.highest[index]),
-        margin_fraction=policy.margin_fraction(resource),
+        **_margin(place, demand),
         days=float(demand.span_days[index]),
         coverage=float(demand.coverage[index]),
         pods_seen=int(demand.pods[index]),
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])
-        inputs |= _heap_inputs(_container_context(run, index).container.heap)
+        inputs |= _heap_inputs(place.container.heap)
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
@@ -333,6 +333,14 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     if sibling := solved.raised.get((index, resource)):
         inputs |= {SIBLING_INPUT: str(sibling.container), "sibling_days": sibling.days}
     return inputs | _of_the_pod(run, index, resource, solved)
+
+
+def _margin(place: ContainerContext, demand: ResourceDemand) -> dict[str, float | int]:
+    """The margin in a demand: of memory a share, of CPU the amount that its share and its root come to."""
+    if demand.resource is MEMORY:
+        return {"margin_fraction": place.policy.margin_fraction(MEMORY)}
+    margin = size.cpu_margin(place, demand)
+    return {} if margin is None else {"margin_millicores": margin}
 
 
 def _heap_inputs(own: ManagedHeap | None) -> dict[str, float | int | str]:
