@@ -39,7 +39,7 @@ def require_sequence(name: str, values: Any, what: str, fix: str) -> list[Any]:
     return list(values)
 
 
-def filtered(relation: Relation | Table, where: str) -> Table:
+def matching_rows(relation: Relation | Table, where: str) -> Table:
     """Return the rows that a filter shows; UsageError for a filter that is no text or names what is not there."""
     require_text("where", where, "Write a filter such as 'namespace=shop&severity=critical', or '' for all rows.")
     return matching(relation, where)

@@ -25,7 +25,7 @@ from cotenant.pipeline import corridor, day_margins, known_siblings, stored_hist
 from cotenant.pipeline import tables as result_tables
 from cotenant.pipeline.containers import Before, assess
 from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.python_api.arguments import filtered, require_integer, require_text, resource_of
+from cotenant.python_api.arguments import matching_rows, require_integer, require_text, resource_of
 from cotenant.python_api.settings import settings_of, with_strategy
 from cotenant.python_api.stored_results import explanations, portraits
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
@@ -113,14 +113,14 @@ class ClusterStore:
 
     def workloads(self, where: str = "") -> pd.DataFrame:
         """One row per workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
-        return as_frame(filtered(self._store.relation(WORKLOADS), where))
+        return as_frame(matching_rows(self._store.relation(WORKLOADS), where))
 
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """One row per container: present and proposed requests and limits of one pod, reasons, savings, back-test.
 
         The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
         """
-        return as_frame(filtered(self._store.relation(RECOMMENDATIONS), where))
+        return as_frame(matching_rows(self._store.relation(RECOMMENDATIONS), where))
 
     def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
         """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
@@ -134,7 +134,7 @@ class ClusterStore:
         before = Before(margins, known_siblings.read(self._store, own, history.inventory))
         recommended = assess(history, own, before=before).recommendations
         table = result_tables.recommendations(recommended, own.actions.guardrails, history.inventory.workloads)
-        return as_frame(filtered(table, where))
+        return as_frame(matching_rows(table, where))
 
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
         """Why a workload's recommendations are what they are: one row per container and field.
@@ -148,22 +148,22 @@ class ClusterStore:
 
     def nodes(self, where: str = "") -> pd.DataFrame:
         """One row per node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
-        return as_frame(filtered(self._store.relation(NODES), where))
+        return as_frame(matching_rows(self._store.relation(NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
-        return as_frame(filtered(self._store.relation(RECLAIMABLE), where), resource_of(resource))
+        return as_frame(matching_rows(self._store.relation(RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
         """Return the findings beside recommendations, the most severe first (`cotenant get findings`)."""
-        return as_frame(filtered(self._store.relation(FINDINGS), where))
+        return as_frame(matching_rows(self._store.relation(FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
 
         "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
         """
-        return as_frame(filtered(self._store.relation(FORECASTS), where), resource_of(resource))
+        return as_frame(matching_rows(self._store.relation(FORECASTS), where), resource_of(resource))
 
     def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """One row per workload: how its usage is distributed, and when.

@@ -12,7 +12,7 @@ from cotenant.base.reasons import SENTENCES
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.pipeline.browse import LADDER
-from cotenant.python_api.arguments import filtered
+from cotenant.python_api.arguments import matching_rows
 from cotenant.python_api.tables import as_frame
 from cotenant.recommender.model.views import WORKLOADS, portraits_of
 from cotenant.recommender.stored_recommendations import Explanations
@@ -55,7 +55,7 @@ def portraits(store: Store, where: str, resource: Resource) -> pd.DataFrame:
 
     Columns: the quantiles of its usage and the maximum, then the portrait's lists; each ends in the resource's unit.
     """
-    workloads = filtered(store.relation(WORKLOADS), where)
+    workloads = matching_rows(store.relation(WORKLOADS), where)
     keys = [(row["namespace"], row["kind"], row["workload"]) for row in workloads.rows()]
     rows: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for namespace in dict.fromkeys(key[0] for key in keys):

@@ -35,7 +35,7 @@ from cotenant.base.usage.usage import (
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL, node_refs, of_classes
 from cotenant.profiler.pool import by_node, by_workload, total
-from cotenant.python_api.arguments import filtered
+from cotenant.python_api.arguments import matching_rows
 from cotenant.python_api.own_usage import ALLOCATABLE, AMOUNTS, COLUMN, THROTTLED
 from cotenant.python_api.usage_frame import LATEST_SECONDS, write
 from cotenant.recommender.model.views import WORKLOADS
@@ -96,7 +96,7 @@ class StoredUsage:
             dict(zip(_NAMED_COLUMNS, (ref.namespace, ref.kind, ref.name, *classes), strict=True))
             for ref, classes in listed.items()
         ]
-        matches = filtered(Table.from_rows(_NAMED, rows), where)
+        matches = matching_rows(Table.from_rows(_NAMED, rows), where)
         refs = tuple(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in matches.rows())
         if workload is not None:
             refs = tuple(ref for ref in refs if workload in (str(ref), f"{ref.namespace}/{ref.name}"))
