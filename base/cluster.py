@@ -74,8 +74,8 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
     """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
     The amount is in the resource's unit. side: "requests" or "limits"; a request that is not set is the limit. Init
-    containers and sidecars are in the order in which they start. Overhead and the pod's own amounts are not known
-    here.
+    containers and sidecars are in the order in which they start. Overhead is not known here, and the pod's own amounts
+    by `Workload.pod_amount` alone.
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -87,6 +87,18 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
         else:
             mains.append(amounts)
     return container_total(mains, inits).get(resource, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnAmounts:
+    """Amounts of a pod itself (spec.resources), which count instead of its containers' total; a missing key: none."""
+
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    limits: Mapping[Resource, int] = field(default_factory=dict)
+
+    def resources(self) -> frozenset[Resource]:
+        """Return the resources of which the pod itself has a request or a limit."""
+        return frozenset((*self.requests, *self.limits))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +137,8 @@ class Workload:
     """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
     gaps: tuple[Reason, ...] = ()
     """Why what is known of it is only a part, so that nothing is proposed; empty where all is known."""
+    own: OwnAmounts = field(default_factory=OwnAmounts)
+    """Of each of its pods itself."""
 
     @property
     def staying(self) -> tuple[Container, ...]:
@@ -144,18 +158,24 @@ class Workload:
         """Return how many of its running pods have the container."""
         return self.replicas if container.pods is None else container.pods
 
+    def pod_amount(self, resource: Resource, side: str = "requests") -> int:
+        """Return what one of its pods counts with, in the resource's unit: the pod's own amount, or its containers'."""
+        own = self.own.requests if side == "requests" else self.own.limits
+        return own[resource] if resource in own else pod_amount(self.containers, resource, side)
+
     def total(self, resource: Resource, side: str = "requests") -> int:
         """Return the sum that all its running pods ask for, in the resource's unit; side: "requests" or "limits".
 
         Where pods differ, each container counts once per pod that has it; init containers then do not count.
         """
         if self.one_template:
-            return self.replicas * pod_amount(self.containers, resource, side)
+            return self.replicas * self.pod_amount(resource, side)
         return sum(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
 
     def total_request(self, resource: Resource) -> int | None:
-        """Return `total` of the requests; None where no container has a request or a limit of the resource."""
-        return self.total(resource) if any(resource in c.effective_requests for c in self.containers) else None
+        """Return `total` of the requests; None where neither pod nor container has a request or limit of it."""
+        asks = resource in self.own.requests or any(resource in c.effective_requests for c in self.containers)
+        return self.total(resource) if asks else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ class Reason(StrEnum):
     ANNOTATIONS_UNKNOWN = "annotations-unknown"
     LIMIT_RANGE_UNKNOWN = "limit-range-unknown"
     SEVERAL_TEMPLATES = "several-templates"
+    POD_AMOUNTS = "pod-amounts"
     HPA_ON_RESOURCE = "hpa-on-resource"
     HPA_UNSOLVED = "hpa-unsolved"
     EXCLUDED = "excluded"
@@ -191,6 +192,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.ANNOTATIONS_UNKNOWN: "The source tells annotations of other workloads of this kind and not of this one: one may exclude it, or bound what it needs.",
     Reason.LIMIT_RANGE_UNKNOWN: "A LimitRange bounds containers here, and the source does not tell how: a change may be refused by the API server.",
     Reason.SEVERAL_TEMPLATES: "Pods of one owner differ in what they are for or ask for, and this container is in several kinds of them.",
+    Reason.POD_AMOUNTS: "The pod itself has an amount (spec.resources), which counts instead of its containers': a change of theirs frees nothing.",
     Reason.HISTORY_INCOMPLETE: "Part of the history could not be read from its source; nothing is lowered until a scan reads it.",
     Reason.HPA_ON_RESOURCE: "A HorizontalPodAutoscaler scales on this resource; changing the request alone would move its target.",
     Reason.HPA_UNSOLVED: "A HorizontalPodAutoscaler follows something that cannot be solved together with the request: no utilisation, that of one container, or several targets. From Prometheus alone, a target of pods with several containers may be that of one.",

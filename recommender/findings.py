@@ -181,9 +181,10 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
     """Containers without a request (the API server would take a limit for it) or without a memory limit.
 
     Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
-    which the requests are not known.
+    which the requests are not known, and resources of which the pod itself has an amount.
     """
-    no_limit = {r: np.isnan(evidence.limits[r]) for r in Resource}
+    of_pods = {r: np.array([r in w.own.resources() for w in evidence.workloads], dtype=np.bool_) for r in Resource}
+    no_limit = {r: np.isnan(evidence.limits[r]) & ~of_pods[r] for r in Resource}
     no_request = {r: np.isnan(evidence.requests[r]) & no_limit[r] for r in Resource}
     highest = {r: evidence.from_portrait(r, evidence.portraits[r].maximum) for r in Resource}
     for i in np.flatnonzero(no_request[CPU] | no_request[MEMORY] | no_limit[MEMORY]).tolist():
@@ -353,7 +354,7 @@ def _largest_pod(workload: Workload, resource: Resource) -> int:
     Where pods differ, it is the largest request of any container, init containers excluded: a lower bound.
     """
     if workload.one_template:
-        return pod_amount(workload.containers, resource)
+        return workload.pod_amount(resource)
     return max((pod_amount([container], resource) for container in workload.staying), default=0)
 
 

@@ -1,4 +1,7 @@
-"""Nothing is proposed for what is known in part: pods without a name, owners, amounts or autoscalers not told. Pure."""
+"""Nothing is proposed for what is known in part: pods without a name, owners, amounts or autoscalers not told. Pure.
+
+Nor is an amount of a container proposed where its pod itself has one: that counts in its place.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
 
     workloads: at least those of the recommendations.
     """
-    partial = {w.ref: w for w in workloads if w.gaps or any(c.gaps for c in w.containers)}
+    partial = {w.ref: w for w in workloads if w.gaps or w.own.resources() or any(c.gaps for c in w.containers)}
     return [
         _withhold_unfounded_values(recommendation, partial)
         if recommendation.container.workload in partial
@@ -58,11 +61,18 @@ def _withhold_unfounded_values(
     if reason is not None:
         values = tuple(_withhold(v, reason) for v in recommendation.values)
         return replace(recommendation, values=values, heap=None)
+    recommendation = _withhold_beside_pods(recommendation, workload.own.resources())
     if _DECREASES_ALONE not in gaps:
         return recommendation
     values = tuple(_withhold(v, _DECREASES_ALONE) if _lowers_memory(v) else v for v in recommendation.values)
     heap = recommendation.heap
     return replace(recommendation, values=values, heap=None if heap is not None and heap.change < 0 else heap)
+
+
+def _withhold_beside_pods(recommendation: Recommendation, named: Collection[Resource]) -> Recommendation:
+    """The recommendation without the values of resources of which the pod itself has an amount."""
+    values = tuple(_withhold(v, Reason.POD_AMOUNTS) if v.resource in named else v for v in recommendation.values)
+    return replace(recommendation, values=values, heap=None if Resource.MEMORY in named else recommendation.heap)
 
 
 def _lowers_memory(value: Value) -> bool:

@@ -126,6 +126,8 @@ def _floor(
     needs: dict[Resource, Counts] = {}
     if workload.gaps:
         return ReplicaFloor(**common_fields, reason=workload.gaps[0])
+    if not workload.own.resources().isdisjoint(targets):
+        return ReplicaFloor(**common_fields, reason=Reason.POD_AMOUNTS)
     if scaler.unsolvable:
         return ReplicaFloor(**common_fields, reason=Reason.HPA_UNSOLVED)
     for resource, percent in targets.items():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, Pod, Quota
+from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, OwnAmounts, Pod, Quota
 from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
@@ -60,13 +60,15 @@ class Marks:
 class LiveCluster:
     """The current state of the cluster; None = could not be listed.
 
-    `containers` has each pod's containers by (namespace, pod), `marks` the marks written on each workload that was
-    seen, `notes` what could not be read; `unread`: pods that exist and of which an amount could not be read.
+    `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
+    marks written on each workload that was seen, `notes` what could not be read; `unread`: pods that exist and of which
+    an amount could not be read.
     """
 
     nodes: tuple[Node, ...] | None = None
     pods: tuple[Pod, ...] = ()
     containers: Mapping[tuple[str, str], tuple[Container, ...]] = field(default_factory=dict)
+    own_amounts: Mapping[tuple[str, str], OwnAmounts] = field(default_factory=dict)
     autoscalers: Mapping[WorkloadRef, Autoscaler] | None = None
     marks: Mapping[WorkloadRef, Marks] = field(default_factory=dict)
     limit_ranges: tuple[LimitRange, ...] | None = None
@@ -104,6 +106,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
         unread=frozenset(pod.key for pod in alive if pod.shape.refusal),
         containers=_containers([pod for pod in alive if not pod.shape.refusal], workloads, controllers),
+        own_amounts={pod.key: pod.shape.own for pod in alive if pod.shape.own.resources()},
         autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
         marks=_marks(alive, workloads, controllers),
         limit_ranges=_limit_ranges(client, notes),

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.cluster import Container, Inventory, OwnAmounts, Pod, Workload
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.partial_inventory import with_parts_marked
 from cotenant.base.inventory.pod_templates import template
@@ -106,11 +106,14 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
     )
     if not pods:
         return current
-    youngest = max(pods, key=lambda p: (p.start_seconds, p.name))
+    youngest, *older = sorted(pods, key=lambda p: (p.start_seconds, p.name), reverse=True)
     containers = template(pods, live.containers)
+    asked = [youngest] if all(c.pods is None for c in containers) else [youngest, *older]
+    own = (live.own_amounts.get((pod.namespace, pod.name)) for pod in asked)
     return replace(
         current,
         containers=_with_heaps(containers or None, recorded.containers),
+        own=next((amounts for amounts in own if amounts), OwnAmounts()),
         qos=youngest.qos,
         priority=youngest.priority,
         gaps=tuple(gap for gap in current.gaps if not containers or gap is not Reason.AMOUNTS_UNKNOWN),

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, Quota
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, OwnAmounts, Quota
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
@@ -89,6 +89,13 @@ def containers_of(pod: PodObject) -> tuple[Container, ...]:
         for c in pod.spec.init_containers or []
     ]
     return tuple(_container(c, role, what) for c, role in [*main, *init])
+
+
+def own_amounts_of(pod: PodObject) -> OwnAmounts:
+    """The amounts of the pod itself; a request that it does not name is its limit, as the API server's defaults are."""
+    what, own = f"pod {pod.metadata.namespace}/{pod.metadata.name}", pod.spec.resources or ResourcesWire()
+    limits = _amounts(own.limits, what)
+    return OwnAmounts(limits | _amounts(own.requests, what), limits)
 
 
 def _container(spec: ResizableContainer, role: ContainerRole, what: str) -> Container:

@@ -140,6 +140,27 @@ def test_the_cluster_is_told_in_the_words_of_the_model(shop: Any, kubeconfig: An
     assert live.notes == ()
 
 
+def test_the_amount_of_a_pod_itself_counts_instead_of_its_containers(shop: Any, kubeconfig: Any) -> None:
+    main = [{"name": "main", "resources": requests("250m", "1Gi")}, {"name": "proxy", "resources": {}}]
+    own = {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}
+    shop.objects["/api/v1/pods"] = [
+        pod("web-abc-1", owned("ReplicaSet", "web-abc"), containers=main, resources=own),
+        pod("db-0", owned("StatefulSet", "db"), containers=main[1:], resources={"limits": {"memory": "4Gi"}}),
+    ]
+    live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    web, db = overlay(Inventory("c", 0, (), (), ()), live).workloads
+    # one pod each; memory of web is its containers' 1 GiB, and without a request that of db is its limit of 4 GiB
+    assert [w.total_request(CPU) for w in (web, db)] == [2000, None]
+    assert [w.total_request(MEMORY) for w in (web, db)] == [GIB, 4 * GIB]
+    assert [w.total(CPU, "limits") for w in (web, db)] == [3000, 0]
+    assert [p.requests for p in live.pods] == [{CPU: 2000, MEMORY: GIB}, {MEMORY: 4 * GIB}]
+    shop.objects["/api/v1/pods"] = [pod("web-abc-1", owned("ReplicaSet", "web-abc"), containers=main)]
+    later = overlay(
+        overlay(Inventory("c", 0, (), (), ()), live), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    )
+    assert {w.ref.name: w.total_request(CPU) for w in later.workloads} == {"web": 250, "db": None}
+
+
 def test_what_may_not_be_read_is_a_note_and_the_hash_leads_to_the_deployment(shop: Any, kubeconfig: Any) -> None:
     shop.forbidden = {"/apis/apps/v1/replicasets", "/apis/autoscaling/v2/horizontalpodautoscalers", "/api/v1/nodes"}
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))

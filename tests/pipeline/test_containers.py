@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cotenant.base.cluster import Container, OwnAmounts
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.progress import Silent
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Waste
 from cotenant.base.store import Store
@@ -24,6 +26,7 @@ from cotenant.pipeline.containers import assess, evidences
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action
+from cotenant.recommender.model.savings import total_change
 from cotenant.recommender.settings import FindingSettings, RecommenderSettings
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
@@ -82,6 +85,34 @@ def test_nothing_falls_and_nothing_is_idle_where_usage_is_all_zeros(history: His
     values = [v for r in found.recommendations for v in r.values if v.action is not Action.WITHHELD]
     assert [v for v in values if v.change is None or v.change <= 0] == []
     assert [f for f in found.findings if f.kind is FindingKind.IDLE_WORKLOAD] == []
+
+
+def test_nothing_is_proposed_freed_or_missed_beside_an_amount_of_the_pod_itself(history: History) -> None:
+    """As of pods with spec.resources whose containers ask for no CPU."""
+    own, settings = OwnAmounts({Resource.CPU: 8000}, {Resource.CPU: 8000}), Settings()
+    bare = tuple(
+        replace(w, own=own, autoscaler=None, containers=tuple(without_cpu(c) for c in w.containers))
+        for w in history.inventory.workloads
+    )
+    before = assess(replace(history, inventory=replace(history.inventory, workloads=tuple(
+        replace(w, own=OwnAmounts()) for w in bare))), settings)  # fmt: skip
+    found = assess(replace(history, inventory=replace(history.inventory, workloads=bare)), settings)
+    assert any(total_change(r, Resource.CPU) for r in before.recommendations)
+    assert any("cpu" in str(f.evidence.get("missing")) for f in before.findings)
+    of_cpu = [v for r in found.recommendations for v in r.values if v.resource is Resource.CPU]
+    assert of_cpu and all(v.action is Action.WITHHELD for v in of_cpu)
+    assert Reason.POD_AMOUNTS in {v.reason for v in of_cpu}
+    assert not any(total_change(r, Resource.CPU) for r in found.recommendations)
+    assert not any("cpu" in str(f.evidence.get("missing")) for f in found.findings)
+    memory = [[v for v in r.values if v.resource is Resource.MEMORY] for r in found.recommendations]
+    assert memory == [[v for v in r.values if v.resource is Resource.MEMORY] for r in before.recommendations]
+
+
+def without_cpu(container: Container) -> Container:
+    memory = [
+        {r: a for r, a in side.items() if r is Resource.MEMORY} for side in (container.requests, container.limits)
+    ]
+    return replace(container, requests=memory[0], limits=memory[1])
 
 
 def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(store: Store, tmp_path: Path) -> None:

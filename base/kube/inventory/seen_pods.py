@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, Pod, PodPhase
+from cotenant.base.cluster import Container, ContainerRole, OwnAmounts, Pod, PodPhase
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
@@ -43,8 +43,9 @@ class PodShape:
     """All that pods of one template and state have in common.
 
     controller: the direct one. annotations: those that speak to cotenant. containers: with the roles of the spec, empty
-    where an amount cannot be read. requests, mid_requests: of the pod, as the scheduler counts them. reported: names of
-    the containers of which its kubelet tells. refusal: the reason why its amounts cannot be read; "" where they can.
+    where an amount cannot be read. requests, mid_requests: of the pod, as the scheduler counts them. own: what the spec
+    gives the pod itself. reported: names of the containers of which its kubelet tells. refusal: the reason why its
+    amounts cannot be read; "" where they can.
     """
 
     controller: WorkloadRef | None
@@ -58,6 +59,7 @@ class PodShape:
     priority: PriorityClass = PriorityClass.NONE
     zones: tuple[int, ...] = ()
     best_effort: bool = False
+    own: OwnAmounts = field(default_factory=OwnAmounts)
     reported: tuple[str, ...] = ()
     refusal: str = ""
 
@@ -125,7 +127,7 @@ def shape_of(pod: PodObject) -> PodShape:
         reported=tuple(sys.intern(state.name) for state in status.each_status()),
     )
     try:
-        shape = replace(shape, containers=projection.containers_of(pod))
+        shape = replace(shape, containers=projection.containers_of(pod), own=projection.own_amounts_of(pod))
         counted = counted_requests(pod_resources(spec, status, f"pod {meta.namespace}/{meta.name}"))
     except QuantityError as error:
         return replace(shape, refusal=error.message)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from cotenant.base.cluster import Inventory, Workload, pod_amount
+from cotenant.base.cluster import Inventory, Workload
 from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount, parse_bytes, parse_millicores
@@ -265,14 +265,13 @@ def _size(workload: Workload, usual: float, price: float, currency: str) -> Size
     capacity = request * target / 100
     replicas = max(scaler.min_replicas, math.ceil(usual / capacity)) if scaler else workload.replicas
     running = replicas * capacity
-    requests = {
-        r.value: format_amount(r, amount) for r in Resource if (amount := pod_amount(workload.containers, r)) > 0
-    }
+    requests = {r.value: format_amount(r, amount) for r in Resource if (amount := workload.pod_amount(r)) > 0}
     return Size(workload.ref, requests, request, capacity, running, price, currency)
 
 
 def _requested_by_pod(workload: Workload, resource: Resource) -> int:
-    return sum(c.effective_requests.get(resource, 0) for c in workload.staying)
+    of_containers = sum(c.effective_requests.get(resource, 0) for c in workload.staying)
+    return workload.own.requests.get(resource, of_containers)
 
 
 def _usual(usage: Usage[WorkloadRef], row: int) -> float:
