@@ -22,12 +22,14 @@ under a higher limit is unknown; it counts as none.
 **Evictions.** A pod's day on which the working set passed the proposed request but not the present one: under memory
 pressure the kubelet would have had a reason to evict the pod that it does not have now.
 
-**Freed.** Present less proposed request, times the mean number of pods that ran (each from its first to its last
-sample). A request that is not set counts as the limit, as the API server sets it, else as 0.
+**Freed.** Present less proposed request, as far as the pod does not ask for it anyway (`pod_floors`), times the mean
+number of pods that ran (each from its first to its last sample; an init container's request holds as long as its pod).
+A request that is not set counts as the limit, as the API server sets it, else as 0.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -35,9 +37,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.cluster import ContainerRole, Workload
+from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from cotenant.recommender.evidence import Evidence, Floats, Integers, counted_requests
+from cotenant.recommender.model.pod_floors import pod_floors
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
@@ -107,10 +112,13 @@ class Recorded:
     container of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of
     `usage`, -1 = none; highest: (m,) upper bound on the demand of each row. day_peaks: highest working set by pod and
     day, (k, days), -inf = no sample; memory_rows: container of each row of `day_peaks`. running: mean number of pods
-    by container, (n,). cpu_pod_days: number of pods' days with a sample of CPU, (n,).
+    by container, (n,). cpu_pod_days: number of pods' days with a sample of CPU, (n,). beside_init: positions of the
+    containers of each workload that has init containers, with the workload.
     """
 
     size: int
+    containers: tuple[ContainerRef, ...]
+    beside_init: Sequence[tuple[Workload, list[int]]]
     window: TimeGrid
     usage: FloatMatrix
     usage_peak: FloatMatrix
@@ -130,6 +138,18 @@ class Recorded:
     def days(self) -> float:
         """Length of the window."""
         return self.window.size * self.window.step_seconds / DAY_SECONDS
+
+    def pod_floors(self, resource: Resource, requests: Floats) -> Floats:
+        """Return what each container's pod asks for anyway, (n,), in the unit; 0 without init containers.
+
+        requests: what the scheduler counts for each container once all is applied, (n,).
+        """
+        floors = np.zeros(self.size)
+        for workload, own in self.beside_init:
+            then = {self.containers[i].container: round(float(requests[i])) for i in own}
+            of_pod = pod_floors(workload, then, resource)
+            floors[own] = [of_pod.get(self.containers[i].container, 0) for i in own]
+        return floors
 
     def minutes_above(self, millicores: Floats) -> Floats:
         """Container-minutes with CPU demand above an amount, (n,); infinity = never."""
@@ -216,8 +236,11 @@ def record(evidence: Evidence, days: float) -> Recorded:
     throttled_rows = _same_series(recent, Signal.CPU_THROTTLED_MEAN)
     highest = np.fmax(_highest(usage), _rows_or(_highest(peaks), peak_rows))
     highest = highest + np.maximum(_rows_or(_highest(throttled), throttled_rows, 0), 0)
+    beside_init = _beside_init(evidence)
     return Recorded(
         size=len(evidence),
+        containers=evidence.containers,
+        beside_init=beside_init,
         window=recent.window,
         usage=usage,
         usage_peak=peaks,
@@ -230,8 +253,8 @@ def record(evidence: Evidence, days: float) -> Recorded:
         memory_rows=memory_rows,
         kills=_kills(recent),
         running={
-            CPU: _mean_pod_counts(usage, cpu_rows, len(evidence)),
-            MEMORY: _mean_pod_counts(memory, memory_rows, len(evidence)),
+            CPU: _of_whole_pods(_mean_pod_counts(usage, cpu_rows, len(evidence)), evidence, beside_init),
+            MEMORY: _of_whole_pods(_mean_pod_counts(memory, memory_rows, len(evidence)), evidence, beside_init),
         },
         pod_minutes=_pod_minutes(recent),
         cpu_pod_days=_pod_days(usage, cpu_rows, len(evidence), recent.window.slots_per_day),
@@ -242,8 +265,8 @@ def record(evidence: Evidence, days: float) -> Recorded:
 class BacktestColumns:
     """Back-test of n containers, (n,) columns as in `Backtest`; freed in the resource's unit, not yet rounded.
 
-    pod_minutes: minutes in which pods lived and were measured, all together; 0 = nothing was recorded, nothing can be
-    said.
+    floors: what each container's pod asks for anyway, in the unit, (n,). pod_minutes: minutes in which pods lived and
+    were measured, all together; 0 = nothing was recorded, nothing can be said.
     """
 
     days: float
@@ -252,6 +275,7 @@ class BacktestColumns:
     oom_kills: Integers
     now_oom_kills: Integers
     evictions: Integers
+    floors: Mapping[Resource, Floats]
     freed: Mapping[Resource, Floats]
     pod_minutes: Floats
     short: Shortage
@@ -284,6 +308,7 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns
     """Return the back-test of the amounts `then` over the recorded window, beside that of the amounts `now`."""
     requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
     shrunk = 0.0 if then.heap_falls is None else then.heap_falls
+    floors = {r: recorded.pod_floors(r, after) for r, (_, after) in requests.items()}
     return BacktestColumns(
         days=recorded.days,
         throttled_minutes=recorded.minutes_above(then.effective_limit(CPU)),
@@ -291,7 +316,11 @@ def backtest(recorded: Recorded, now: Amounts, then: Amounts) -> BacktestColumns
         oom_kills=recorded.oom_kills(then.effective_limit(MEMORY) + shrunk),
         now_oom_kills=recorded.oom_kills(now.effective_limit(MEMORY)),
         evictions=recorded.evictions(requests[MEMORY][0], requests[MEMORY][1] + shrunk),
-        freed={r: (before - after) * recorded.running[r] for r, (before, after) in requests.items()},
+        floors=floors,
+        freed={
+            r: (np.maximum(before, floors[r]) - np.maximum(after, floors[r])) * recorded.running[r]
+            for r, (before, after) in requests.items()
+        },
         pod_minutes=recorded.pod_minutes,
         short=recorded.shortage(requests[CPU][1]),
         now_short=recorded.shortage(requests[CPU][0]),
@@ -390,6 +419,27 @@ def _pod_minutes(evidence: Evidence) -> Floats:
         np.add.at(slots, _owners(evidence, signal), counts)
         sampled[resource] = slots[:-1] * evidence.window.step_seconds / 60
     return np.where(sampled[CPU] > 0, sampled[CPU], sampled[MEMORY])
+
+
+def _beside_init(evidence: Evidence) -> list[tuple[Workload, list[int]]]:
+    """Return each workload that has init containers, with the positions of its containers."""
+    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
+    for index, container in enumerate(evidence.containers):
+        positions[container.workload].append(index)
+    workloads = ((evidence.workloads[own[0]], own) for own in positions.values())
+    return [(w, own) for w, own in workloads if any(c.role is ContainerRole.INIT for c in w.containers)]
+
+
+def _of_whole_pods(running: Floats, evidence: Evidence, beside_init: Sequence[tuple[Workload, list[int]]]) -> Floats:
+    """Mean number of pods with init containers as those of their workload's other containers, (n,).
+
+    An init container has samples of the start alone, and its request holds as long as its pod.
+    """
+    for workload, own in beside_init:
+        starting = {c.name for c in workload.containers if c.role is ContainerRole.INIT}
+        inits = [i for i in own if evidence.containers[i].container in starting]
+        running[inits] = running[own].max()
+    return running
 
 
 def _mean_pod_counts(values: FloatMatrix, rows: Integers, size: int) -> Floats:

@@ -19,7 +19,6 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Waste
 from cotenant.recommender.backtest import backtest, present, record
 from cotenant.recommender.evidence import Evidence, Floats
-from cotenant.recommender.model.pod_floors import pod_floors
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.restart import restart
@@ -73,7 +72,6 @@ class _EnrichStage:
         self.place = {ref: index for index, ref in enumerate(evidence.containers)}
         self.siblings: dict[WorkloadRef, list[Recommendation]] = defaultdict(list)
         inits = [{c.name for c in w.containers if c.role is ContainerRole.INIT} for w in evidence.workloads]
-        self.beside_init = np.array([bool(names) for names in inits], dtype=np.bool_)
         self.is_init = np.array(
             [ref.container in names for ref, names in zip(evidence.containers, inits, strict=True)], dtype=np.bool_
         )
@@ -88,7 +86,7 @@ class _EnrichStage:
                 usable.append(position)
         self.outcome = backtest(self.recorded, now, then)
         requests = {r: (now.effective_request(r), then.effective_request(r)) for r in Resource}
-        self.floors = {r: self._floors(r, after) for r, (_, after) in requests.items()}
+        self.floors = self.outcome.floors
         freed = {
             r: np.maximum(before, self.floors[r]) - np.maximum(after, self.floors[r])
             for r, (before, after) in requests.items()
@@ -124,21 +122,6 @@ class _EnrichStage:
             present_limits=dict(container.limits) if container else {},
             pod_floor={r: round(float(column[index])) for r, column in self.floors.items() if column[index] > 0},
         )
-
-    def _floors(self, resource: Resource, requests: Floats) -> Floats:
-        """Return what each container's pod asks for anyway, (n,), in the unit; 0 without init containers.
-
-        requests: what the scheduler counts for each container once all is applied, (n,).
-        """
-        floors = np.zeros(len(self.evidence))
-        positions: dict[WorkloadRef, list[int]] = defaultdict(list)
-        for index in np.flatnonzero(self.beside_init).tolist():
-            positions[self.evidence.workloads[index].ref].append(index)
-        for own in positions.values():
-            then = {self.evidence.containers[i].container: round(float(requests[i])) for i in own}
-            of_pod = pod_floors(self.evidence.workloads[own[0]], then, resource)
-            floors[own] = [of_pod.get(self.evidence.containers[i].container, 0) for i in own]
-        return floors
 
     def _waste(self, index: int) -> Waste:
         """Return the waste level of the resource that wastes most."""

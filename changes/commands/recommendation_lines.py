@@ -97,8 +97,8 @@ def _backtest(recommendation: Recommendation) -> list[str]:
         ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
         ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
         ("times above the memory request, not before", "", str(tried.evictions)),
-        ("CPU requests freed, all pods", "", human(Kind.MILLICORES, tried.freed_millicores)),
-        ("memory requests freed, all pods", "", human(Kind.BYTES, tried.freed_bytes)),
+        ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
+        ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
     ]
     table = [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
     return [*table, *(f"{heading}: {sentence}" for heading, sentence in sentences(tried))]
