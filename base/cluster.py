@@ -225,6 +225,15 @@ class Pod:
         return with_default(self.qos, self.priority, best_effort=self.best_effort)
 
     @property
+    def belongs_to_node(self) -> bool:
+        """True if it would never run elsewhere: one of a DaemonSet, or a static one.
+
+        A static pod's owner is its node, which counts as none; its kubelet puts the node's name behind its own.
+        """
+        kind = self.workload.kind
+        return kind == "DaemonSet" or (kind == "Pod" and bool(self.node) and self.name.endswith(f"-{self.node}"))
+
+    @property
     def running(self) -> bool:
         """True if the pod existed and had not ended when the snapshot was taken: it may occupy its node."""
         return self.end_seconds is None

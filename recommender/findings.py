@@ -50,9 +50,7 @@ SKEW_BYTES: Final = 128 * 1024**2
 """The same for memory. Below an eighth of a GiB an uneven load costs nothing."""
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
-DAEMONS: Final = frozenset({"DaemonSet", "Node"})
-"""Owners of pods that belong to a node: daemons, and static pods, whose owner is the node itself."""
-NEVER_IDLE: Final = frozenset({"DaemonSet", "Node", "Job", "CronJob"})
+NEVER_IDLE: Final = frozenset({"DaemonSet", "Job", "CronJob"})
 """Kinds that rest by nature: agents, and what runs now and then."""
 AT_WORK: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
 """Roles whose use tells whether a workload works; an injected proxy talks to its control plane all day."""
@@ -117,12 +115,17 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
 
 
 def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
-    """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out."""
+    """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out.
+
+    Pods that belong to their node are left out: agents rest by nature.
+    """
     portrait = evidence.portraits[CPU]
     highest = evidence.from_portrait(CPU, portrait.maximum)
     long_enough = _long_enough(evidence, CPU, settings)
+    static = {pod.workload for pod in evidence.inventory.pods if pod.belongs_to_node}
     for workload, positions in _by_workload(evidence):
-        if workload.ref.kind in NEVER_IDLE or not workload.replicas or _is_system(workload.ref, settings):
+        resting = workload.ref.kind in NEVER_IDLE or workload.ref in static
+        if resting or not workload.replicas or _is_system(workload.ref, settings):
             continue
         running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
@@ -340,8 +343,8 @@ def _long_enough(evidence: Evidence, resource: Resource, settings: FindingSettin
 
 
 def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
-    """Pods other than daemons that run now or ran in the window, as pod-time / window; infinite when one runs now."""
-    others = [p for p in pods if p.workload.kind not in DAEMONS]
+    """Pods that could run elsewhere and run or ran in the window, as pod-time / window; infinite when one runs now."""
+    others = [p for p in pods if not p.belongs_to_node]
     if any(p.running for p in others):
         return float("inf")
     spans = (min(p.end_seconds or 0, window.end_seconds) - max(p.start_seconds, window.start_seconds) for p in others)

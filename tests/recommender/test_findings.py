@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.cluster import Container, ContainerRole, Inventory, Node, Pod, Workload, pod_amount
 from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.kube.inventory.seen_pods import Workloads, pod_of, seen_pod
+from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.severity import Severity
@@ -123,11 +126,26 @@ def idle(nodes: list[Node], pods: list[Pod], millicores: float = 100, slots: int
 
 
 def test_a_node_with_nothing_but_daemons_is_idle() -> None:
-    (found,) = idle([node()], [pod("agent", "DaemonSet"), pod("proxy", "Node")])
+    (found,) = idle([node()], [pod("agent", "DaemonSet"), mirror_pod()])
     assert found.subject == NodeRef("n1")
     assert found.evidence["cpu_p95_millicores"] == 100
     assert found.evidence["daemon_pods"] == 2
     assert found.evidence["days"] == 7
+
+
+def mirror_pod() -> Pod:
+    """A static pod as the API server shows it: its kubelet made its object, owns it by the node and named it so."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
+    meta = {"name": "kube-proxy-n1", "namespace": "kube-system", "uid": "m", "ownerReferences": [owner]}
+    status = {"phase": "Running"}
+    thing = msgspec.convert({"metadata": meta, "spec": {"nodeName": "n1"}, "status": status}, PodObject)
+    return pod_of(seen_pod(thing), Workloads({}))
+
+
+def test_a_pod_without_a_controller_is_not_taken_for_a_static_one() -> None:
+    assert mirror_pod().workload == WorkloadRef("kube-system", "Pod", "kube-proxy-n1")
+    assert idle([node()], [pod("shell", "Pod")]) == []
+    assert idle([node()], [pod("shell-n2", "Pod")]) == []
 
 
 def test_a_node_where_other_pods_run_or_ran_for_long_is_not_idle() -> None:
