@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import EventKind, Node
+from cotenant.base.cluster import EventKind, Inventory, Node
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, Table
@@ -22,6 +22,7 @@ from cotenant.pipeline.nodes.pod_hours import hours_of
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, POD_SIGNAL
 from cotenant.pipeline.time_run import quantiles_while_running, usage_while_running
 from cotenant.profiler.group_reduce import reduce_rows
+from cotenant.profiler.pool import by_cluster
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.recommendation import Field, Recommendation
@@ -93,14 +94,26 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
     return as_asked.coarser(HOUR_SECONDS // usage.grid.step_seconds)
 
 
-def requested_by_hour(usage: AnyUsage[Any]) -> HourlySum:
-    """Sum over the series of a signal of requests, some hundred rows at a time."""
+def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory) -> HourlySum:
+    """Sum over the series of a signal of the inventory's pods' requests, some hundred rows at a time."""
     sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
+    ends = by_cluster(usage.refs, inventory).end_seconds
     for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
-        values = usage.rows(slice(first, first + _ROWS_AT_ONCE))
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        values = _until_end(usage.rows(rows), usage.grid, ends[rows])
         sums += np.nansum(values, axis=0, dtype=np.float64)
         some |= np.isfinite(values).any(axis=0)
     return HourlySum(usage.grid, sums, some)
+
+
+def _until_end(values: FloatMatrix, hours: TimeGrid, end_seconds: npt.NDArray[np.float64]) -> FloatMatrix:
+    """The requests (n, hours) without the hours that begin after the end of each pod, (n,), Unix seconds.
+
+    kube-state-metrics tells what a pod asks for until it is deleted, which of a Job or an evicted pod is long after
+    its end. It asks its node for nothing then.
+    """
+    ended = hours.times() >= end_seconds[:, None]
+    return np.where(ended, np.float32(np.nan), values) if ended.any() else values
 
 
 def _hourly_requests(
@@ -113,7 +126,8 @@ def _hourly_requests(
     stored = analysis.history.usage[REQUEST_SIGNAL[resource]].dense()
     members = analysis.owners.of(stored.refs)
     in_group, size = members.rows >= 0, len(analysis.workloads)
-    values, rows = stored.values[in_group], members.rows[in_group]
+    values = _until_end(stored.values[in_group], stored.grid, members.end_seconds[in_group])
+    rows = members.rows[in_group]
     sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
     refs = [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
     pods = reduce_rows(np.add, *_present_by_pod(refs, np.isfinite(values), rows), size, 0.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
-from cotenant.pipeline import browse, corridor
+from cotenant.pipeline import browse, corridor, stored_history
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.tables import nodes
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
@@ -79,6 +80,32 @@ def test_a_portrait_counts_the_pods_behind_the_requests_of_each_hour(store: Stor
                 )
                 several += len(set(pods[has_pods].tolist())) > 1
     assert several
+
+
+def test_a_pod_that_has_ended_and_is_still_listed_requests_nothing(
+    store: Store, analysis: Analysis, tmp_path: Path
+) -> None:
+    """kube-state-metrics tells the amounts of Jobs' pods, and of evicted ones, until somebody deletes them."""
+    kept = Store(tmp_path.as_uri(), store.cluster)
+    copytree(Path(store.url.removeprefix("file://")) / store.cluster, tmp_path / store.cluster)
+    ends = {(p.namespace, p.name): p.end_seconds for p in analysis.history.inventory.pods if p.end_seconds}
+    for signal in (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST):
+        told = stored_history.load(store, Settings()).usage[signal].dense()
+        values = told.values.copy()
+        for row, ref in zip(values, told.refs, strict=True):
+            if (ref.namespace, ref.pod) in ends and np.isfinite(row).any():
+                row[np.flatnonzero(np.isfinite(row))[-1] :] = row[np.isfinite(row)][-1]
+        assert np.isfinite(values).sum() > np.isfinite(told.values).sum() + 100
+        kept.append(signal, replace(told, values=values))
+    now = FixedClock(analysis.history.inventory.time_seconds)
+    found = corridor.analyse(kept, Settings(), now, Silent())
+    for resource in Resource:
+        np.testing.assert_array_equal(found.requested[resource].sums, analysis.requested[resource].sums)
+    corridor.publish(found, kept, Settings())
+    for namespace in {ref.namespace for ref in analysis.workloads.refs}:
+        before, after = (list(s.read_table(portraits_of(namespace)).rows()) for s in (store, kept))
+        for name in ("request", "pods"):
+            np.testing.assert_equal([row[name] for row in after], [row[name] for row in before])
 
 
 def test_portraits_hold_shares_that_add_up_and_an_ascending_ladder(store: Store, analysis: Analysis) -> None:
