@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from numbers import Real
 from pathlib import Path
@@ -248,7 +248,7 @@ def _inventory(series: LongUsage) -> Inventory:
             start = int(first[of_pod].min())
             start -= HOUR_SECONDS * 24 if start == series.grid.start_seconds else 0
             pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=_pod_requests(series, of_pod)))
-        workloads.append(Workload(ref, running, _template(series, rows)))
+        workloads.append(Workload(ref, running, _template(series, sorted(rows, key=lambda r: (last[r], first[r], r)))))
     return Inventory("DataFrame", end, (), tuple(workloads), tuple(pods))
 
 
@@ -264,17 +264,17 @@ def _spans(series: LongUsage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
 
 
 def _template(series: LongUsage, rows: Sequence[int]) -> tuple[Container, ...]:
-    """Containers of a workload with the newest amounts that any of its pods shows; the last pod by name wins."""
+    """Containers of a workload by name, each with the amounts of the youngest pod that shows any.
+
+    rows: of its series, those of the youngest pod last.
+    """
     containers: dict[str, Container] = {}
     for row in rows:
         name = series.names[row][4]
-        before = containers.get(name, Container(name))
-        containers[name] = replace(
-            before,
-            requests={**before.requests, **_amounts(series, row, "request")},
-            limits={**before.limits, **_amounts(series, row, "limit")},
-        )
-    return tuple(containers.values())
+        own = Container(name, _amounts(series, row, "request"), _amounts(series, row, "limit"))
+        if own.requests or own.limits or name not in containers:
+            containers[name] = own
+    return tuple(containers[name] for name in sorted(containers))
 
 
 def _amounts(series: LongUsage, row: int, side: str) -> dict[Resource, int]:

@@ -234,6 +234,19 @@ def test_what_cannot_be_done_is_said_with_its_value_and_a_fix(call: object, text
     assert refused.value.fix
 
 
+@pytest.mark.parametrize("names", [("web-zz", "web-aa"), ("web-aa", "web-zz")])
+def test_the_youngest_pod_tells_the_requests_of_now_whatever_its_name(names: tuple[str, str]) -> None:
+    usage = waves(days=6, workloads=1)
+    late = usage["time"] >= usage["time"].min() + pd.Timedelta("3D")
+    usage["pod"] = np.where(late, names[1], names[0])
+    usage["cpu_request_millicores"] = np.where(late, 300.0, 1000.0)
+    # of a rollout three days ago, which also took the limit away
+    usage["cpu_limit_millicores"] = np.where(late, np.nan, 2000.0)
+    (row,) = cotenant.recommend(usage).to_dict("records")
+    assert (row["replicas"], row["cpu_request_now_millicores"]) == (1, 300)
+    assert pd.isna(row["cpu_limit_now_millicores"])
+
+
 def test_a_pod_of_two_workloads_is_refused() -> None:
     usage = waves(days=1).assign(pod="same")
     with pytest.raises(cotenant.FrameError, match="pod default/same belongs to"):
