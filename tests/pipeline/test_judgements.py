@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.cluster import Event, EventKind, Inventory
+from cotenant.base.cluster import Event, EventKind, Inventory, Pod
 from cotenant.base.identity import ContainerRef, NodeRef, PodContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
@@ -218,6 +218,32 @@ def test_a_killed_container_is_judged_anew(later: Callable[..., Analysis], world
 
 def every(found: Analysis) -> set[WorkloadRef]:
     return {one.container.workload for one in found.recommendations}
+
+
+def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_judged_anew(
+    world: SyntheticCluster, tmp_path: Path
+) -> None:
+    store, moment = Store(tmp_path.as_uri(), "prod"), before(world.inventory).time_seconds
+    web = next(w.ref for w in world.inventory.workloads if w.ref.kind == "Deployment" and w.replicas > 1)
+    # half an hour old at first, when a kubelet may not have been scraped yet, and an hour and a half then
+    young = Pod(web.namespace, f"{web.name}-7c9f8-x2v4b", web, world.inventory.nodes[0].name, moment - 1800)
+    inventory = before(world.inventory)
+    inventory = replace(inventory, pods=(*inventory.pods, young))
+    for signal, usage in world.usage.items():
+        store.append(signal, cut(usage, 1, SPEC.days * 24))
+    store.write_inventory(inventory)
+    first = analysed(store)
+    corridor.publish(first, store, QUICK)
+    for signal, usage in world.usage.items():
+        hour = cut(usage, 0, 1)
+        store.append(signal, replace(hour, values=np.where(np.isfinite(hour.values), np.float32(0), hour.values)))
+    store.write_inventory(replace(inventory, time_seconds=world.inventory.time_seconds))
+    reasons = {
+        name: {v.reason for one in found.recommendations if one.container.workload == web for v in one.values}
+        for name, found in {"first": first, "then": analysed(store)}.items()
+    }
+    assert Reason.UNMEASURED not in reasons["first"]
+    assert Reason.UNMEASURED in reasons["then"]
 
 
 def test_other_settings_judge_all_anew(later: Callable[..., Analysis]) -> None:

@@ -23,11 +23,13 @@ import structlog
 from cotenant.base.cluster import Inventory, LimitRange, Node, Quota
 from cotenant.base.errors import StoreError
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
+from cotenant.base.inventory.partial_inventory import unmeasured_pods
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
+from cotenant.base.usage.lives import MEASURED
 from cotenant.base.usage.plausible import largest_use
 from cotenant.base.usage.sparse_usage import SparseUsage
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
@@ -43,7 +45,7 @@ from cotenant.settings import Settings
 
 FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"
-_FORM: Final = "2"
+_FORM: Final = "3"
 """Rises whenever what is noted, or how it is stored, changes its meaning."""
 LEAST_SHARE: Final = 24
 """A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
@@ -86,7 +88,7 @@ class Containers:
             if id(series.refs) not in looked_up:  # signals of the same series share one tuple
                 looked_up[id(series.refs)] = np.array([found(ref) for ref in series.refs], dtype=np.int64)
             rows[signal] = looked_up[id(series.refs)]
-        facts = np.array([*_facts(inventory, deleted), 0], dtype=np.uint64)
+        facts = np.array([*_facts(inventory, deleted, usage), 0], dtype=np.uint64)
         workloads = np.array([number for number, _ in place], dtype=np.int64)
         refs = tuple(ContainerRef(inventory.workloads[number].ref, name) for number, name in place)
         return cls(refs, workloads, facts[workloads], rows)
@@ -312,14 +314,21 @@ def _workload(finding: ClusterFinding) -> WorkloadRef:
     return subject
 
 
-def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[int]:
-    """Digest of all that is known of each workload of the inventory but its usage."""
+def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages) -> Iterator[int]:
+    """Digest of all that is known of each workload of the inventory but its usage.
+
+    That a pod has none though there was time to measure it is a fact: it becomes one without anything new.
+    """
     owners = inventory.owners()
     about: dict[WorkloadRef, list[bytes]] = defaultdict(list)
     bounds: dict[str, list[bytes]] = defaultdict(list)
     for pod in inventory.pods:
         if pod.running:
             about[pod.workload].append(_encode_deterministic(pod))
+    for signal in MEASURED:
+        measured = {(ref.namespace, ref.pod) for ref in usage[signal].refs}
+        for pod in unmeasured_pods(inventory, measured, _newest_seconds(usage[signal])):
+            about[pod.workload].append(_encode_deterministic((signal, pod.namespace, pod.name)))
     for event in inventory.events:
         if owner := owners.get((event.subject.namespace, event.subject.pod)):
             about[owner].append(_encode_deterministic(event))
@@ -340,6 +349,12 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef]) -> Iterator[i
 def _shape(node: Node, labels: Collection[str]) -> object:
     """Return the properties of a node that matter to workloads that run anywhere: nodes of one kind are alike."""
     return node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels}
+
+
+def _newest_seconds(series: SparseUsage[PodContainerRef]) -> int:
+    """Start of the last slot with a sample of any series, Unix seconds."""
+    last = int((series.first + np.diff(series.bounds)).max(initial=1)) - 1
+    return series.grid.start_seconds + last * series.grid.step_seconds
 
 
 def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:
