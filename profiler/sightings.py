@@ -151,7 +151,7 @@ def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since:
         for key in ((p.namespace, p.name),)
     }
     pods |= {key: _end_if_running(p, snapshot.time_seconds) for key, p in before.items()}
-    needed = {p.workload for p in pods.values()}
+    needed = {p.workload for p in pods.values() if not p.placeholder}
     workloads = {w.ref: replace(w, replicas=0) for w in stored.workloads if w.ref in needed}
     for workload in snapshot.workloads:
         old = workloads.get(workload.ref)

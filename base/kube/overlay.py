@@ -25,7 +25,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     """The inventory with everything that runs as the API server tells it; what it could not read stays as it was."""
     now = _add_recorded_owners(live.pods, inventory.pods)
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
-    for pod in now:
+    for pod in (pod for pod in now if not pod.placeholder):  # these are no workload's, but for the plan that wants them
         running[pod.workload].append(pod)
     pods = _pods(inventory, now, live.unread)
     owners = {pod.workload for pod in pods}

@@ -91,7 +91,8 @@ class StoredUsage:
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
         """The workloads that are meant, sorted; NoData where there are none."""
         listed = {w.ref: (w.qos.value, w.priority.value) for w in self.inventory.workloads}
-        listed |= {pod.workload: ("", "") for pod in self.inventory.pods if pod.workload not in listed}
+        unlisted = (pod.workload for pod in self.inventory.pods if pod.workload not in listed and not pod.placeholder)
+        listed |= dict.fromkeys(unlisted, ("", ""))
         rows = [
             dict(zip(_NAMED_COLUMNS, (ref.namespace, ref.kind, ref.name, *classes), strict=True))
             for ref, classes in listed.items()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -28,10 +29,12 @@ from cotenant.base.kube.overlay import overlay
 from cotenant.base.kube.projection import autoscaler_of, limit_ranges_of, quotas_of, version_of
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
+from cotenant.profiler.sightings import merge_inventories
 
 pytestmark = pytest.mark.server
 
@@ -159,6 +162,22 @@ def test_the_amount_of_a_pod_itself_counts_instead_of_its_containers(shop: Any, 
         overlay(Inventory("c", 0, (), (), ()), live), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     )
     assert {w.ref.name: w.total_request(CPU) for w in later.workloads} == {"web": 250, "db": None}
+
+
+def test_a_placeholder_holds_its_node_and_is_no_workload(shop: Any, kubeconfig: Any) -> None:
+    held = pod("evening-0", containers=[{"name": "hold", "resources": requests("3")}])
+    held["metadata"]["namespace"] = PLACEHOLDER_NAMESPACE
+    shop.objects["/api/v1/pods"].append(held)
+    live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    found = overlay(Inventory("c", 0, (), (), ()), live)
+    assert PLACEHOLDER_NAMESPACE not in {w.ref.namespace for w in found.workloads}
+    # the web's 250 m and the placeholder's 3 cores; the other pods ask for nothing
+    assert found.requested_by_node(CPU) == {"n1": 3250}
+    (placeholder,) = (p for p in found.pods if p.placeholder)
+    assert not placeholder.serving
+    # a version before took it for a workload of its own
+    before = replace(found, workloads=(*found.workloads, Workload(placeholder.workload, 1, (Container("hold"),))))
+    assert merge_inventories(before, found, 0).workloads == tuple(sorted(found.workloads, key=lambda w: w.ref))
 
 
 def test_what_may_not_be_read_is_a_note_and_the_hash_leads_to_the_deployment(shop: Any, kubeconfig: Any) -> None:

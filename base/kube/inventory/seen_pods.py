@@ -29,7 +29,7 @@ from cotenant.base.kubernetes.owners import (
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
-from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
 from cotenant.base.resource import Resource
 
@@ -207,6 +207,7 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
         mid_requests=shape.mid_requests,
         zones=shape.zones,
         best_effort=shape.best_effort,
+        placeholder=pod.namespace == PLACEHOLDER_NAMESPACE,
         phase=_PHASES.get(shape.phase, PodPhase.UNKNOWN),
         owner_known=known,
         role=role_of(workload, pod.name, shape.labels, shape.controller),

@@ -243,7 +243,7 @@ def _prod_reclaimable(
     requested: dict[str, float] = defaultdict(float)
     owned = _pods_of(inventory, PROD)
     for pod in inventory.pods:
-        if pod.running and (pod.namespace, pod.name) in owned:
+        if pod.running and not pod.placeholder and (pod.namespace, pod.name) in owned:
             requested[pod.node] += pod.requests.get(resource, 0)
     allocatable_by_node = {n.name: float(n.allocatable.get(resource, 0)) for n in inventory.nodes}
     names = [ref.name for ref in prod.refs]
