@@ -114,14 +114,16 @@ def fine_95(row: Row) -> Floats:
 def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> int | None:
     """Sum of one field over the containers that run beside each other and over all pods, in the unit.
 
-    None where it says nothing: no pod runs, or a container has no such field (a pod without one limit is unlimited). A
-    request that is not set counts as the limit.
+    None where it says nothing: no pod runs, a container has no such field (a pod without one limit is unlimited), or
+    the pod's own amount counts instead. A request that is not set counts as the limit.
     """
     counted = request_then if proposed else request_now
     running = [r for r in story.recommendations if r.role is not ContainerRole.INIT]
     amounts = []
     for recommendation in running:
         value = recommendation.value(resource, which)
+        if value is not None and value.reason is Reason.POD_AMOUNTS:
+            return None
         amount = None if value is None else value.then if proposed else value.now
         if value is not None and amount is None and which is Field.REQUEST:
             amount = counted(recommendation, resource) or None

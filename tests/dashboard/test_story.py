@@ -121,6 +121,13 @@ def test_a_request_that_is_not_set_counts_as_the_limit_until_one_is_set() -> Non
     assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) == 200 * one.replicas
 
 
+def test_no_total_of_containers_stands_for_the_amount_of_the_pod_itself() -> None:
+    kept = replace(value(Resource.CPU, Field.REQUEST, 500, None, Action.WITHHELD), reason=Reason.POD_AMOUNTS)
+    found = told(replace(proposal(), values=(kept,)))
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=False) is None
+    assert workload_story.total(found, Resource.CPU, Field.REQUEST, proposed=True) is None
+
+
 def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
     test = Backtest(7.0, 10.0, 4.0, 1, 0, 2, 300, -GIB)
     found = workload_story.outcome(
