@@ -44,6 +44,8 @@ CONTROLLERS: Final = {
     "CronJob": "/apis/batch/v1/cronjobs",
 }
 """Kind -> where it is listed: owners, templates, labels and annotations."""
+LASTING: Final = frozenset({"Deployment", "StatefulSet", "DaemonSet", "CronJob"})
+"""Kinds whose objects stay while they have no pods, until somebody deletes them."""
 LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, QUOTAS)
 """Everything that `observe` lists of every cluster; besides, VPAS and CHECKPOINTS where they are installed."""
 
@@ -62,7 +64,7 @@ class LiveCluster:
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
     marks written on each workload that was seen, `notes` what could not be read; `unread`: pods that exist and of which
-    an amount could not be read.
+    an amount could not be read; `controllers`: all of the kinds of LASTING that could be listed.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -77,6 +79,7 @@ class LiveCluster:
     server_version: str = ""
     notes: tuple[str, ...] = ()
     unread: frozenset[tuple[str, str]] = frozenset()
+    controllers: tuple[WorkloadRef, ...] = ()
 
 
 class ObjectLister(Protocol):
@@ -114,6 +117,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         vpa_histories=_vpa_histories(client, notes),
         server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
+        controllers=tuple(sorted(ref for ref in controllers if ref.kind in LASTING)),
     )
 
 

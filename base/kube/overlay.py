@@ -39,12 +39,19 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         workloads=_workloads(_zero_stopped_workloads(workloads, pods), running, live),
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
+        controllers=_controllers(inventory, live),
         vpa_histories=live.vpa_histories,
         server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
         unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),
     )
     return with_parts_marked(told)
+
+
+def _controllers(inventory: Inventory, live: LiveCluster) -> tuple[WorkloadRef, ...]:
+    """Every controller: by the API server those of the kinds of which it shows any, else as history has them."""
+    kinds = {ref.kind for ref in live.controllers}
+    return tuple(sorted({*live.controllers, *(ref for ref in inventory.controllers if ref.kind not in kinds)}))
 
 
 def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:

@@ -35,6 +35,7 @@ from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.profiler.sightings import merge_inventories
+from cotenant.recommender.deleted_workloads import gone_workloads
 
 pytestmark = pytest.mark.server
 
@@ -178,6 +179,16 @@ def test_a_placeholder_holds_its_node_and_is_no_workload(shop: Any, kubeconfig: 
     # a version before took it for a workload of its own
     before = replace(found, workloads=(*found.workloads, Workload(placeholder.workload, 1, (Container("hold"),))))
     assert merge_inventories(before, found, 0).workloads == tuple(sorted(found.workloads, key=lambda w: w.ref))
+
+
+def test_what_the_api_server_lists_is_there_however_long_it_has_no_pod(shop: Any, kubeconfig: Any) -> None:
+    meta = [{"metadata": {"name": name, "namespace": "shop"}} for name in ("web", "asleep")]
+    shop.objects["/apis/apps/v1/deployments"] = meta
+    found = overlay(Inventory("c", 10**9, (), (), ()), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url)))))
+    asleep, deleted = (WorkloadRef("shop", "Deployment", name) for name in ("asleep", "deleted"))
+    known = replace(found, workloads=(*found.workloads, Workload(asleep, 0, ()), Workload(deleted, 0, ())))
+    # neither has had a pod in the window; one of the two still is an object
+    assert gone_workloads(known) == {deleted}
 
 
 def test_what_may_not_be_read_is_a_note_and_the_hash_leads_to_the_deployment(shop: Any, kubeconfig: Any) -> None:
