@@ -292,8 +292,11 @@ def _carry_over_pod(pod: Pod, old: Pod | None, seconds: int) -> Pod:
                    requests=pod.requests or old.requests, node=pod.node or old.node)  # fmt: skip
 
 
-def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
-    """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events."""
+def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: bool = False) -> Inventory:
+    """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events.
+
+    amounts_known: what pods ask for is read of their objects, so that an amount that is missing is not set.
+    """
     lives = _lives_of_pods(sightings)
     using = tuple(_still_using(inventory, sightings, lives))
     requested = _last_pod_requests(sightings, {(p.namespace, p.name) for p in using if _asks_for_unknown(p)})
@@ -302,7 +305,7 @@ def with_history(inventory: Inventory, sightings: Sightings) -> Inventory:
         for pod in using
     )
     templates = _templates(inventory, pods, sightings)
-    silent_about = _unknown_amount_workloads(inventory, pods, sightings)
+    silent_about = {} if amounts_known else _unknown_amount_workloads(inventory, pods, sightings)
     serving = _serving_by_usage(pods, lives)
     workloads = tuple(
         replace(

@@ -154,7 +154,7 @@ def write_inventory(
     del present  # 100,000 pods
     sightings = Sightings()
     sightings.add(blocks)
-    inventory = with_history(merged, sightings)
+    inventory = with_history(merged, sightings, amounts_known=True)
     store.write_inventory(inventory)
     return inventory
 

@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cotenant.base.cluster import Container, Inventory, Node, Pod, Workload
 from cotenant.base.controllers.loop import AlwaysLeads
-from cotenant.base.identity import PodContainerRef
+from cotenant.base.identity import PodContainerRef, WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
+from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid
@@ -25,6 +27,8 @@ from cotenant.profiler.recorder.exposition import parse_resource_metrics
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.profiler.recorder.writing import write_inventory
+from cotenant.profiler.settings import ProfilerSettings
 from cotenant.settings import Settings
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
@@ -278,3 +282,15 @@ def test_without_any_kubelet_that_answers_it_goes_on_asking_and_says_why(api: Ap
     assert found is not None and found.present is None and found.until_seconds == 0
     assert "cannot be reached" in found.troubles["n"]
     assert store.span(Signal.CPU_USAGE_MEAN) is None
+
+
+def test_a_request_that_was_taken_away_is_not_set_and_not_unknown(tmp_path: Path) -> None:
+    """The API server tells every amount, where kube-state-metrics may lack a series."""
+    store, ref, node = Store(tmp_path.as_uri(), "c"), WorkloadRef("shop", "Deployment", "web"), Node("n1", {}, {})
+    asked = Pod("shop", "web-old", ref, "n1", HOUR_SECONDS, requests={Resource.CPU: 500})
+    before = Workload(ref, 1, (Container("app", {Resource.CPU: 500}),))
+    write_inventory(store, Inventory("c", 2 * HOUR_SECONDS, (node,), (before,), (asked,)), [], ProfilerSettings())
+    now, bare = Pod("shop", "web-new", ref, "n1", 2 * HOUR_SECONDS), Workload(ref, 1, (Container("app"),))
+    found = write_inventory(store, Inventory("c", 3 * HOUR_SECONDS, (node,), (bare,), (now,)), [], ProfilerSettings())
+    assert {p.name for p in found.pods} == {"web-old", "web-new"}
+    assert [(w.ref, w.gaps) for w in found.workloads] == [(ref, ())]
