@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
@@ -109,10 +110,10 @@ def test_nothing_is_proposed_freed_or_missed_beside_an_amount_of_the_pod_itself(
 
 
 def without_cpu(container: Container) -> Container:
-    memory = [
-        {r: a for r, a in side.items() if r is Resource.MEMORY} for side in (container.requests, container.limits)
-    ]
-    return replace(container, requests=memory[0], limits=memory[1])
+    def memory(side: Mapping[Resource, int]) -> dict[Resource, int]:
+        return {resource: amount for resource, amount in side.items() if resource is not Resource.CPU}
+
+    return replace(container, requests=memory(container.requests), limits=memory(container.limits))
 
 
 def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(store: Store, tmp_path: Path) -> None:

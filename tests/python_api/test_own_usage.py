@@ -213,14 +213,14 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.backtest(u, known_share=-1), "known_share=-1"),
         (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is no sequence of texts"),
         (lambda u: cotenant.backtest(u, baselines=["B99"]), "no baseline 'B99'"),
-        (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is no sequence of texts"),
-        (lambda u: cotenant.backtest(u, baselines=(1,)), "no baseline '1'"),
-        (lambda u: cotenant.forecast(u, models="x"), "models='x' is no sequence of models"),
-        (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is no forecast model"),
-        (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is no forecast model"),
+        (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is no sequence of texts"),  # type: ignore[arg-type]
+        (lambda u: cotenant.backtest(u, baselines=(1,)), "no baseline '1'"),  # type: ignore[arg-type]
+        (lambda u: cotenant.forecast(u, models="x"), "models='x' is no sequence of models"),  # type: ignore[arg-type]
+        (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is no forecast model"),  # type: ignore[list-item]
+        (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is no forecast model"),  # type: ignore[list-item]
         (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models holds 'broken', a name that is taken"),
-        (lambda u: cotenant.forecast(u, settings={}), "settings={} is no file"),
-        (lambda u: cotenant.recommend(u, strategy=["vpa"]), "strategy=['vpa'] is no text"),
+        (lambda u: cotenant.forecast(u, settings={}), "settings={} is no file"),  # type: ignore[arg-type]
+        (lambda u: cotenant.recommend(u, strategy=["vpa"]), "strategy=['vpa'] is no text"),  # type: ignore[arg-type]
         (lambda _: cotenant.forecast_paths(None), "no DataFrame of forecasts"),
         (lambda u: cotenant.recommend(u, strategy="best"), "no strategy is named 'best'"),
         (lambda u: cotenant.recommend(u.drop(columns="container")), "no column 'container'"),
