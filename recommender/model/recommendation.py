@@ -68,9 +68,10 @@ class Backtest:
     throttled_minutes: container-minutes with CPU demand above the limit (0 without a limit: the time that a busy node
     would have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the
     proposed one, at least one if the working set exceeded it; evictions: pods' days on which the working set exceeded
-    the proposed memory request and not the present one; freed_*: decrease of what the pod requests, mean of time, all
-    pods together, negative when more is requested. The `now_*` twins are the same for the present values, in these days
-    by the same rules, which `cotenant.recommender.backtest` defines.
+    the proposed memory request and not the present one; freed_*: decrease of the pod's request of the resource, in the
+    resource's unit, mean of time, all pods together, negative when more is requested. The
+    `now_*` twins are the same for the present values, in these days by the same rules, which
+    `cotenant.recommender.backtest` defines.
 
     cpu_pod_days: pods' days with a sample of CPU; short_pod_days, short_minutes: of these days those with CPU demand
     above the request, and the container-minutes of it; None = there is no request, or an older version back-tested.
