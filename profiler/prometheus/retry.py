@@ -155,7 +155,7 @@ def retry_after_seconds(header: str | None, now_seconds: float) -> float:
     """
     if not header:
         return 0.0
-    if header.strip().isdigit():
+    if header.strip().isdecimal():
         return float(header)
     try:
         moment = parsedate_to_datetime(header)

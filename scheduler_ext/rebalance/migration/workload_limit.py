@@ -13,7 +13,7 @@ def limit_of(limit: int | str | None, replicas: int) -> int | None:
         number = replicas // 10 if replicas > 10 else 2 if replicas >= 4 else 1
     elif isinstance(limit, int):
         number = limit
-    elif limit.removesuffix("%").isdigit():
+    elif limit.removesuffix("%").isdecimal():  # a superscript is a digit that `int` refuses
         share = int(limit.removesuffix("%"))
         number = max(replicas * share // 100, 1) if limit.endswith("%") else share
     else:

@@ -153,7 +153,7 @@ def test_a_document_without_the_plugin_is_refused() -> None:
     [
         (None, 1, 1), (None, 3, 1), (None, 4, 2), (None, 10, 2), (None, 11, 1), (None, 40, 4),  # 10 % above 10
         ("10%", 5, 1),  # truncates to 0, becomes 1
-        ("50%", 5, 2), (7, 5, 5), (0, 5, 0), ("x", 5, None),
+        ("50%", 5, 2), (7, 5, 5), (0, 5, 0), ("x", 5, None), ("²%", 5, None),
     ],
 )  # fmt: skip
 def test_limit_of_a_workload(limit: int | str | None, replicas: int, pods: int | None) -> None:
