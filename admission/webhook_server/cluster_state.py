@@ -101,7 +101,7 @@ class ClusterState:
             "profiles": Mirror(client, _PATHS["profiles"], dict[str, Any], Profile.parse),
             "namespaces": Mirror(client, _PATHS["namespaces"], LabelledObject, lambda n: n.metadata.labels or {}),
             "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
-            "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.parse),
+            "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.read),
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
             "swapguards": Mirror(client, _PATHS["swapguards"], SwapGuardWire, _served_until),
             "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),

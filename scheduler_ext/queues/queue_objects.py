@@ -30,13 +30,14 @@ SUCCEEDED: Final = "status.phase=Succeeded"
 class WatchedQueuePod:
     """A pod whose quota is not resolved yet: that takes the tree.
 
-    quota_label: the quota that its label names, or "". gated_at_creation: the webhook held it back for its quota, or
-    never does so: a pod of a DaemonSet or of the kubelet.
+    quota_label: the quota that its label names, or "". gated_for: the quota for which the webhook held it back at its
+    creation, or "". never_gated: the webhook never does so: a pod of a DaemonSet or of the kubelet.
     """
 
     pod: QueuePod
     quota_label: str = ""
-    gated_at_creation: bool = False
+    gated_for: str = ""
+    never_gated: bool = False
 
 
 def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
@@ -75,8 +76,10 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
         scheduling_group=group,
     )
-    never_gated = observed.owner[0] in ("DaemonSet", "Node")
-    return WatchedQueuePod(pod, sys.intern(labels.get(NAME_LABEL, "")), never_gated or QUEUED_ANNOTATION in annotations)
+    named, gated_for = (
+        sys.intern(name) for name in (labels.get(NAME_LABEL, ""), annotations.get(QUEUED_ANNOTATION, ""))
+    )
+    return WatchedQueuePod(pod, named, gated_for, never_gated=observed.owner[0] in ("DaemonSet", "Node"))
 
 
 def ended_member(wire: EndedPodWire) -> tuple[str, str]:

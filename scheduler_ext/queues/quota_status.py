@@ -48,8 +48,12 @@ from cotenant.scheduler_ext.queues.view import QueueView
 def status_intents(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> tuple[Apply, ...]:
-    """Writes to quotas whose figures changed. over, borrows: Unix time since when, by quota."""
+    """Writes to quotas whose figures changed. over, borrows: Unix time since when, by quota.
+
+    A quota whose profile cannot be read keeps the total that was written last: without it, it would leave its tree.
+    """
     profiles = {profile.quota: profile for profile in view.profiles}
+    unread = {place for place, _ in view.unreadable}
     intents = []
     for name, use in admission.uses.items():
         annotations = _annotations(use)
@@ -59,6 +63,9 @@ def status_intents(
         moments = {OVER_SINCE_ANNOTATION: over.get(name), BORROWS_SINCE_ANNOTATION: borrows.get(name)}
         texts = {key: moment(seconds) for key, seconds in moments.items() if seconds is not None}
         quota = view.quotas[name]
+        if f"elasticquotaprofiles/{quota.namespace}/{quota.profile}" in unread:
+            kept = (TOTAL_ANNOTATION, UNSCHEDULABLE_ANNOTATION)
+            texts |= {key: quota.published[key] for key in kept if key in quota.published}
         if _is_status_outdated(quota, use, annotations) or any(
             quota.published.get(key) != texts.get(key) for key in moments
         ):
@@ -82,7 +89,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
             metadata = {"labels": {**profile.quota_labels, **labels, IS_PARENT_LABEL: "true"}}
             spec = {"min": _quantities(size), "max": _quantities(size)}
             yield Create(address, address.manifest("ElasticQuota", metadata, spec=spec), why=why)
-        elif (quota.profile, quota.namespace) == (profile.name, profile.namespace) and (
+        elif (quota.profile, quota.namespace, quota.problem) == (profile.name, profile.namespace, "") and (
             quota.minimum != size or quota.maximum != size
         ):
             label = "/metadata/labels/" + escape_pointer_key(PROFILE_LABEL)

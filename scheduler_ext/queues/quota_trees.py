@@ -87,6 +87,8 @@ def with_trees(
 
 def _own_problem(quota: QuotaNode) -> str:
     """Return what is wrong with a quota by itself, or ""."""
+    if quota.problem:
+        return quota.problem
     for what, amounts in (("min", quota.minimum), ("max", quota.maximum), ("shared-weight", quota.shared_weight)):
         for resource, amount in amounts.items():
             if amount < 0:

@@ -108,12 +108,19 @@ class QueueViewBuilder:
 
 
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
-    """The pod with the quota that it counts against."""
-    labels = {NAME_LABEL: watched.quota_label} if watched.quota_label else {}
-    quota = None if watched.pod.placeholder else tree.of_pod(watched.pod.namespace, labels)
-    if quota is None:
+    """The pod with the quota that it counts against.
+
+    A pod that none names counts against the one that it was gated for while that cannot be read: its namespaces may
+    be what is not known.
+    """
+    if watched.pod.placeholder:
         return watched.pod
-    return replace(watched.pod, quota=quota.name, missed=not watched.gated_at_creation)
+    quota = tree.of_pod(watched.pod.namespace, {NAME_LABEL: watched.quota_label} if watched.quota_label else {})
+    if quota is None:
+        quota = tree.quotas.get(watched.gated_for)
+        if quota is None or not quota.problem:
+            return watched.pod
+    return replace(watched.pod, quota=quota.name, missed=not (watched.gated_for or watched.never_gated))
 
 
 def counts(reservation: Reservation) -> bool:

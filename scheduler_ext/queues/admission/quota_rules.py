@@ -52,8 +52,9 @@ class QuotaChange:
 
     @property
     def parent(self) -> QuotaNode | None:
-        """The parent, None under the root or when there is none of that name."""
-        return None if self.quota.parent == ROOT_QUOTA else self.tree.quotas.get(self.quota.parent)
+        """The parent, None under the root or when there is none of that name that can be read."""
+        parent = None if self.quota.parent == ROOT_QUOTA else self.tree.quotas.get(self.quota.parent)
+        return None if parent is None or parent.problem else parent
 
     @property
     def children(self) -> tuple[QuotaNode, ...]:
@@ -201,7 +202,11 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
     if change.tree.has_cycle_through(quota):
         yield Problem(_PARENT, quota.parent, "makes the quota its own ancestor", "choose a parent outside its subtree")
     elif quota.parent != ROOT_QUOTA and parent is None:
-        yield Problem(_PARENT, quota.parent, "does not exist", "create the parent first, or correct its name")
+        unread = change.tree.quotas.get(quota.parent)
+        if unread is None:
+            yield Problem(_PARENT, quota.parent, "does not exist", "create the parent first, or correct its name")
+        else:
+            yield Problem(_PARENT, quota.parent, f"cannot be read: {unread.problem}", "correct the parent first")
     elif parent is not None and not parent.is_parent:
         yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose one with {IS_PARENT_LABEL}: true")
     if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
@@ -213,7 +218,7 @@ def _keys(change: QuotaChange) -> Iterator[Problem]:
     """Resources that a parent and its children limit must be the same; a child's min only what its parent's has."""
     quota = change.quota
     pairs = [(change.parent, quota)] if change.parent else []
-    for above, below in [*pairs, *((quota, child) for child in change.children)]:
+    for above, below in [*pairs, *((quota, child) for child in change.children if not child.problem)]:
         if above.maximum.keys() != below.maximum.keys():
             odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
             message = f"differ between parent {above.name} and child {below.name}: {odd}"

@@ -8,7 +8,8 @@ parents, cycles), so walks stop where they have been. Source: Koordinator's prot
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -74,7 +75,7 @@ class QuotaNode:
     forced: label allow-force-update; sums of min are not checked. lends: others may borrow what it does not use.
     profile: name of the ElasticQuotaProfile that it was made of, or "".
     ignores_default_tree: the nodes of its tree do not count for the default tree. published: `PUBLISHED_ANNOTATIONS` as
-    they are written now.
+    they are written now. problem: the field that cannot be read, "" if none: then it has its place and no amounts.
     """
 
     name: str
@@ -94,13 +95,44 @@ class QuotaNode:
     ignores_default_tree: bool = False
     published: Mapping[str, str] = field(default_factory=dict)
     profile: str = ""
+    problem: str = ""
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaNode:
         """Read an ElasticQuota object; UsageError names the first field that cannot be used."""
         metadata, spec, status = (_require_mapping(body.get(key), key) for key in ("metadata", "spec", "status"))
-        labels = _require_mapping(metadata.get("labels"), "metadata.labels")
         annotations = _require_mapping(metadata.get("annotations"), "metadata.annotations")
+        return replace(
+            cls._in_place(metadata),
+            minimum=amounts_of(spec.get("min"), "spec.min"),
+            maximum=amounts_of(spec.get("max"), "spec.max"),
+            shared_weight=amounts_of(_json(annotations, SHARED_WEIGHT_ANNOTATION, {}), _path(SHARED_WEIGHT_ANNOTATION)),
+            used=amounts_of(status.get("used"), "status.used"),
+            strict_keys=_names(annotations, STRICT_KEYS_ANNOTATION),
+            namespaces=_names(annotations, NAMESPACES_ANNOTATION),
+            published={key: str(annotations[key]) for key in PUBLISHED_ANNOTATIONS if key in annotations},
+        )
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any]) -> QuotaNode:
+        """The same of a stored quota; one with a field that cannot be used stands in the tree with its `problem`.
+
+        It is not the same as one that is gone, whose pods wait for nothing.
+        """
+        try:
+            return cls.parse(body)
+        except UsageError as error:
+            quota = cls._in_place(_require_mapping(body.get("metadata"), "metadata"))
+            with suppress(UsageError):
+                quota = replace(
+                    quota, namespaces=_names(body["metadata"].get("annotations") or {}, NAMESPACES_ANNOTATION)
+                )
+            return replace(quota, problem=f"{error.message}. {error.fix}")
+
+    @classmethod
+    def _in_place(cls, metadata: Mapping[str, Any]) -> QuotaNode:
+        """Return the quota with what its name and labels say, without amounts."""
+        labels = _require_mapping(metadata.get("labels"), "metadata.labels")
         return cls(
             name=str(metadata.get("name") or ""),
             namespace=str(metadata.get("namespace") or ""),
@@ -109,15 +141,8 @@ class QuotaNode:
             heads_tree=labels.get(IS_ROOT_LABEL) == "true",
             tree_id=str(labels.get(TREE_LABEL) or ""),
             forced=labels.get(FORCE_LABEL) == "true",
-            minimum=amounts_of(spec.get("min"), "spec.min"),
-            maximum=amounts_of(spec.get("max"), "spec.max"),
-            shared_weight=amounts_of(_json(annotations, SHARED_WEIGHT_ANNOTATION, {}), _path(SHARED_WEIGHT_ANNOTATION)),
-            used=amounts_of(status.get("used"), "status.used"),
-            strict_keys=_names(annotations, STRICT_KEYS_ANNOTATION),
-            namespaces=_names(annotations, NAMESPACES_ANNOTATION),
             lends=labels.get(LENT_LABEL) != "false",
             ignores_default_tree=labels.get(IGNORE_DEFAULT_TREE_LABEL) == "true",
-            published={key: str(annotations[key]) for key in PUBLISHED_ANNOTATIONS if key in annotations},
             profile=str(labels.get(PROFILE_LABEL) or ""),
         )
 
@@ -173,9 +198,9 @@ class QuotaTree:
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
     @cached_property
-    def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...]]]:
-        """All that `of_pod` rests on: while it is the same, every pod has the same quota."""
-        return {name: (quota.namespace, quota.namespaces) for name, quota in self.quotas.items()}
+    def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...], bool]]:
+        """All that a pod's quota rests on: while it is the same, every pod has the same quota."""
+        return {name: (quota.namespace, quota.namespaces, bool(quota.problem)) for name, quota in self.quotas.items()}
 
     def owner_of_namespace(self, namespace: str) -> QuotaNode | None:
         """The quota that an annotation binds a namespace to."""

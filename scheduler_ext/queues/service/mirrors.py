@@ -48,7 +48,7 @@ def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror
     if name == "queue-nodes":
         return Mirror(client, "/api/v1/nodes", QueueNodeWire, queue_node, wake)
     if name == "quotas":
-        return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.parse, wake)
+        return Mirror(client, f"/apis/{QUOTA_GROUP}/elasticquotas", json, QuotaNode.read, wake)
     if name == "quota-profiles":
         return Mirror(client, f"/apis/{PROFILE_GROUP}/elasticquotaprofiles", json, QuotaProfile.parse, wake)
     return _gang_mirror(name, client, wake)

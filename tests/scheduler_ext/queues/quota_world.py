@@ -156,7 +156,7 @@ def watched(pod: Pod, number: int) -> WatchedQueuePod:
         priority=pod.priority,
         created_seconds=float(number),
     )
-    return WatchedQueuePod(seen, pod.quota, gated_at_creation=True)
+    return WatchedQueuePod(seen, pod.quota, gated_for=pod.quota)
 
 
 def quotas_of(limits: Limits) -> dict[str, QuotaNode]:

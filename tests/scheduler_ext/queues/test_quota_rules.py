@@ -47,6 +47,16 @@ def fields(new: Any, *others: Any, old: Any = None) -> list[str]:
     return [p.field for p in problems_of(new, old, tree(*others))]
 
 
+def test_a_quota_beside_one_that_cannot_be_read_is_judged_by_what_is_known() -> None:
+    unread = QuotaNode.read(child("odd", "a core"))
+    beside = QuotaTree({"top": QuotaNode.parse(TOP), "odd": unread})
+    # 1 core for one child, and what the other one's "a core" is nobody knows: top's 2 are not exceeded
+    assert problems_of(child("leaf", "1"), None, beside) == []
+    assert problems_of(body("top", {"cpu": "3"}, {"cpu": "4"}, is_parent="true", tree_id="t1"), TOP, beside) == []
+    (below,) = problems_of(body("leaf", parent="odd", tree_id="t1"), None, beside)
+    assert (below.field, below.value) == (PARENT, "odd") and "cannot be read: spec.min.cpu" in below.words
+
+
 def test_defaults_are_the_root_the_parents_tree_and_max_as_weight() -> None:
     found = with_defaults(body(), tree())
     assert found["metadata"]["labels"] == {P + "parent": "koordinator-root-quota"}

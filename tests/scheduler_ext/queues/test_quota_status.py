@@ -84,6 +84,23 @@ def test_the_quota_that_a_profile_names_gets_its_tree_s_total() -> None:
     assert written(then) == {} and "root-x" in written(replace(then, nodes=nodes[:1]))
 
 
+def test_a_tree_keeps_its_last_total_while_its_profile_cannot_be_read() -> None:
+    # The pool of the tree has 14 cores, of which the profile gave the half: 7. The other pool's 100 are none of it.
+    total = {PREFIX + "total-resource": '{"cpu":"7"}', PREFIX + "unschedulable-resource": "{}"}
+    labelled = {"tree_id": "x", "heads_tree": True, "profile": "pool-x", "namespace": "kube-system"}
+    root = quota("root-x", 0, 100_000, published=total, **labelled)
+    nodes = (node(14_000, "n1", labels={"pool": "x"}), node(100_000, "n2"))
+    unread = (("elasticquotaprofiles/kube-system/pool-x", "spec.nodeSelector: ..."),)
+    view = scene([root], [pod("large", "root-x", 50_000)], nodes=nodes, unreadable=unread)
+    body = written(view)["root-x"]
+    assert total.items() <= body["metadata"]["annotations"].items()
+    spec = {"min": {"cpu": "0"}, "max": {"cpu": "100"}}
+    again = replace(QuotaNode.parse({**body, "spec": spec}), **labelled)
+    assert not [i for i in decided(replace(view, quotas={"root-x": again})).intents if i.address.resource == "pods"]
+    # Of a profile that is gone nothing is kept: its quotas divide what the default tree has.
+    assert not total.keys() & written(replace(view, unreadable=()))["root-x"]["metadata"]["annotations"].keys()
+
+
 def test_unschedulable_is_what_is_cordoned_or_not_ready_once_each() -> None:
     states = {"n1": (False, True), "n2": (True, True), "n3": (False, False), "n4": (True, False)}
     nodes = tuple(

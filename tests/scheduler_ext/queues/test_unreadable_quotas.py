@@ -1,0 +1,115 @@
+"""A quota of which one value cannot be read keeps its pods waiting and says why: only one that is gone lets them go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.json_documents.json_pointer import escape_pointer_key
+from cotenant.base.kube import connect
+from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
+from cotenant.base.reasons import Reason
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.queues.decide import decide
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, NAMESPACES_ANNOTATION, SHARED_WEIGHT_ANNOTATION
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
+from cotenant.scheduler_ext.queues.service.queue_view import read_view
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.settings import Settings
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.cluster.api import Api
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+
+NOW = 1_795_100_000.0
+QUOTAS = f"/apis/{QUOTA_GROUP}/namespaces/shop/elasticquotas"
+
+pytestmark = [pytest.mark.server]
+
+
+class Cluster:
+    """Node of 16 cores; quota `research` of 4 cores, bound to namespace lab; a pod of 2 cores that waits in `lab`."""
+
+    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
+        self.api: Api = embedded_api(server)
+        self.kube = KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig")))
+        install_crd(self.api, "elasticquotas.scheduling.sigs.k8s.io")
+        for name in ("shop", "lab"):
+            self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
+        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        status = {"capacity": amounts, "allocatable": amounts}
+        self.api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
+        self.quota("research", {NAMESPACES_ANNOTATION: '["lab"]'})
+
+    def quota(self, name: str, annotations: dict[str, str], cpu: str = "4") -> None:
+        meta = {"name": name, "annotations": annotations}
+        spec = {"min": {"cpu": cpu}, "max": {"cpu": cpu}}
+        self.api.create(QUOTAS, {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": meta, "spec": spec})
+
+    def annotate(self, name: str, annotations: dict[str, str]) -> None:
+        operations = [
+            {"op": "add", "path": f"/metadata/annotations/{escape_pointer_key(key)}", "value": text}
+            for key, text in annotations.items()
+        ]
+        self.api.patch(f"{QUOTAS}/{name}", operations, "json")
+
+    def pod(self, name: str, cpu: str, labels: dict[str, str] | None = None, **spec: Any) -> None:
+        """As the webhook lets it in for quota `research`."""
+        containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": cpu}}}]
+        meta = {"name": name, "labels": labels or {}, "annotations": {QUEUED_ANNOTATION: "research"}}
+        gated = {"schedulingGates": [{"name": QUOTA_GATE}], "containers": containers, **spec}
+        self.api.create("/api/v1/namespaces/lab/pods", {"metadata": meta, "spec": gated})
+
+    def view(self) -> QueueView:
+        with closing(connect(self.kube)) as client:
+            return read_view(client, Settings(), NOW)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with EmbeddedServer() as server:
+        yield Cluster(server, tmp_path)
+
+
+def let_go(view: QueueView) -> list[str]:
+    """Pods whose gate is taken away."""
+    writes = decide(view, QueueSettings(enabled=True))
+    return [intent.address.name for intent in writes.intents if intent.address.resource == "pods"]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "labels"),
+    [
+        ({SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"}, {}),
+        ({SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"}, {NAME_LABEL: "research"}),
+        # the namespaces themselves: which ones were bound is known of the pod alone
+        ({NAMESPACES_ANNOTATION: "lab"}, {}),
+    ],
+)
+def test_a_pod_waits_while_its_quota_cannot_be_read(
+    cluster: Cluster, annotations: dict[str, str], labels: dict[str, str]
+) -> None:
+    # 6 cores are more than the max of 4: nothing but an absent quota lets the pod go
+    cluster.pod("train", "6", labels)
+    assert let_go(cluster.view()) == []
+    cluster.annotate("research", annotations)
+    view = cluster.view()
+    assert let_go(view) == []
+    (waiting,) = decide(view, QueueSettings(enabled=True)).report.waiting
+    (key,) = annotations
+    assert waiting.code == Reason.QUOTA_INVALID and f"metadata.annotations[{key}]" in waiting.reason
+
+
+def test_a_pod_goes_once_the_quota_is_corrected_or_gone(cluster: Cluster) -> None:
+    cluster.pod("train", "2")
+    cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"})
+    assert let_go(cluster.view()) == []
+    cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: '{"cpu": 1}'})
+    assert let_go(cluster.view()) == ["train"]
+    cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"})
+    cluster.api.delete(f"{QUOTAS}/research")
+    assert let_go(cluster.view()) == ["train"]
