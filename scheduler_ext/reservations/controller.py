@@ -116,6 +116,7 @@ class ReservationController(Feature):
             noticed=dict(self._noticed),
             lingered=lingered,
             standby=tuple(self._mirrors["standby-pods"].snapshot().values()) if self._settings.operating_mode else (),
+            unreadable=frozenset(name for _, name in self._mirrors["reservations"].refused),
             now_seconds=now_seconds,
         )
 

@@ -119,9 +119,10 @@ def _has_gated_reservation(view: ReservationView, settings: ReservationSettings)
 
 
 def _orphans(view: ReservationView) -> list[PodView]:
-    """Placeholders of Reservations that are gone."""
+    """Placeholders of Reservations that are gone; one that cannot be read keeps its own."""
     reservation_uids = {r.uid for r in view.reservations.values()} | {s.reservation_uid for s in view.guard.swaps}
-    return [p for uid, pods in view.placeholders.items() if uid not in reservation_uids for p in pods if not p.deleting]
+    unowned = (p for uid, pods in view.placeholders.items() if uid not in reservation_uids for p in pods)
+    return [p for p in unowned if not p.deleting and not p.holds_for(view.unreadable)]
 
 
 def _wake(view: ReservationView, settings: ReservationSettings, assignment: Assignment) -> float:

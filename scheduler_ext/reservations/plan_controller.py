@@ -23,7 +23,7 @@ from cotenant.base.settings.base import digest
 from cotenant.base.settings.root import SettingSections
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations import plan_decisions
-from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL, Plan, Proposal, Realisation, key_of
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import (
     OwnerView,
@@ -92,6 +92,7 @@ class PlanController(Feature):
         owners, unknown = self._owners(active, now_seconds)
         view = PlanView(
             plans=all_plans,
+            unreadable=frozenset(key_of(*place) for place in mirror.refused),
             reservations=tuple(reservation for reservation in self._mirrors["reservations"].snapshot().values()),
             owners=owners,
             autoscalers=self._autoscalers(all_plans, now_seconds),

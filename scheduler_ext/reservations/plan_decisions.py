@@ -17,7 +17,7 @@ import numpy as np
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
-from cotenant.base.kubernetes.pod_request import fits
+from cotenant.base.kubernetes.pod_request import fits, sum_amounts
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -80,10 +80,11 @@ class PlanView:
     by namespace and target kind and name; buffers: CapacityBuffers by plan key, buffer_version "" where they are not
     served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with reserved capacity, the
     cores that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods
-    that the scheduler found no node for; None: they are not watched.
+    that the scheduler found no node for; None: they are not watched. unreadable: keys of plans that cannot be read.
     """
 
     plans: tuple[Plan, ...]
+    unreadable: frozenset[str] = frozenset()
     reservations: tuple[Reservation, ...] = ()
     owners: Mapping[tuple[str, str, str], OwnerView] = field(default_factory=dict)
     autoscalers: Mapping[tuple[str, str, str], Json] = field(default_factory=dict)
@@ -162,14 +163,10 @@ def _plan_observation(
     view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
 ) -> PlanObservation:  # fmt: skip
     owner = view.owners.get(owner_key(plan))
-    reserved: dict[str, int] = {}
-    for other in (p for p in view.plans if p.key != plan.key):
-        for name, amount in _amounts_per_pod(view, other).items():
-            reserved[name] = reserved.get(name, 0) + amount * other.reserved_pods
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in _amounts_per_pod(view, plan).items()},
-        reserved=reserved,
+        reserved=_reserved_by_others(view, plan),
         allocatable=view.allocatable,
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
@@ -186,6 +183,15 @@ def _plan_observation(
         taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
         size_note=realise.size_note(plan, owner.owner if owner else None),
     )
+
+
+def _reserved_by_others(view: PlanView, plan: Plan) -> dict[str, int]:
+    """Return what other plans reserve, by resource name; of those that cannot be read, what their Reservations are."""
+    others = ((_amounts_per_pod(view, other), other.reserved_pods) for other in view.plans if other.key != plan.key)
+    unread = (
+        r.size for r in view.reservations if r.labels.get(PLAN_LABEL) in view.unreadable and not r.status.phase.ended
+    )
+    return sum_amounts([*({n: a * pods for n, a in amounts.items()} for amounts, pods in others), *unread])
 
 
 def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:
@@ -377,8 +383,8 @@ def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
 
 
 def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:
-    """Return the writes that remove what plans that are gone left behind."""
-    keys = {plan.key for plan in view.plans}
+    """Return the writes that remove what plans that are gone left behind; one that cannot be read may want it."""
+    keys = {plan.key for plan in view.plans} | view.unreadable
     intents: list[Intent] = []
     for key in sorted(by_key.keys() - keys):
         for reservation in by_key[key]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
@@ -104,6 +104,10 @@ class PodView:
         """UID of the Reservation that a placeholder belongs to."""
         return next((c.uid for c in self.identity.controllers if c.kind == "Reservation"), "")
 
+    def holds_for(self, names: Collection[str]) -> bool:
+        """Return whether it is a placeholder of one of these Reservations."""
+        return any(c.kind == "Reservation" and c.name in names for c in self.identity.controllers)
+
     @property
     def allocated_from(self) -> str:
         """UID of the Reservation whose capacity the pod got or is to get; "" for none."""
@@ -128,7 +132,7 @@ class ReservationView:
     unknown. classes: value by PriorityClass; new_classes: seen just now. settled: ids of hand-overs whose guard is in
     force everywhere. noticed: Unix time at which this process first saw each hand-over. lingered: ids of hand-overs
     whose owner was bound so long ago that every scheduler knows. found: pods on a node, where a decision asked for
-    them. standby: running pods that are Reservations themselves.
+    them. standby: running pods that are Reservations themselves. unreadable: names of Reservations that cannot be read.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
@@ -143,6 +147,7 @@ class ReservationView:
     lingered: frozenset[str] = frozenset()
     found: Mapping[str, tuple[PodView, ...]] = field(default_factory=dict)
     standby: tuple[tuple[Reservation, PodView], ...] = ()
+    unreadable: frozenset[str] = frozenset()
     now_seconds: float = 0.0
 
     @cached_property

@@ -87,7 +87,7 @@ def test_the_quota_that_a_profile_names_gets_its_tree_s_total() -> None:
 def test_a_tree_keeps_its_last_total_while_its_profile_cannot_be_read() -> None:
     # The pool of the tree has 14 cores, of which the profile gave the half: 7. The other pool's 100 are none of it.
     total = {PREFIX + "total-resource": '{"cpu":"7"}', PREFIX + "unschedulable-resource": "{}"}
-    labelled = {"tree_id": "x", "heads_tree": True, "profile": "pool-x", "namespace": "kube-system"}
+    labelled: dict[str, Any] = {"tree_id": "x", "heads_tree": True, "profile": "pool-x", "namespace": "kube-system"}
     root = quota("root-x", 0, 100_000, published=total, **labelled)
     nodes = (node(14_000, "n1", labels={"pool": "x"}), node(100_000, "n2"))
     unread = (("elasticquotaprofiles/kube-system/pool-x", "spec.nodeSelector: ..."),)

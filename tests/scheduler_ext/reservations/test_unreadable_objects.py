@@ -1,0 +1,132 @@
+"""A Reservation or a plan that an edit made unreadable keeps what is reserved: only one that is gone gives it back."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.controllers.contract import ControllerDecision
+from cotenant.base.errors import NoData
+from cotenant.base.kube import KubeClient, Mirror, Writer, connect
+from cotenant.base.kubernetes.intent import Delete, Patch
+from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SCHEDULING_GROUP
+from cotenant.scheduler_ext.reservations.controller import ReservationController
+from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, key_of
+from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
+from cotenant.scheduler_ext.reservations.plan_controller import PlanController, ProposalResults
+from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_mark_operations
+from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
+from tests.cluster.crds import install_crd
+from tests.support import plans
+from tests.support.plans import LEAD, NAMESPACE, SIX, Scene
+
+RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
+SCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
+
+pytestmark = [pytest.mark.server]
+
+
+class Cluster:
+    """The scene of plans with the objects of Reservations, and the controllers on it."""
+
+    def __init__(self, scene: Scene, client: KubeClient) -> None:
+        self.scene, self.api, self.client = scene, scene.api, client
+        for name in ("reservations.scheduling.koordinator.sh", "swapguards.cotenant.dev"):
+            install_crd(self.api, name)
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": PLACEHOLDER_NAMESPACE}})
+
+    def reservation(self, name: str = "evening", **labels: str) -> None:
+        """Capacity of two cores for pods of app=web; nobody uses it yet."""
+        containers = [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "2"}}}]
+        selector = {"matchLabels": {"app": "web"}}
+        spec = {"template": {"spec": {"containers": containers}}, "owners": [{"labelSelector": selector}], "ttl": "0s"}
+        head = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": {"name": name, "labels": labels}}
+        self.api.create(RESERVATIONS, {**head, "spec": spec})
+
+    def mirrors(self) -> dict[str, Mirror[Any]]:
+        """What the controllers see, listed now."""
+        wake = threading.Event()
+        mirrors = {name: reservation_mirror(name, self.client, wake) for name in RESERVING}
+        mirrors["nodes"] = Mirror(self.client, "/api/v1/nodes", LabelledObject, lambda node: node.metadata.name, wake)
+        for mirror in mirrors.values():
+            mirror.list_once()
+        return mirrors
+
+    def decided_on_reservations(self) -> ControllerDecision:
+        settings = ReservationSettings()
+        return ReservationController(self.client, self.mirrors(), settings).decide({}, SIX)
+
+    def decided_on_plans(self) -> ControllerDecision:
+        mirrors = self.mirrors()
+        mirrors["nodes"] = Mirror(self.client, "/api/v1/nodes/none", dict[str, Any])  # no budget is checked
+        return PlanController(self.client, mirrors, _no_run, self.scene.settings).decide({}, SIX - LEAD)
+
+
+def _no_run() -> ProposalResults:
+    raise NoData("no pipeline has run", fix="Run one.")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with plans.embedded(tmp_path) as scene, closing(connect(scene.settings.kube)) as client:
+        yield Cluster(scene, client)
+
+
+def send(client: KubeClient, decision: ControllerDecision) -> None:
+    for intent in decision.intents:
+        Writer(client, "cotenant-manager").send(intent)
+
+
+def deleted(decision: ControllerDecision) -> list[str]:
+    return [intent.address.name for intent in decision.intents if isinstance(intent, Delete)]
+
+
+def test_capacity_stays_reserved_while_its_reservation_cannot_be_read(cluster: Cluster) -> None:
+    cluster.reservation()
+    send(cluster.client, cluster.decided_on_reservations())
+    placeholders = f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods"
+    (placeholder,) = cluster.api.items(placeholders)
+    # the definition takes any text for an operator
+    selector = {"matchExpressions": [{"key": "app", "operator": "among", "values": ["web"]}]}
+    owners = [{"labelSelector": selector}]
+    cluster.api.patch(f"{RESERVATIONS}/evening", [{"op": "add", "path": "/spec/owners", "value": owners}], "json")
+    decision = cluster.decided_on_reservations()
+    assert deleted(decision) == []
+    assert [(note.subject, note.reason) for note in decision.notes] == [("reservations/evening", "Unreadable")]
+    cluster.api.delete(f"{RESERVATIONS}/evening")
+    assert deleted(cluster.decided_on_reservations()) == [placeholder["metadata"]["name"]]
+
+
+def _edited(cluster: Cluster) -> None:
+    """Somebody writes what the definition takes for a quantity."""
+    cluster.scene.change("web-peak", "/spec/amount/perPod/cpu", "-2")
+
+
+def _gone(cluster: Cluster) -> None:
+    cluster.api.delete(cluster.scene.path("web-peak"))
+
+
+@pytest.mark.parametrize(("change", "stays"), [(_edited, True), (_gone, False)])
+def test_what_a_plan_reserves_stays_while_the_plan_cannot_be_read(
+    cluster: Cluster, change: Callable[[Cluster], None], stays: bool
+) -> None:
+    hours = {"schedule": "0 18 * * *", "duration": "2h", "timeZone": "Etc/UTC"}
+    cluster.scene.plan("web-peak", {"phase": "Held"}, source="Recurring", recurring=hours)
+    key = key_of(NAMESPACE, "web-peak")
+    cluster.reservation("held", **{PLAN_LABEL: key, "app.kubernetes.io/managed-by": "cotenant"})
+    raised: dict[str, Any] = {"metadata": {"name": "web"}}
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    (_, _, mark) = floor_mark_operations(raised, Floor(key, 2, 6))
+    meta = {"name": "web", "annotations": {FLOOR_ANNOTATION: mark["value"]}}
+    scaler = {"metadata": meta, "spec": {"scaleTargetRef": target, "minReplicas": 6, "maxReplicas": 9}}
+    cluster.api.create(SCALERS, {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", **scaler})
+    change(cluster)
+    decision = cluster.decided_on_plans()
+    lowered = [intent.address.name for intent in decision.intents if isinstance(intent, Patch)]
+    assert (deleted(decision), lowered) == (([], []) if stays else (["held"], ["web"]))
