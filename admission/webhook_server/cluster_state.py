@@ -155,7 +155,7 @@ class ClusterState:
                 profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
                 namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
                 priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
-                quotas=QuotaTree({name: quota for (_, name), quota in snapshots["quotas"].items()}),
+                quotas=QuotaTree.of(snapshots["quotas"]),
                 offers=_offers(snapshots),
                 annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
                 synced=synced,

@@ -54,7 +54,7 @@ class QueueViewBuilder:
         if quotas is not self._quotas:
             before = self._tree.addressing
             self._quotas = quotas
-            self._tree = QuotaTree({quota.name: quota for _, quota in sorted(quotas.items(), reverse=True)})
+            self._tree = QuotaTree.of(quotas)
             if self._tree.addressing != before:  # not when only figures were written, as in most rounds
                 self._resolved = {}
         pods = self._pods()

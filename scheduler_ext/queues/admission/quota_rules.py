@@ -126,10 +126,16 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Why a quota may not go. pods: how many pods that have not ended use it."""
-    name = str(body["metadata"].get("name") or "")
+    """Why a quota may not go; nothing keeps one whose name belongs to another quota, for no pod and no child uses it.
+
+    pods: how many pods that have not ended use the quota of that name.
+    """
+    name, namespace = (str(body["metadata"].get(key) or "") for key in ("name", "namespace"))
     if name in UNDELETABLE:
         return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
+    named = tree.quotas.get(name)
+    if named is not None and named.namespace != namespace:
+        return []
     children = ", ".join(q.name for q in tree.children(name)[:5])
     problems = []
     if children:

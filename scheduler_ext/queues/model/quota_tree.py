@@ -153,6 +153,11 @@ class QuotaTree:
 
     quotas: Mapping[str, QuotaNode] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, quotas: Mapping[tuple[str, str], QuotaNode]) -> QuotaTree:
+        """The tree of all quotas by (namespace, name); of several of one name that of the first namespace counts."""
+        return cls({name: quota for (_, name), quota in sorted(quotas.items(), reverse=True)})
+
     @cached_property
     def _children_by_parent(self) -> Mapping[str, tuple[QuotaNode, ...]]:
         """Quotas by their parent's name, sorted by name; a parent need not exist."""

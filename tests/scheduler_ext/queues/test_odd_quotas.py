@@ -1,4 +1,7 @@
-"""A quota of which one value cannot be read keeps its pods waiting and says why: only one that is gone lets them go."""
+"""Quotas as no webhook would let them in: with a value that cannot be read, and two of one name.
+
+Only a quota that is gone lets its pods go.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,20 @@ from typing import Any
 
 import pytest
 
+from cotenant.admission.webhook_server.cluster_state import ClusterState
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
 from cotenant.base.reasons import Reason
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of_deletion
 from cotenant.scheduler_ext.queues.decide import decide
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, NAMESPACES_ANNOTATION, SHARED_WEIGHT_ANNOTATION
+from cotenant.scheduler_ext.queues.model.quota_tree import (
+    NAME_LABEL,
+    NAMESPACES_ANNOTATION,
+    SHARED_WEIGHT_ANNOTATION,
+    QuotaTree,
+)
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.service.queue_view import read_view
 from cotenant.scheduler_ext.queues.view import QueueView
@@ -45,10 +55,12 @@ class Cluster:
         self.api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
         self.quota("research", {NAMESPACES_ANNOTATION: '["lab"]'})
 
-    def quota(self, name: str, annotations: dict[str, str], cpu: str = "4") -> None:
+    def quota(self, name: str, annotations: dict[str, str], namespace: str = "shop") -> None:
+        """Of 4 cores."""
         meta = {"name": name, "annotations": annotations}
-        spec = {"min": {"cpu": cpu}, "max": {"cpu": cpu}}
-        self.api.create(QUOTAS, {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": meta, "spec": spec})
+        spec = {"min": {"cpu": "4"}, "max": {"cpu": "4"}}
+        body = {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": meta, "spec": spec}
+        self.api.create(f"/apis/{QUOTA_GROUP}/namespaces/{namespace}/elasticquotas", body)
 
     def annotate(self, name: str, annotations: dict[str, str]) -> None:
         operations = [
@@ -113,3 +125,23 @@ def test_a_pod_goes_once_the_quota_is_corrected_or_gone(cluster: Cluster) -> Non
     cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"})
     cluster.api.delete(f"{QUOTAS}/research")
     assert let_go(cluster.view()) == ["train"]
+
+
+def test_webhook_and_manager_mean_the_same_one_of_two_quotas_of_a_name(cluster: Cluster) -> None:
+    """Both were made before the webhook stood, which refuses a second one."""
+    cluster.quota("lab", {}, namespace="shop")
+    cluster.quota("lab", {}, namespace="lab")
+    cluster.quota("team", {}, namespace="lab")
+    cluster.quota("team", {}, namespace="shop")
+    with closing(connect(cluster.kube)) as client:
+        state = ClusterState(client)
+        state.mirrors["quotas"].list_once()
+        webhook = state.view().quotas
+    manager = QuotaTree(cluster.view().quotas)
+    # the first namespace by name goes first
+    assert {name: webhook.quotas[name].namespace for name in ("lab", "team")} == {"lab": "lab", "team": "lab"}
+    assert webhook == manager
+    # the second one bounds nobody, so that nothing keeps it; the first one is in use
+    first, second = (cluster.api.get(f"{QUOTAS.replace('/shop/', f'/{place}/')}/team") for place in ("lab", "shop"))
+    assert len(problems_of_deletion(first, webhook, 3)) == 1
+    assert problems_of_deletion(second, webhook, 3) == []
