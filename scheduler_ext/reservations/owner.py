@@ -31,12 +31,9 @@ Json = Mapping[str, Any]
 def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patch]:
     """Return the patches that the owner still lacks before its placeholder goes; empty when it is ready."""
     patches = []
-    affinity = pin_affinity(pod.affinity, node, reservation.allocate_policy) if pod.gated else pod.affinity
-    if affinity != pod.affinity or pod.allocated_from != reservation.uid:
-        operations = _claim_operations(pod, reservation)
-        if affinity != pod.affinity:
-            operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
-        patches.append(_patch(pod, operations, f"goes to the capacity of reservation {reservation.name}"))
+    if pod.allocated_from != reservation.uid:
+        claim = _claim_operations(pod, reservation)
+        patches.append(_patch(pod, claim, f"goes to the capacity of reservation {reservation.name}"))
     if pod.nominated != node:
         nominate = [
             {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
@@ -49,6 +46,17 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
 def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
     """Write down whose capacity a pod got, so that it is followed from now on."""
     return _patch(pod, _claim_operations(pod, reservation), f"it got the capacity of reservation {reservation.name}")
+
+
+def handing_patch(pod: PodView, node: str, policy: AllocatePolicy) -> Patch:
+    """End our gate and narrow the pod to its node, once nothing else takes up the capacity there.
+
+    Not before: nobody can widen an affinity again, and a hand-over that is given up must leave the pod free to go.
+    """
+    operations = without_gate(pod.gates, pod.version)
+    if (affinity := pin_affinity(pod.affinity, node, policy)) != pod.affinity:
+        operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
+    return _patch(pod, operations, f"its capacity on {node} is free")
 
 
 def release_patch(pod: PodView, missed: str = "") -> Patch:

@@ -1,6 +1,6 @@
 """One hand-over, step by step; each follows from the record and the pods alone, so any crash may come between. Pure.
 
-    record (guards the node) -> owner claimed, narrowed, nominated -> placeholder deleted -> rest created, gate removed
+    record (guards the node) -> owner claimed, nominated -> placeholder deleted -> rest created, owner narrowed, ungated
     -> owner bound, rest bound -> record dropped
 
 Giving up bars the owner and keeps the node guarded until it is sure what became of the placeholders: what was deleted
@@ -18,9 +18,9 @@ from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.kubernetes.pod_request import rest, sum_amounts
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.scheduler_ext.reservations.guard import ReservationSwap, SwapPlaceholder
-from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode, Reservation
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
-from cotenant.scheduler_ext.reservations.owner import preparations, release_patch
+from cotenant.scheduler_ext.reservations.owner import handing_patch, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     fresh_name,
@@ -123,15 +123,16 @@ def _release_owner(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> SwapStep:
-    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled."""
+    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled there."""
     if standing:
         return SwapStep(
             tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap
         )
+    policy = reservation.allocate_policy if reservation else AllocatePolicy.ALIGNED
     return SwapStep(
         (
             *_rest_placeholder_creation(swap, reservation, view, settings),
-            *([release_patch(owner)] if owner.gated else ()),
+            *([handing_patch(owner, swap.node, policy)] if owner.gated else ()),
         ),
         swap,
     )

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS
+from cotenant.scheduler_ext.reservations.view import PodView
 from tests.scheduler_ext.reservations.world import CORES, World, beginning, booked, following, pod, pods
 from tests.support.explorer import CounterExample, explore
 
@@ -76,6 +78,26 @@ def test_room_that_could_not_be_handed_over_is_held_again(how: str) -> None:
     explored = explore(beginning(**GIVEN_UP[how]), following, LIMIT, wrong)
     assert any(held(world) for world in explored.first)
     explored.require_return(lambda world: landed(world) or held(world), "the owner runs or the capacity is reserved")
+
+
+def bound_to_the_node(world: World) -> list[PodView]:
+    """Owners that can run nowhere but on the node: what Kubernetes lets nobody take back."""
+    return [
+        p for p in pods(world.objects) if p.uid == "owner" and p.affinity.get("nodeAffinity", {}).get(REQUIRED_TERMS)
+    ]
+
+
+def test_an_owner_is_bound_to_the_node_only_once_its_placeholder_is_gone() -> None:
+    """A hand-over that is given up before that leaves a pod that any node may take."""
+
+    def wrong_so(world: World) -> str:
+        early = [p.place for p in bound_to_the_node(world) if p.gates]
+        return wrong(world) or (f"{early} is bound to the node, and may not get the capacity" if early else "")
+
+    explored = explore(beginning(**GIVEN_UP["it takes too long"], policy="Restricted"), following, LIMIT, wrong_so)
+    assert any(bound_to_the_node(world) for world in explored.first)
+    assert any(not owner.gates and not bound_to_the_node(world) for world in explored.first
+               for owner in pods(world.objects) if owner.uid == "owner")  # fmt: skip
 
 
 def test_the_model_finds_a_controller_that_does_not_wait_for_the_policy() -> None:

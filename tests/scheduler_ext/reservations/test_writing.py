@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.protocol import PREFERRED_TERMS, REQUIRED_TERMS
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
-from cotenant.scheduler_ext.reservations.owner import pin_affinity, preparations, release_patch
+from cotenant.scheduler_ext.reservations.owner import handing_patch, pin_affinity, preparations, release_patch
 from cotenant.scheduler_ext.reservations.placeholder import (
     PlaceholderSpec,
     fresh_name,
@@ -172,13 +172,14 @@ def test_an_owner_is_made_ready_in_one_patch_and_a_nomination() -> None:
     patch, nominated = preparations(owner(), reservation(phase="Available"), "n1")
     assert patch.operations[0] == {"op": "replace", "path": "/metadata/resourceVersion", "value": "5"}
     paths = [o["path"] for o in patch.operations[1:]]
-    assert paths == ["/metadata/labels/cotenant.dev~1reservation", "/metadata/annotations", "/spec/affinity"]
+    assert paths == ["/metadata/labels/cotenant.dev~1reservation", "/metadata/annotations"]
     assert (nominated.subresource, nominated.operations[-1]["value"]) == ("status", "n1")
 
 
-def test_a_pod_without_our_gate_keeps_its_affinity() -> None:
-    patch, _ = preparations(owner(gated=False), reservation(phase="Available"), "n1")
-    assert "/spec/affinity" not in [o["path"] for o in patch.operations]
+def test_an_owner_loses_its_gate_and_is_narrowed_to_the_node_in_one_patch() -> None:
+    version, gates, narrowed = handing_patch(owner(), "n1", AllocatePolicy.RESTRICTED).operations
+    assert (version["value"], gates["path"], gates["value"]) == ("5", "/spec/schedulingGates", [])
+    assert narrowed["value"] == {"nodeAffinity": {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchFields": [HERE]}]}}}
 
 
 def test_who_missed_its_room_is_not_tried_again() -> None:

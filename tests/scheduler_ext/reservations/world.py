@@ -333,6 +333,7 @@ def beginning(
     strangers: tuple[Json, ...],
     budget: tuple[int, int, int, int],
     allocate_once: bool = True,
+    policy: str = "Aligned",
     schedulers: tuple[str, ...] = ("default-scheduler",),
     together: bool = False,
     hasty: bool = False,
@@ -342,7 +343,13 @@ def beginning(
     owners = [{"labelSelector": {"matchLabels": {"app": "owner"}}}]
     reservation = {
         "metadata": {"name": "r", "uid": "r-uid", "resourceVersion": "1", "creationTimestamp": _stamp(BEGIN)},
-        "spec": {"template": template, "owners": owners, "allocateOnce": allocate_once, "ttl": "0"},
+        "spec": {
+            "template": template,
+            "owners": owners,
+            "allocateOnce": allocate_once,
+            "ttl": "0",
+            "allocatePolicy": policy,
+        },
     }
     everything = {RESERVED: reservation, "pods/shop/owner": owner}
     everything |= {f"pods/shop/{stranger['metadata']['name']}": stranger for stranger in strangers}
@@ -353,9 +360,9 @@ def beginning(
             world = put(world, key, item)
     fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
     mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
-    policy = dict(world.objects).get(GUARD, b"")
+    known = dict(world.objects).get(GUARD, b"")
     ready = replace(world, mirrors=mirrors, schedulers=tuple(Scheduler(name, fresh) for name in schedulers))
-    return replace(ready, policy=policy, dirty=True, noticed=(), queue=())
+    return replace(ready, policy=known, dirty=True, noticed=(), queue=())
 
 
 def _until_available(world: World) -> World:
