@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission
 from cotenant.scheduler_ext.queues.quota_queue import QueueUnit
-from cotenant.scheduler_ext.queues.revoke import EVICTIONS_PER_ROUND, excess
+from cotenant.scheduler_ext.queues.revoke import EVICTIONS_PER_ROUND
 from cotenant.scheduler_ext.queues.victims import eviction, let_go_by_quota, limit_units, victims
 from cotenant.scheduler_ext.queues.view import QueueView
 
@@ -23,13 +23,11 @@ from cotenant.scheduler_ext.queues.view import QueueView
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
     """Evictions of this round; none while `queues.preempt` is off, nor of a quota that is over its runtime.
 
-    Such a quota gives back by `queues.revoke`, whoever waits.
+    Such a quota gives back by `queues.revoke`, whoever waits; what it uses beyond that by no gate it never does.
     """
     if not settings.preempt:
         return
-    full = [
-        stuck for stuck in admission.stuck if not excess(admission.uses[stuck.unit.quota]) and _preempts(stuck.unit)
-    ]
+    full = [stuck for stuck in admission.stuck if not admission.uses[stuck.unit.quota].over and _preempts(stuck.unit)]
     pods = let_go_by_quota(view, {stuck.unit.quota for stuck in full})
     for stuck in full:
         lowest = min(pod.priority for pod in stuck.unit.pods)

@@ -1,10 +1,35 @@
-"""The use of quotas within one round of admission, grown as pods are let go."""
+"""The use of quotas: what there is when a round of admission begins, and as it grows while pods are let go. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
+from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree
+from cotenant.scheduler_ext.queues.quota_queue import waits
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCharge:
+    """What is used right in a quota.
+
+    firm: the part that may not be preempted. ungated: the part that no quota admitted, for which no pod is evicted:
+    pods that the webhook missed, and what plans reserve.
+    """
+
+    used: dict[str, int] = field(default_factory=dict)
+    firm: dict[str, int] = field(default_factory=dict)
+    ungated: dict[str, int] = field(default_factory=dict)
+
+    def add(self, amounts: Amounts, *, firm: bool, ungated: bool) -> None:
+        """Add what a pod or a Reservation takes."""
+        for sums, counts in ((self.used, True), (self.firm, firm), (self.ungated, ungated)):
+            if counts:
+                add_amounts(sums, amounts)
 
 
 class QuotaAccount:
@@ -15,13 +40,51 @@ class QuotaAccount:
         self.own: dict[str, dict[str, int]] = {name: {} for name in ancestors}
         self.used: dict[str, dict[str, int]] = {name: {} for name in ancestors}
         self.firm: dict[str, dict[str, int]] = {name: {} for name in ancestors}
+        self.ungated: dict[str, dict[str, int]] = {name: {} for name in ancestors}
 
-    def add(self, quota: str, amounts: Amounts, firm: Amounts) -> None:
-        """Add what a unit uses to its quota and all above it; firm: the part that may not be preempted."""
+    def add(self, quota: str, amounts: Amounts, firm: Amounts, ungated: Amounts | None = None) -> None:
+        """Add what a unit uses to its quota and all above it; firm, ungated: the parts that `QuotaCharge` names."""
         add_amounts(self.own[quota], amounts)
         for name in (quota, *self.ancestors[quota]):
             add_amounts(self.used[name], amounts)
             add_amounts(self.firm[name], firm)
+            add_amounts(self.ungated[name], ungated or {})
+
+
+def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[dict[str, QuotaCharge], dict[str, int]]:
+    """Return the use of each usable quota, and the use of what has a node but no quota that can be used."""
+    charges: dict[str, QuotaCharge] = {}
+    unowned: dict[str, int] = {}
+    for pod in view.pods:
+        if pod.placeholder or waits(pod, view) or (pod.deleting and not pod.node):
+            continue
+        if pod.quota in usable:
+            charge = charges.setdefault(pod.quota, QuotaCharge())
+            charge.add(pod.requests, firm=not pod.preemptible, ungated=pod.missed)
+        elif pod.node:
+            add_amounts(unowned, pod.requests)
+    tree = QuotaTree(view.quotas)
+    for plan in view.reservations:
+        reserved = _plan_reserved_amounts(plan)
+        owner = (
+            tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
+        )
+        if owner is not None and owner.name in usable:
+            charges.setdefault(owner.name, QuotaCharge()).add(reserved, firm=False, ungated=True)
+        elif plan.status.node:
+            add_amounts(unowned, reserved)
+    return charges, unowned
+
+
+def _plan_reserved_amounts(reservation: Reservation) -> Amounts:
+    """Return what a ReservationPlan's Reservation reserves beside the pods that have it already; {} for others."""
+    if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
+        return {}
+    if GANG_LABEL in reservation.labels or reservation.status.phase.ended or reservation.deleting:
+        return {}
+    if reservation.allocate_once and reservation.status.owners:
+        return {}
+    return {r: max(0, size - reservation.status.allocated.get(r, 0)) for r, size in reservation.size.items()}
 
 
 def add_amounts(sums: dict[str, int], amounts: Amounts) -> None:

@@ -16,17 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
-from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree, quantity_of
+from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, quantity_of
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts
+from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts, charges_of
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
 from cotenant.scheduler_ext.queues.quota_trees import (
     NO_GROUPS,
@@ -37,8 +36,6 @@ from cotenant.scheduler_ext.queues.quota_trees import (
 )
 from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
-from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 TURNS: Final = 16
 """Quotas of a tree that get a turn in one round, at most."""
@@ -66,7 +63,8 @@ class QuotaUse:
     """One quota now, each of the resources that its max names.
 
     minimum: after scaling. limit: what it may use (its runtime, or its max where runtime is switched off). used,
-    firm_used: with its children's; firm: what may not be preempted. missed: of used, what the webhook did not gate.
+    firm_used: with its children's; firm: what may not be preempted. ungated: of used, what no quota admitted: pods that
+    the webhook missed, and what plans reserve.
     """
 
     minimum: Amounts
@@ -76,8 +74,13 @@ class QuotaUse:
     used: Amounts
     firm_request: Amounts
     firm_used: Amounts
-    missed: Amounts
+    ungated: Amounts
     waiting_pods: int = 0
+
+    @property
+    def over(self) -> bool:
+        """True if more is used of a resource than may be used now, whoever uses it."""
+        return any(amount > self.limit.get(resource, 0) for resource, amount in self.used.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,63 +134,20 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     """Decide over every pod that waits for its quota."""
     places = build_quota_forest(view.quotas)
     usable = {name: view.quotas[name] for name in places.ancestors}
-    charges, unowned = _charges(view, usable)
+    charges, unowned = charges_of(view, usable)
     forest = with_trees(places, view.quotas, view.profiles, view.nodes, unowned)
     account = QuotaAccount(forest.ancestors)
-    for quota, (amounts, firm) in charges.items():
-        account.add(quota, amounts, firm)
+    for quota, charge in charges.items():
+        account.add(quota, charge.used, charge.firm, charge.ungated)
     queues = queues_of(view, usable, settings.check_parents)
     rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
     for round_ in rounds:
         round_.admit()
     let_go = [*(admitted for r in rounds for admitted in r.let_go), *_of_no_quota(view)]
     waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *_of_bad_quotas(view, forest)]
-    missed = _ungated_usage(view, forest)
-    uses = {name: use for r in rounds for name, use in r.uses(missed).items()}
+    uses = {name: use for r in rounds for name, use in r.uses().items()}
     stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
     return QuotaAdmission(forest, tuple(let_go), tuple(waiting_pods), uses, stuck)
-
-
-Charges: TypeAlias = dict[str, tuple[dict[str, int], dict[str, int]]]
-"""By quota: what is used, and the part of it that may not be preempted."""
-
-
-def _charges(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[Charges, dict[str, int]]:
-    """Return the use of each usable quota, and the use of what has a node but no quota that can be used."""
-    charges: Charges = {}
-    unowned: dict[str, int] = {}
-    for pod in view.pods:
-        if pod.placeholder or waits(pod, view) or (pod.deleting and not pod.node):
-            continue
-        if pod.quota in usable:
-            used, firm = charges.setdefault(pod.quota, ({}, {}))
-            add_amounts(used, pod.requests)
-            if not pod.preemptible:
-                add_amounts(firm, pod.requests)
-        elif pod.node:
-            add_amounts(unowned, pod.requests)
-    tree = QuotaTree(view.quotas)
-    for plan in view.reservations:
-        reserved = _plan_reserved_amounts(plan)
-        owner = (
-            tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
-        )
-        if owner is not None and owner.name in usable:
-            add_amounts(charges.setdefault(owner.name, ({}, {}))[0], reserved)
-        elif plan.status.node:
-            add_amounts(unowned, reserved)
-    return charges, unowned
-
-
-def _plan_reserved_amounts(reservation: Reservation) -> Amounts:
-    """Return what a ReservationPlan's Reservation reserves beside the pods that have it already; {} for others."""
-    if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
-        return {}
-    if GANG_LABEL in reservation.labels or reservation.status.phase.ended or reservation.deleting:
-        return {}
-    if reservation.allocate_once and reservation.status.owners:
-        return {}
-    return {r: max(0, size - reservation.status.allocated.get(r, 0)) for r, size in reservation.size.items()}
 
 
 def _of_no_quota(view: QueueView) -> list[LetGo]:
@@ -205,16 +165,6 @@ def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[WaitingPod]:
         for pod in view.pods
         if (problem := forest.problems.get(pod.quota, "")) and waits(pod, view)
     ]
-
-
-def _ungated_usage(view: QueueView, forest: QuotaForest) -> dict[str, dict[str, int]]:
-    """Return the use by pods that the webhook did not gate, by quota, children included."""
-    missed: dict[str, dict[str, int]] = {}
-    for pod in view.pods:
-        if pod.missed and not pod.placeholder and pod.quota in forest.ancestors:
-            for name in (pod.quota, *forest.ancestors[pod.quota]):
-                add_amounts(missed.setdefault(name, {}), pod.requests)
-    return missed
 
 
 class _TreeRound:
@@ -459,7 +409,7 @@ class _TreeRound:
                     {r: max(shortfall.missing for shortfall in lacks if shortfall.resource == r) for r in resources},
                 )
 
-    def uses(self, missed: Mapping[str, Amounts]) -> dict[str, QuotaUse]:
+    def uses(self) -> dict[str, QuotaUse]:
         """Return what each quota uses and may use."""
         result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._wishes()), scaling=False)
         arrays = (result.minimum, result.request, result.child_request)
@@ -468,10 +418,10 @@ class _TreeRound:
         uses: dict[str, QuotaUse] = {}
         for name in self.layout.names:
             bounded = self.usable[name].maximum
-            amounts = (self.limits[name], account.used[name], firm[name], account.firm[name], missed.get(name, {}))
-            limit, used, firm_request, firm_used, unseen = ({r: a.get(r, 0) for r in bounded} for a in amounts)
+            amounts = (self.limits[name], account.used[name], firm[name], account.firm[name], account.ungated[name])
+            limit, used, firm_request, firm_used, ungated = ({r: a.get(r, 0) for r in bounded} for a in amounts)
             waiting = sum(len(unit.pods) for unit in self.pending.get(name, ()))
-            figures = (minimum[name], limit, request[name], child_request[name], used, firm_request, firm_used, unseen)
+            figures = (minimum[name], limit, request[name], child_request[name], used, firm_request, firm_used, ungated)
             uses[name] = QuotaUse(*figures, waiting)
         return uses
 

@@ -28,7 +28,7 @@ class Revocation:
 
 def excess(use: QuotaUse) -> dict[str, int]:
     """Return by how much a quota's gated pods use more than it may use, by resource; only amounts above zero."""
-    over = {r: u - use.missed.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
+    over = {r: u - use.ungated.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
     return {resource: amount for resource, amount in over.items() if amount > 0}
 
 

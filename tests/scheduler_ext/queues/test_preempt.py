@@ -38,6 +38,13 @@ def test_pods_of_other_quotas_of_equal_priority_and_those_that_may_not_be_preemp
     assert victims(running("missed", 4000, 1, missed=True)) == []
 
 
+def test_nobody_goes_for_what_the_webhook_missed() -> None:
+    # 5 of 4 cores are used, of which nobody admitted 2: a pod of 1 core would take 2 cores from others.
+    low = [running(f"low-{number}", 1000, 1) for number in range(3)]
+    assert victims(running("missed", 2000, 9, missed=True), *low, cpu=1000) == []
+    assert victims(running("missed", 1000, 9, missed=True), *low, cpu=1000) == ["low-0"]
+
+
 def test_nobody_goes_unless_enough_can() -> None:
     assert victims(running("low", 1000, 1), running("same", 3000, 5)) == []
 

@@ -134,8 +134,8 @@ def test_what_nobody_uses_or_asks_for_is_zero_and_what_waits_is_counted() -> Non
     found = admitted(scene(quotas, [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(3)]))
     uses, idle = found.uses["a"], found.uses["idle"]
     assert (uses.used, uses.waiting_pods) == ({"cpu": 1500, "memory": 0}, 2)
-    assert (uses.missed, uses.firm_used, uses.firm_request) == ({"cpu": 0, "memory": 0},) * 3
-    assert (idle.used, idle.missed, idle.waiting_pods) == ({"cpu": 0}, {"cpu": 0}, 0)
+    assert (uses.ungated, uses.firm_used, uses.firm_request) == ({"cpu": 0, "memory": 0},) * 3
+    assert (idle.used, idle.ungated, idle.waiting_pods) == ({"cpu": 0}, {"cpu": 0}, 0)
 
 
 def test_a_minimum_that_is_not_lent_stays_out_of_a_turn_also_while_nobody_asks_for_it() -> None:

@@ -11,6 +11,8 @@ from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.scheduler_ext.queues.decide import QueueWrites
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
+from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
 
 OVER = {"a": NOW - 121}
@@ -79,6 +81,25 @@ def test_pods_that_may_not_be_preempted_or_that_the_webhook_missed_stay() -> Non
     writes = revoked([running("firm", 9000, preemptible=False), running("other", 1000)])
     assert evicted(writes) == ["other"]
     assert ("elasticquotas/a", "uses 3 of cpu too much that no pod may be evicted for now") in writes.notes
+
+
+def test_no_pod_goes_for_what_a_plan_reserves() -> None:
+    # Pods of a use 6 cores, which is its runtime while b wants its 4, and a plan holds 3 more that nobody runs in.
+    template = {"metadata": {"namespace": "shop"}}
+    held = Reservation(
+        "r",
+        labels={PLAN_LABEL: "shop.web"},
+        template=template,
+        size={"cpu": 3000},
+        status=ReservationStatus(Phase.AVAILABLE, "n1"),
+    )
+    quotas = [quota("a", 0, 10_000, namespaces=("shop",)), QUOTAS[1]]
+    pods = [running("one", 3000), running("two", 3000), pod("back", "b", 4000)]
+    writes = decided(scene(quotas, pods, over_since=OVER, reservations=(held,)), revoke=True)
+    assert evicted(writes) == [] and writes.over_since == {}
+    # A core more is a core too many, and the plan's are not asked for besides.
+    pods[1] = running("two", 4000)
+    assert evicted(decided(scene(quotas, pods, over_since=OVER, reservations=(held,)), revoke=True)) == ["one"]
 
 
 def test_what_is_ending_already_counts_as_given_back() -> None:
