@@ -348,6 +348,12 @@ def _realisation_intents(
     until = _expires(plan, window, now_seconds) if window else 0.0
     keeps = kind is Realisation.RESERVATION and until > now_seconds and bool(next_step.want or next_step.free)
     count = next_step.free + _count_arriving_pods(plan, reservations, owner) if keeps else 0
+    if count and owner and not any(owner.owner.selector.values()):
+        raise CotenantError(
+            f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no spec.selector: which pods are its own is not "
+            "known, and any pod of the namespace could take the capacity",
+            fix="Name a workload that selects its pods, such as a Deployment.",
+        )
     intents = realise.reservations(plan, count, until, owner.owner if owner else None, reservations)
     scaler = view.autoscalers.get(owner_key(plan))
     floor = want if kind is Realisation.REPLICA_FLOOR else 0

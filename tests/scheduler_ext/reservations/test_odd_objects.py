@@ -1,4 +1,7 @@
-"""A Reservation or a plan that an edit made unreadable keeps what is reserved: only one that is gone gives it back."""
+"""Objects that the definitions take and nobody can use: what is reserved stays, and nothing is reserved for anybody.
+
+Only a Reservation or a plan that is gone gives its capacity back.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from typing import Any
 import pytest
 
 from cotenant.base.controllers.contract import ControllerDecision
+from cotenant.base.controllers.watched import watched_node
 from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient, Mirror, Writer, connect
-from cotenant.base.kubernetes.intent import Delete, Patch
-from cotenant.base.kubernetes.models.metadata import LabelledObject
+from cotenant.base.kubernetes.intent import Apply, Delete, Patch
+from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.controller import ReservationController
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, key_of
@@ -53,7 +57,7 @@ class Cluster:
         """What the controllers see, listed now."""
         wake = threading.Event()
         mirrors = {name: reservation_mirror(name, self.client, wake) for name in RESERVING}
-        mirrors["nodes"] = Mirror(self.client, "/api/v1/nodes", LabelledObject, lambda node: node.metadata.name, wake)
+        mirrors["nodes"] = Mirror(self.client, "/api/v1/nodes", ManagedNodeWire, watched_node, wake)
         for mirror in mirrors.values():
             mirror.list_once()
         return mirrors
@@ -63,9 +67,7 @@ class Cluster:
         return ReservationController(self.client, self.mirrors(), settings).decide({}, SIX)
 
     def decided_on_plans(self) -> ControllerDecision:
-        mirrors = self.mirrors()
-        mirrors["nodes"] = Mirror(self.client, "/api/v1/nodes/none", dict[str, Any])  # no budget is checked
-        return PlanController(self.client, mirrors, _no_run, self.scene.settings).decide({}, SIX - LEAD)
+        return PlanController(self.client, self.mirrors(), _no_run, self.scene.settings).decide({}, SIX - LEAD)
 
 
 def _no_run() -> ProposalResults:
@@ -130,3 +132,25 @@ def test_what_a_plan_reserves_stays_while_the_plan_cannot_be_read(
     decision = cluster.decided_on_plans()
     lowered = [intent.address.name for intent in decision.intents if isinstance(intent, Patch)]
     assert (deleted(decision), lowered) == (([], []) if stays else (["held"], ["web"]))
+
+
+def test_capacity_is_reserved_for_nobody_where_a_workload_does_not_say_which_pods_are_its_own(cluster: Cluster) -> None:
+    container = {"name": "main", "image": "app", "resources": {"requests": {"cpu": "2"}}}
+    pod = {"spec": {"restartPolicy": "Never", "containers": [container]}}
+    spec = {"schedule": "0 18 * * *", "jobTemplate": {"spec": {"template": pod}}}
+    body = {"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "nightly"}, "spec": spec}
+    cluster.api.create(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs", body)
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly"}
+    approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
+    cluster.scene.plan("nightly", {"phase": "Approved"}, owner=owner, approval=approval)
+    cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
+    decision = cluster.decided_on_plans()
+    # of both plans, which ask for 4 pods each, that of the Deployment alone names pods
+    made = [
+        intent for intent in decision.intents if isinstance(intent, Apply) and intent.address.resource == "reservations"
+    ]
+    named = [owner["labelSelector"] for intent in made for owner in intent.body["spec"]["owners"]]
+    assert named == [{"matchLabels": {"app": "web"}}] * 4
+    (note,) = decision.notes
+    assert (note.subject, note.reason) == (f"reservationplans/{NAMESPACE}/nightly", "Refused")
+    assert note.message.startswith(f"CronJob {NAMESPACE}/nightly has no spec.selector")
