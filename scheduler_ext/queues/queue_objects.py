@@ -75,6 +75,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         declared_gang=gang_of_pod(meta.namespace, meta.name, labels, annotations, created_seconds) if gang else None,
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
         scheduling_group=group,
+        owner_uid=sys.intern(meta.controller_uid) if gang else "",
     )
     named, gated_for = (
         sys.intern(name) for name in (labels.get(NAME_LABEL, ""), annotations.get(QUEUED_ANNOTATION, ""))
@@ -82,9 +83,10 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
     return WatchedQueuePod(pod, named, gated_for, never_gated=observed.owner[0] in ("DaemonSet", "Node"))
 
 
-def ended_member(wire: EndedPodWire) -> tuple[str, str]:
-    """Return the part of an ended pod of a PodGroup that is kept: the gang's key and its final phase."""
-    return sys.intern(gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})), sys.intern(wire.status.phase)
+def ended_member(wire: EndedPodWire) -> tuple[str, str, str]:
+    """Return the part of an ended pod of a PodGroup that is kept: the gang's key, its final phase, its owner's uid."""
+    gang = gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})
+    return sys.intern(gang), sys.intern(wire.status.phase), sys.intern(wire.metadata.controller_uid)
 
 
 def queue_node(wire: QueueNodeWire) -> QueueNode:

@@ -93,7 +93,7 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
             empty = empty or FreeCapacity.of(view.nodes, {name for p in waiting for name in p.requests})
             units = [
                 _placeable(_mark_obstacle(unit, usable, check_parents), empty)
-                for unit in _gang_units(together, by_gang, members)
+                for unit in _gang_units(together, by_gang, members, view.done_members)
             ]
             if units[0].obstacle and units[-1].follows:
                 units = [replace(unit, obstacle=units[0].obstacle) for unit in units]
@@ -103,24 +103,28 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
 
 
 def _gang_units(
-    gangs: Iterable[Gang], waiting: Mapping[str, list[QueuePod]], members: Mapping[str, list[QueuePod]]
+    gangs: Iterable[Gang],
+    waiting: Mapping[str, list[QueuePod]],
+    members: Mapping[str, list[QueuePod]],
+    done: Mapping[str, int],
 ) -> list[QueueUnit]:
     """Return the pods that a group's gangs need to start, as one unit, then each further member by itself.
 
-    A group with an obstacle gives one unit per pod, each with the obstacle.
+    A group with an obstacle gives one unit per pod, each with the obstacle. done: members that need no place any more.
     """
     first: list[QueuePod] = []
     further: list[QueuePod] = []
     obstacle: Obstacle | None = None
     for gang in gangs:
         candidates, existing = waiting.get(gang.key, []), len(members.get(gang.key, ()))
-        lacking = max(0, gang.min_available - (existing - len(candidates)))
+        needed = max(0, gang.min_available - done.get(gang.key, 0))
+        lacking = max(0, needed - (existing - len(candidates)))
         first += candidates[:lacking]
         further += candidates[lacking:]
         if gang.problem:
             obstacle = obstacle or Obstacle(Reason.GANG_INVALID, f"gang {gang.key}: {gang.problem}")
-        elif existing < gang.min_available:
-            sentence = f"{existing} of the {gang.min_available} pods that gang {gang.key} needs exist"
+        elif existing < needed:
+            sentence = f"{existing} of the {needed} pods that gang {gang.key} needs exist"
             obstacle = obstacle or Obstacle(Reason.GANG_INCOMPLETE, sentence)
     if obstacle:
         return [_unit((pod,), obstacle) for pod in (*first, *further)]

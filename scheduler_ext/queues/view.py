@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_identity import Taint
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import RESOURCE_KEYS_ANNOTATION, TREE_LABEL, Amounts, QuotaNode
@@ -109,7 +110,7 @@ class QueueView:
     count as let go. evicted: uids of pods whose eviction was taken, or may have been, and that the mirror does not show
     as ending yet. evictions_refused: Unix time before which a pod's eviction is not tried again, by uid.
     attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first key.
-    ended_members: how many pods of a PodGroup ended so, by (gang's key, phase).
+    ended_members: how many pods of a PodGroup ended so, by (gang's key, phase, uid of their owner).
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
     runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; None where
     nobody asks when pods are likely to go.
@@ -130,6 +131,24 @@ class QueueView:
     evicted: frozenset[str] = frozenset()
     evictions_refused: Mapping[str, float] = field(default_factory=dict)
     runs: Mapping[str, tuple[float, ...]] | None = None
-    ended_members: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    ended_members: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+
+    @cached_property
+    def done_members(self) -> Mapping[str, int]:
+        """Members that need no place any more, by gang: they succeeded for an owner (a Job) whose pods it has now.
+
+        Only under the match policy once-satisfied. Those of another owner were a run of their own.
+        """
+        owners: dict[str, set[str]] = {}
+        for pod in self.pods:
+            if pod.owner_uid and not pod.deleting:
+                owners.setdefault(pod.gang, set()).add(pod.owner_uid)
+        done: dict[str, int] = {}
+        for (key, phase, owner), count in self.ended_members.items():
+            gang = self.gangs.get(key)
+            once = gang is not None and gang.match_policy is MatchPolicy.ONCE_SATISFIED
+            if once and phase == "Succeeded" and owner in owners.get(key, ()):
+                done[key] = done.get(key, 0) + count
+        return done

@@ -32,6 +32,7 @@ READABLE: Final = {
     "quota-profiles": "elasticquotaprofiles",
     "pod-groups": "podgroups",
     "queue-pods": "pods",
+    "ended-members": "pods",
     "queue-nodes": "nodes",
     "reservations": "reservations",
 }

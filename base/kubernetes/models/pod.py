@@ -203,10 +203,19 @@ class _EndedStatus(msgspec.Struct, rename="camel"):
     container_statuses: list[StatedContainer] | None = None
 
 
+class _MemberMeta(EndingMeta, rename="camel"):
+    owner_references: Sequence[ObjectReference] | None = None
+
+    @property
+    def controller_uid(self) -> str:
+        """Return the uid of the owner that manages the pod; "" where none does."""
+        return next((owner.uid for owner in self.owner_references or () if owner.controller), "")
+
+
 class EndedPodWire(msgspec.Struct):
     """A Pod that has ended: whose it was, and how long it ran."""
 
-    metadata: EndingMeta
+    metadata: _MemberMeta
     status: _EndedStatus = msgspec.field(default_factory=_EndedStatus)
 
     def run_seconds(self) -> float | None:
@@ -241,7 +250,7 @@ class SchedulingGroup(msgspec.Struct, rename="camel"):
     pod_group_name: str = ""
 
 
-class _QueuePodMeta(EndingMeta, rename="camel"):
+class _QueuePodMeta(_MemberMeta, rename="camel"):
     resource_version: str = ""
     creation_timestamp: datetime | None = None
 

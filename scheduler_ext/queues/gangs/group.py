@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -32,7 +33,8 @@ LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 class GangMembers:
     """One gang, its pods that have not ended, their Reservations by the pod's uid, its PodGroup of Kubernetes.
 
-    succeeded, failed: how many of its pods ended so and still stand in the API server; only of a PodGroup.
+    succeeded, failed: how many of its pods ended so and still stand in the API server; only of a PodGroup. done: of
+    these, those that succeeded in the present run.
     """
 
     gang: Gang
@@ -41,6 +43,7 @@ class GangMembers:
     native: NativeGroup | None = None
     succeeded: int = 0
     failed: int = 0
+    done: int = 0
 
     @cached_property
     def bound(self) -> tuple[QueuePod, ...]:
@@ -98,7 +101,8 @@ class GangMembers:
             return 0
         if self.gang.match_policy is MatchPolicy.ONLY_WAITING:
             return max(0, self.gang.min_available - len(self.begun)) if self.gated or not self.pods else 0
-        return max(0, self.gang.min_available - len(self.bound) - len(self.landing) - len(self.entrusted))
+        placed = len(self.bound) + len(self.landing) + len(self.entrusted)
+        return max(0, self.gang.min_available - self.done - placed)
 
     @cached_property
     def chosen(self) -> tuple[QueuePod, ...]:
@@ -208,13 +212,16 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
     }
     gangs = {**{key: _undefined_gang(key) for key in pods}, **view.gangs}
     natives = view.native_groups or {}
-    ended = view.ended_members
+    ended: Counter[tuple[str, str]] = Counter()
+    for (key, phase, _), count in view.ended_members.items():
+        ended[key, phase] += count
     by_key = {
         key: replace(
             _members(gang, pods.get(key, ()), by_uid),
             native=natives.get(key),
-            succeeded=ended.get((key, "Succeeded"), 0),
-            failed=ended.get((key, "Failed"), 0),
+            succeeded=ended[key, "Succeeded"],
+            failed=ended[key, "Failed"],
+            done=view.done_members.get(key, 0),
         )
         for key, gang in gangs.items()
     }

@@ -41,7 +41,8 @@ class QueuePod:
     capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
     preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
     ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
-    gone_by_seconds: Unix time at which the grace period of its deletion ends.
+    gone_by_seconds: Unix time at which the grace period of its deletion ends. owner_uid: of the owner that manages a
+    member of a gang.
     """
 
     namespace: str
@@ -70,6 +71,7 @@ class QueuePod:
     deadline_seconds: float | None = None
     ends: bool = False
     gone_by_seconds: float | None = None
+    owner_uid: str = ""
 
     @property
     def place(self) -> str:

@@ -1,0 +1,116 @@
+"""A member that comes again after others of its Job have succeeded: those need no place any more, and it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.kube import connect
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.queues.decide import decide
+from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
+from cotenant.scheduler_ext.queues.model.gang import MATCH_POLICY_ANNOTATION, POD_GROUP_LABEL
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
+from cotenant.scheduler_ext.queues.model.settings import QueueSettings
+from cotenant.scheduler_ext.queues.service.queue_view import read_view
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.settings import Settings
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.cluster.api import Api
+from tests.cluster.crds import install_crd
+from tests.contract.target import embedded_api
+
+NOW = 1_795_100_000.0
+GROUP = f"/apis/{QUOTA_GROUP}/namespaces/shop"
+KINDS = ("elasticquotas.scheduling.sigs.k8s.io", "podgroups.scheduling.sigs.k8s.io")
+
+pytestmark = [pytest.mark.server]
+
+
+class Cluster:
+    """A node of 16 cores, and a gang `train` of which three pods start together."""
+
+    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
+        self.api: Api = embedded_api(server)
+        self.kube = KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig")))
+        for kind in KINDS:
+            install_crd(self.api, kind)
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
+        self.api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+
+    def group(self, policy: str = "once-satisfied") -> None:
+        meta = {"name": "train", "annotations": {MATCH_POLICY_ANNOTATION: policy}}
+        body = {"apiVersion": QUOTA_GROUP, "kind": "PodGroup", "metadata": meta, "spec": {"minMember": 3}}
+        self.api.create(f"{GROUP}/podgroups", body)
+
+    def pod(self, name: str, job: str, phase: str = "Pending", gates: tuple[str, ...] = ()) -> None:
+        """A member of the gang that a Job owns, of one core."""
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": job, "controller": True}
+        labels = {POD_GROUP_LABEL: "train", NAME_LABEL: "research"}
+        meta = {"name": name, "labels": labels, "ownerReferences": [owner]}
+        meta |= {"annotations": {QUEUED_ANNOTATION: "research"}} if QUOTA_GATE in gates else {}
+        containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1"}}}]
+        spec = {"containers": containers, "schedulingGates": [{"name": gate} for gate in gates]}
+        self.api.create("/api/v1/namespaces/shop/pods", {"metadata": meta, "spec": spec})
+        ended = [{"op": "add", "path": "/status/phase", "value": phase}]
+        self.api.patch(f"/api/v1/namespaces/shop/pods/{name}/status", ended, "json")
+
+    def view(self) -> QueueView:
+        with closing(connect(self.kube)) as client:
+            return read_view(client, Settings(), NOW)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with EmbeddedServer() as server:
+        yield Cluster(server, tmp_path)
+
+
+def reserved(view: QueueView) -> int:
+    """Members for which capacity is being reserved."""
+    creations = (i for i in gangs_decided(view, QueueSettings()).intents if i.address.resource == "reservations")
+    return sum(1 for _ in creations)
+
+
+@pytest.mark.parametrize(
+    ("ended", "waiting", "policy", "expected"),
+    [
+        # two of three have done their work: one is left
+        ([("one", "Succeeded"), ("one", "Succeeded"), ("one", "Failed")], 1, "once-satisfied", 1),
+        # one has: the other two start together, or wait for each other
+        ([("one", "Succeeded"), ("one", "Failed"), ("one", "Failed")], 2, "once-satisfied", 2),
+        ([("one", "Succeeded"), ("one", "Failed"), ("one", "Failed")], 1, "once-satisfied", 0),
+        # a gang that failed starts as a whole again
+        ([("one", "Failed")] * 3, 1, "once-satisfied", 0),
+        # so does that of another Job, which bears the same name
+        ([("other", "Succeeded")] * 2, 1, "once-satisfied", 0),
+        # where every batch has to have the minimum by itself, the others count for nothing
+        ([("one", "Succeeded")] * 2, 1, "only-waiting", 0),
+    ],
+)
+def test_members_that_succeeded_for_the_same_job_are_not_waited_for(
+    cluster: Cluster, ended: list[tuple[str, str]], waiting: int, policy: str, expected: int
+) -> None:
+    cluster.group(policy)
+    for number, (job, phase) in enumerate(ended):
+        cluster.pod(f"ended-{number}", job, phase)
+    for number in range(waiting):
+        cluster.pod(f"again-{number}", "one", gates=(GANG_GATE, RESERVATION_GATE))
+    assert reserved(cluster.view()) == expected
+
+
+def test_its_quota_admits_it_alone(cluster: Cluster) -> None:
+    cluster.group()
+    spec = {"min": {"cpu": "4"}, "max": {"cpu": "4"}}
+    body = {"apiVersion": QUOTA_GROUP, "kind": "ElasticQuota", "metadata": {"name": "research"}, "spec": spec}
+    cluster.api.create(f"{GROUP}/elasticquotas", body)
+    for number in range(2):
+        cluster.pod(f"ended-{number}", "one", "Succeeded")
+    cluster.pod("again", "one", gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
+    patched = [i.address.name for i in decide(cluster.view(), QueueSettings()).intents if i.address.resource == "pods"]
+    assert patched == ["again"]
