@@ -1,7 +1,8 @@
 """The pod that holds capacity: what it takes over of a Reservation's template, and what it cannot. Pure.
 
 It asks for the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It lives
-in a namespace of its own, so terms that meant the template's namespace by saying none say it here.
+in a namespace of its own, so terms that meant the template's namespace by saying none say it here; and it does not
+carry the template's labels, so where pods of the template keep apart from each other, placeholders do by their own.
 """
 
 from __future__ import annotations
@@ -11,17 +12,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.intent import Address, Create, Delete
+from cotenant.base.kubernetes.pod_identity import object_of
 from cotenant.base.kubernetes.pod_request import format_quantities
 from cotenant.base.kubernetes.protocol import (
     BIND_RESOURCE,
     OWNER_WORKLOAD_ANNOTATION,
     PLACEHOLDER_LABEL,
     PLACEHOLDER_NAMESPACE,
+    REQUIRED_TERMS,
     RESERVATION_LABEL,
     SCHEDULING_GROUP,
 )
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.reservations.guard import MANAGED, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation
@@ -35,6 +41,8 @@ LOWER_CLASS_PREFIX: Final = "cotenant-below-"
 OVERCOMMITTED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Only of these a limit may differ from the request."""
 HOST_LABEL: Final = "kubernetes.io/hostname"
+ALIKE_LABEL: Final = "cotenant.dev/owners-alike"
+"""On a placeholder: digest of the namespace and the labels of the pods that its template is of."""
 LABEL_LENGTH: Final = 63
 _NAME_LENGTH: Final = 40
 _SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -159,9 +167,11 @@ def on_nodes(spec: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
 
 def _metadata(reservation: Reservation) -> dict[str, Any]:
     """Metadata of a placeholder pod. The Reservation owns it, so that both are deleted together."""
-    owner = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION)
+    owner, alike = reservation.annotations.get(OWNER_WORKLOAD_ANNOTATION), _alike(reservation)
     return {
-        "labels": MANAGED | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)},
+        "labels": MANAGED
+        | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
+        | ({ALIKE_LABEL: alike} if alike else {}),
         "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
         | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
         "ownerReferences": [
@@ -197,7 +207,7 @@ def _spec(
         "containers": [_container(placeholder.amounts, s.image)],
     }
     affinity = _affinity(
-        template, placeholder.node or str(template.get("nodeName") or ""), placeholder.avoid, reservation.namespace
+        reservation, template, placeholder.node or str(template.get("nodeName") or ""), placeholder.avoid
     )
     optional = {
         "affinity": affinity,
@@ -225,16 +235,48 @@ def _container(reserved: Mapping[str, int], image: str) -> dict[str, Any]:
     }
 
 
-def _affinity(template: Json, node: str, avoid: Sequence[str], namespace: str) -> dict[str, Any]:
+def _affinity(reservation: Reservation, template: Json, node: str, avoid: Sequence[str]) -> dict[str, Any]:
     template_affinity = template.get("affinity") or {}
     nodes = dict(template_affinity.get("nodeAffinity") or {})
     required = on_nodes(template, node, avoid)
     if required:
         nodes["requiredDuringSchedulingIgnoredDuringExecution"] = required
     affinity = {"nodeAffinity": nodes} | {
-        kind: _inside(template_affinity.get(kind) or {}, namespace) for kind in ("podAffinity", "podAntiAffinity")
+        kind: _inside(template_affinity.get(kind) or {}, reservation.namespace)
+        for kind in ("podAffinity", "podAntiAffinity")
     }
+    if own := _apart_from_alike(reservation, affinity["podAntiAffinity"].get(REQUIRED_TERMS) or ()):
+        affinity["podAntiAffinity"][REQUIRED_TERMS] += own
     return {kind: value for kind, value in affinity.items() if value}
+
+
+def _labels_of_pods(reservation: Reservation) -> Json:
+    metadata = object_of(reservation.template.get("metadata"), f"reservation {reservation.name}: template.metadata")
+    return object_of(metadata.get("labels"), f"reservation {reservation.name}: template.metadata.labels")
+
+
+def _alike(reservation: Reservation) -> str:
+    """Return a digest of the namespace and labels of the template's pods; "" where it gives them no labels."""
+    labels = _labels_of_pods(reservation)
+    text = msgspec.json.encode([reservation.namespace, labels], order="sorted")
+    return hashlib.sha256(text).hexdigest()[:12] if labels else ""
+
+
+def _apart_from_alike(reservation: Reservation, terms: Sequence[Json]) -> list[dict[str, Any]]:
+    """Return the terms that keep placeholders of like pods apart, for those by which such pods keep apart.
+
+    terms: required anti-affinity with namespaces. Placeholders of one Reservation stand together: it is one capacity.
+    """
+    labels, what = _labels_of_pods(reservation), f"reservation {reservation.name}: podAntiAffinity"
+    others = {"key": RESERVATION_LABEL, "operator": "NotIn", "values": [label_of(reservation.name)]}
+    alike = {"matchLabels": {ALIKE_LABEL: _alike(reservation)}, "matchExpressions": [others]}
+    return [
+        {"topologyKey": term.get("topologyKey"), "namespaces": [PLACEHOLDER_NAMESPACE], "labelSelector": alike}
+        for term in terms
+        if (selector := term.get("labelSelector")) is not None and labels
+        if reservation.namespace in (term.get("namespaces") or ()) or term.get("namespaceSelector") == {}
+        if LabelSelector.parse(selector, what).matches(labels)
+    ]
 
 
 def _inside(affinity: Json, namespace: str) -> dict[str, Any]:

@@ -45,14 +45,17 @@ class Scene:
         """Make one for pods labelled app=OWNER (its own name unless given); its name, unique in the cluster."""
         name = unique_name(name)
         requests = {"cpu": cpu, "memory": "1Gi"}
-        template = spec.pop("template", {})
+        template, labels = spec.pop("template", {}), spec.pop("labels", {})
         containers = [{"name": "main", "image": "app", "resources": {"requests": requests}}]
         body = {
             "apiVersion": SCHEDULING_GROUP,
             "kind": "Reservation",
             "metadata": {"name": name, "annotations": spec.pop("annotations", {})},
             "spec": {
-                "template": {"metadata": {"namespace": self.namespace}, "spec": {"containers": containers, **template}},
+                "template": {
+                    "metadata": {"namespace": self.namespace, "labels": labels},
+                    "spec": {"containers": containers, **template},
+                },
                 "owners": [{"labelSelector": {"matchLabels": {"app": owner or name}}}],
                 **spec,
             },

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import ApiError
+from cotenant.base.kubernetes.protocol import REQUIRED_TERMS
+from tests.cluster.api import ApiError, Json
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
@@ -106,6 +107,29 @@ def test_what_an_owner_leaves_is_held_on_for_the_next_one(scene: Scene, fake_nod
         wait_for("two are allocated", lambda: scene.status(name)["allocated"]["cpu"] == "4")
         again = wait_for("two cores are held", lambda: scene.placeholders(name))
         assert again[0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
+
+
+def test_capacity_for_pods_that_keep_apart_is_held_on_a_node_for_each(scene: Scene, fake_nodes: Nodes) -> None:
+    nodes = fake_nodes(2, cpu="16")
+    here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "web"}}}
+    affinity = {
+        "nodeAffinity": {REQUIRED_TERMS: {"nodeSelectorTerms": [{"matchExpressions": here}]}},
+        "podAntiAffinity": {REQUIRED_TERMS: [apart]},
+    }
+    with scene.manager():
+        spec: dict[str, Any] = {"owner": "web", "labels": {"app": "web"}, "template": {"affinity": affinity}}
+        names = [scene.reservation(f"apart-{number}", "2", **spec) for number in range(3)]
+
+        def settled() -> list[Json]:
+            states = [scene.status(name) for name in names]
+            return states if all(state.get("nodeName") or state.get("conditions") for state in states) else []
+
+        # Each node has place for eight by their size, and for one of these pods: the third has no node.
+        states = wait_for("each is placed, or has the scheduler's refusal", settled)
+        assert sorted(state.get("nodeName", "") for state in states) == ["", *sorted(nodes)]
+        (refused,) = (state["conditions"][0]["message"] for state in states if state["phase"] == "Pending")
+        assert "anti-affinity" in refused
 
 
 def test_restricted_room_takes_only_owners_that_fit_in_it(scene: Scene, fake_nodes: Nodes) -> None:
