@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 @dataclass(frozen=True, slots=True)
 class QuotaCharge:
-    """What is used right in a quota.
+    """The use right in a quota.
 
     firm: the part that may not be preempted. ungated: the part that no quota admitted, for which no pod is evicted:
     pods that the webhook missed, and what plans reserve.

@@ -96,6 +96,17 @@ def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
     )
 
 
+def require_usable(reservation: Reservation) -> None:
+    """Raise whatever error the template gives where placeholders are made of it.
+
+    A template is any JSON: one that is no pod's must not end a decision about all other Reservations.
+    """
+    settings = ReservationSettings()
+    not_considered(reservation.template, settings.scheduler_name)
+    for mode in Mode:
+        placeholder_creation(reservation, PlaceholderSpec("any", reservation.size, avoid=("any",)), mode, {}, settings)
+
+
 def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[str, int]:
     """Name and value of the PriorityClass just below the owners', which the template says."""
     spec = reservation.template.get("spec") or {}

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import BATCH_CPU
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
@@ -152,7 +152,7 @@ class PlanController(Feature):
                 if plan.key not in self._read_at:
                     self._read_at[plan.key] = now_seconds, self._owner(plan, now_seconds)
                 view = self._read_at[plan.key][1]
-            except ClusterForbidden as error:
+            except (ClusterForbidden, UsageError) as error:
                 if WORKLOAD_API_VERSIONS.get(plan.owner.kind) == plan.owner.api_version:
                     raise
                 where = f"reservationplans/{plan.namespace}/{plan.name}"

@@ -17,8 +17,11 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.scheduler_ext.reservations.guard import Guard
 from cotenant.scheduler_ext.reservations.model.plan import PLURAL as PLANS
+from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.placeholder import require_usable
+from cotenant.scheduler_ext.reservations.plans import realise
 from cotenant.scheduler_ext.reservations.view import PodView
 
 RESERVING: Final = frozenset(
@@ -34,9 +37,9 @@ def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> 
     """Return a mirror that Reservations need; of pods only those without a node and those that carry our label."""
     json = dict[str, Any]
     if name == "plans":
-        return Mirror(client, f"/apis/{OWN_GROUP}/{PLANS}", json, parse_plan, wake)
+        return Mirror(client, f"/apis/{OWN_GROUP}/{PLANS}", json, _plan, wake)
     if name == "reservations":
-        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/reservations", json, Reservation.parse, wake)
+        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/reservations", json, _reservation, wake)
     if name == "swapguards":
         selector = f"metadata.name={SWAP_GUARD}"
         return Mirror(client, f"/apis/{OWN_GROUP}/swapguards", json, Guard.parse, wake, fieldSelector=selector)
@@ -55,6 +58,20 @@ def _reservation_pod_mirror(name: str, client: KubeClient, wake: threading.Event
         waiting = "spec.nodeName=,status.phase=Pending"
         return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, fieldSelector=waiting)
     return Mirror(client, "/api/v1/pods", dict[str, Any], PodView.parse, wake, labelSelector=RESERVATION_LABEL)
+
+
+def _plan(body: dict[str, Any]) -> Plan:
+    plan = parse_plan(body)
+    if plan.template is not None:
+        template = realise.template(plan, realise.OwnerTemplate({}, {}))
+        _reservation({"metadata": {"name": f"of plan {plan.namespace}/{plan.name}"}, "spec": {"template": template}})
+    return plan
+
+
+def _reservation(body: dict[str, Any]) -> Reservation:
+    reservation = Reservation.parse(body)
+    require_usable(reservation)
+    return reservation
 
 
 def _standby(pod: dict[str, Any]) -> tuple[Reservation, PodView]:

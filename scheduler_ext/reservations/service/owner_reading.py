@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.pod_identity import object_of
 from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, owner_of
 
@@ -13,7 +14,7 @@ Json = dict[str, Any]
 
 
 def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json]] | None:
-    """The plan's workload and its pods; None when it does not exist."""
+    """The plan's workload and its pods; None when it does not exist. UsageError for a template that is no pod's."""
     owner = plan.owner
     parts = (*owner.api_version.split("/"), "namespaces", plan.namespace, f"{owner.kind.lower()}s", owner.name)
     if not all(map(_names_an_object, parts)):
@@ -21,14 +22,16 @@ def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json
     body = client.get("/".join(["/apis", *(quote(part, safe="") for part in parts)]))
     if body is None:
         return None
-    spec = body.get("spec") or {}
-    selector = spec.get("selector") or {}
+    what = f"{owner.kind} {plan.namespace}/{owner.name}: spec"
+    spec = object_of(body.get("spec"), what)
+    template, selector = (object_of(spec.get(part), f"{what}.{part}") for part in ("template", "selector"))
+    object_of(template.get("spec"), f"{what}.template.spec")
     pods = _pods(client, plan.namespace, selector)
-    return owner_of(spec.get("template") or {}, selector, pods), pods
+    return owner_of(template, selector, pods), pods
 
 
 def _pods(client: KubeClient, namespace: str, selector: Json) -> list[Json]:
-    text = ",".join(f"{key}={value}" for key, value in sorted((selector.get("matchLabels") or {}).items()))
+    text = ",".join(f"{key}={value}" for key, value in sorted(object_of(selector.get("matchLabels"), "matchLabels").items()))
     if not text:
         return []
     return list(client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))

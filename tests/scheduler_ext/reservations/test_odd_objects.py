@@ -17,9 +17,9 @@ from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.watched import watched_node
 from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient, Mirror, Writer, connect
-from cotenant.base.kubernetes.intent import Apply, Delete, Patch
+from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
-from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, REQUIRED_TERMS, SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.controller import ReservationController
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, key_of
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
@@ -45,11 +45,12 @@ class Cluster:
             install_crd(self.api, name)
         self.api.create("/api/v1/namespaces", {"metadata": {"name": PLACEHOLDER_NAMESPACE}})
 
-    def reservation(self, name: str = "evening", **labels: str) -> None:
+    def reservation(self, name: str = "evening", template: Any = None, **labels: str) -> None:
         """Capacity of two cores for pods of app=web; nobody uses it yet."""
         containers = [{"name": "web", "image": "web", "resources": {"requests": {"cpu": "2"}}}]
         selector = {"matchLabels": {"app": "web"}}
-        spec = {"template": {"spec": {"containers": containers}}, "owners": [{"labelSelector": selector}], "ttl": "0s"}
+        pod = {"containers": containers, **(template or {})}
+        spec = {"template": {"spec": pod}, "owners": [{"labelSelector": selector}], "ttl": "0s"}
         head = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": {"name": name, "labels": labels}}
         self.api.create(RESERVATIONS, {**head, "spec": spec})
 
@@ -154,3 +155,39 @@ def test_capacity_is_reserved_for_nobody_where_a_workload_does_not_say_which_pod
     (note,) = decision.notes
     assert (note.subject, note.reason) == (f"reservationplans/{NAMESPACE}/nightly", "Refused")
     assert note.message.startswith(f"CronJob {NAMESPACE}/nightly has no spec.selector")
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"affinity": "none"},
+        {"affinity": {"podAffinity": {REQUIRED_TERMS: ["app=web"]}}},
+        {"affinity": {"nodeAffinity": {REQUIRED_TERMS: {"nodeSelectorTerms": ["zone=a"]}}}},
+        {"nodeSelector": "ssd"},
+        {"priorityClassName": ["web"]},
+        {"tolerations": 5},
+    ],
+    ids=str,
+)
+def test_a_template_that_no_placeholder_can_be_made_of_stops_no_other_reservation(
+    cluster: Cluster, template: dict[str, Any]
+) -> None:
+    cluster.reservation("bad", template)
+    cluster.reservation("good")
+    decision = cluster.decided_on_reservations()
+    made = [intent.why for intent in decision.intents if isinstance(intent, Create)]
+    assert made == ["placeholder of reservation good"]
+    assert [(note.subject, note.reason) for note in decision.notes] == [("reservations/bad", "Unreadable")]
+
+
+@pytest.mark.parametrize("template", [{"metadata": "web"}, {"spec": "web"}, {"spec": {"overhead": 5}}], ids=str)
+def test_a_template_of_a_plan_that_is_no_pods_stops_no_other_plan(cluster: Cluster, template: dict[str, Any]) -> None:
+    approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
+    cluster.scene.plan("bad", {"phase": "Approved"}, template=template, approval=approval)
+    cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
+    decision = cluster.decided_on_plans()
+    made = {i.address.name.rpartition("-")[0] for i in decision.intents if i.address.resource == "reservations"}
+    assert {name.partition("-2")[0] for name in made} == {f"{NAMESPACE}.web-peak"}
+    assert [(note.subject, note.reason) for note in decision.notes] == [
+        (f"reservationplans/{NAMESPACE}/bad", "Unreadable")
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_identity import Reference
 from cotenant.base.kubernetes.protocol import PREFERRED_TERMS, REQUIRED_TERMS
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.reservations.guard import Guard, ReservationSwap, SwapPlaceholder
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
@@ -92,6 +94,36 @@ def test_pod_affinity_keeps_meaning_the_templates_namespace() -> None:
     assert affinity["podAntiAffinity"][REQUIRED_TERMS] == [named, elsewhere]
     assert affinity["podAntiAffinity"][PREFERRED_TERMS] == [{"weight": 1, "podAffinityTerm": named}]
     assert affinity["podAffinity"] == given_["podAffinity"]
+
+
+@pytest.mark.parametrize(
+    ("term", "apart"),
+    [
+        ({"labelSelector": {"matchLabels": {"app": "web"}}}, True),
+        ({"labelSelector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {}}, True),
+        ({"labelSelector": {"matchLabels": {"app": "web"}}, "namespaces": ["other"]}, False),
+        ({"labelSelector": {"matchLabels": {"app": "api"}}}, False),
+        ({}, False),  # no selector selects no pod
+    ],
+)
+def test_placeholders_of_other_reservations_keep_apart_as_their_pods_do(term: dict[str, Any], apart: bool) -> None:
+    def affinity_of(name: str, labels: dict[str, str]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+        asked = {"affinity": {"podAntiAffinity": {REQUIRED_TERMS: [{**term, "topologyKey": "zone"}]}}}
+        of = reservation(name, template=asked)
+        template = {**of.template, "metadata": {"namespace": "shop", "labels": labels}}
+        made = placeholder_creation(
+            replace(of, template=template), PlaceholderSpec("p", ROOM), Mode.PINNED, {}, ReservationSettings()
+        )
+        return made.body["metadata"]["labels"], made.body["spec"]["affinity"]["podAntiAffinity"][REQUIRED_TERMS]
+
+    labels, (_, *own) = affinity_of("one", {"app": "web"})
+    assert len(own) == apart
+    for repelled in own:
+        assert (repelled["topologyKey"], repelled["namespaces"]) == ("zone", ["cotenant-reservations"])
+        selector = LabelSelector.parse(repelled["labelSelector"])
+        assert not selector.matches(labels), "what a Reservation's other placeholder holds is the same capacity"
+        assert selector.matches(affinity_of("two", {"app": "web"})[0])
+        assert not selector.matches(affinity_of("two", {"app": "web", "tier": "b"})[0])
 
 
 def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
