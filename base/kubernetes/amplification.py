@@ -9,11 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
-import msgspec
-
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.undecodable import readable_object
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.kubernetes.protocol import AMPLIFICATION_RATIO_ANNOTATION, RAW_ALLOCATABLE_ANNOTATION
 
@@ -24,7 +22,7 @@ LARGEST_RATIO: Final = 100
 
 def raw_allocatable(annotations: Mapping[str, str]) -> dict[str, int]:
     """Allocatable before amplification: cpu in millicores, others in whole units; what cannot be read is left out."""
-    return parse_readable_quantities(_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
+    return parse_readable_quantities(readable_object(annotations.get(RAW_ALLOCATABLE_ANNOTATION, "")))
 
 
 def machine_allocatable(allocatable: Mapping[NameT, int], annotations: Mapping[str, str]) -> dict[NameT | str, int]:
@@ -37,15 +35,7 @@ def amplification_of(annotations: Mapping[str, str], resource: str) -> Fraction:
 
     The ratio is 1 if the annotation lacks it or has no number from 1 to 100.
     """
-    ratio = _object(annotations.get(AMPLIFICATION_RATIO_ANNOTATION, "")).get(resource)
+    ratio = readable_object(annotations.get(AMPLIFICATION_RATIO_ANNOTATION, "")).get(resource)
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not math.isfinite(ratio):
         return Fraction(1)
     return Fraction(str(ratio)) if 1 <= ratio <= LARGEST_RATIO else Fraction(1)
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(text) if text else {}
-    except UNDECODABLE:
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -5,7 +5,6 @@ A quantity that cannot be read is left out; a node never disappears because of o
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.reclaim_policies import BY_FORECAST
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.json_documents.undecodable import readable_object
 from cotenant.base.kubernetes.amplification import machine_allocatable
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import Quantities
@@ -320,7 +320,7 @@ def _is_beyond(used: Pair, node: ExtenderNode) -> bool:
 
 def thresholds_of(text: str) -> LoadThresholds:
     """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
-    annotation = _object(text)
+    annotation = readable_object(text)
     aggregated = annotation.get("aggregatedUsage")
     aggregated = aggregated if isinstance(aggregated, dict) else {}
     statistic = aggregated.get("usageAggregationType")
@@ -358,14 +358,6 @@ def _fraction(text: str) -> float:
     except ValueError:
         return math.nan
     return value if 0.0 <= value <= 1.0 else math.nan
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if text else {}
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

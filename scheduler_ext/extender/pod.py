@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from cotenant.base.allocation.device_request import shared_resources_of
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.json_documents.undecodable import readable_object
 from cotenant.base.kubernetes.models.pod import PodCondition, PodSpecWire, PodStatusWire, PodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.pod_qos import PodQos
@@ -211,7 +211,7 @@ def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> M
     defaults = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
     if not settings.customised_estimation or SCALING_FACTORS_ANNOTATION not in annotations:
         return defaults
-    own = _object(annotations[SCALING_FACTORS_ANNOTATION])
+    own = readable_object(annotations[SCALING_FACTORS_ANNOTATION])
     return {r: own[r.value] if isinstance(own.get(r.value), int) else factor for r, factor in defaults.items()}
 
 
@@ -317,19 +317,9 @@ def _predicted_usage(annotations: Mapping[str, str]) -> Pair | None:
     """The use that an annotation predicts, (millicores, bytes); None unless it has both."""
     if PREDICTED_USAGE_ANNOTATION not in annotations:  # nearly always
         return None
-    usage = _object(annotations[PREDICTED_USAGE_ANNOTATION])
+    usage = readable_object(annotations[PREDICTED_USAGE_ANNOTATION])
     try:
         cpu, memory = (float(parse_amount(r, usage[r.value])) for r in RESOURCES)
     except (KeyError, CotenantError):
         return None
     return cpu, memory
-
-
-def _object(text: str) -> dict[str, Any]:
-    """A JSON object; {} for anything else."""
-    if not text:
-        return {}
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except UNDECODABLE:
-        return {}

@@ -23,12 +23,11 @@ import numpy as np
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, quantity_of
+from cotenant.scheduler_ext.queues.model.quota_tree import SYSTEM_QUOTAS, Amounts, QuotaNode, quantity_of
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts, charges_of
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
 from cotenant.scheduler_ext.queues.quota_trees import (
-    NO_GROUPS,
     ElasticTree,
     QuotaForest,
     build_quota_forest,
@@ -155,7 +154,7 @@ def _of_no_quota(view: QueueView) -> list[LetGo]:
     return [
         LetGo(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
         for pod in view.pods
-        if (pod.quota not in view.quotas or pod.quota in NO_GROUPS) and waits(pod, view)
+        if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
     ]
 
 

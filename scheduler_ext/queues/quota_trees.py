@@ -15,8 +15,9 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
-from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.base.kubernetes.protocol import ROOT_QUOTA
 from cotenant.scheduler_ext.queues.model.quota_tree import (
+    SYSTEM_QUOTAS,
     TOTAL_ANNOTATION,
     Amounts,
     QuotaNode,
@@ -25,9 +26,6 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     quantity_of,
 )
 from cotenant.scheduler_ext.queues.view import QueueNode, QuotaProfile
-
-NO_GROUPS = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
-"""Quotas of the system: they divide nothing, and nobody waits for them."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +105,7 @@ def _ancestors_by_quota(tree: QuotaTree, problems: dict[str, str]) -> dict[str, 
     while level:
         following: list[tuple[QuotaNode, tuple[str, ...]]] = []
         for quota, above in level:
-            if quota.name in NO_GROUPS:
+            if quota.name in SYSTEM_QUOTAS:
                 continue
             bad = next((name for name in above if name in problems), "")
             if bad:
@@ -117,7 +115,7 @@ def _ancestors_by_quota(tree: QuotaTree, problems: dict[str, str]) -> dict[str, 
             following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
         level = following
     for name, quota in tree.quotas.items():
-        if name not in ancestors and name not in NO_GROUPS:
+        if name not in ancestors and name not in SYSTEM_QUOTAS:
             problems.setdefault(name, _lost(tree, quota))
     return ancestors
 
@@ -128,7 +126,7 @@ def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
     last = chain[-1]
     if last in chain[:-1]:
         return f"its parents are a cycle: {' -> '.join(chain[chain.index(last) :])}"
-    if last in NO_GROUPS:
+    if last in SYSTEM_QUOTAS:
         return f"its parent {last} is a quota of the system and has no children"
     return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"
 

@@ -12,27 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from cotenant.base.kubernetes.protocol import (
-    DEFAULT_QUOTA,
     GANG_GATE,
     QUEUED_ANNOTATION,
     QUOTA_GATE,
     RESERVATION_GATE,
-    ROOT_QUOTA,
-    SYSTEM_QUOTA,
 )
 from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.scheduler_ext.queues.model.quota_tree import SYSTEM_QUOTAS, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.pod_gate import may_be_gated
 
 Json = Mapping[str, Any]
-
-NEVER_WAITING: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
-"""Quotas of the system, which divide nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +89,4 @@ def add_queue_gates(
 
 def _quota(quotas: QuotaTree, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:
     quota = quotas.of_pod(namespace, labels)
-    return quota if quota is not None and quota.name not in NEVER_WAITING else None
+    return quota if quota is not None and quota.name not in SYSTEM_QUOTAS else None

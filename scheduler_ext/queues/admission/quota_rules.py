@@ -17,7 +17,7 @@ import msgspec
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
-from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA
+from cotenant.base.kubernetes.protocol import ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.problem import Problem
 from cotenant.base.text import counted
 from cotenant.scheduler_ext.queues.model.quota_tree import (
@@ -27,13 +27,13 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     PARENT_LABEL,
     SHARED_WEIGHT_ANNOTATION,
     STRICT_KEYS_ANNOTATION,
+    SYSTEM_QUOTAS,
     TREE_LABEL,
     QuotaNode,
     QuotaTree,
 )
 
 UNTOUCHABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA)
-UNDELETABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA)
 _PARENT: Final = f"metadata.labels[{PARENT_LABEL}]"
 _IS_PARENT: Final = f"metadata.labels[{IS_PARENT_LABEL}]"
 _TREE: Final = f"metadata.labels[{TREE_LABEL}]"
@@ -131,7 +131,7 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     pods: how many pods that have not ended use the quota of that name.
     """
     name, namespace = (str(body["metadata"].get(key) or "") for key in ("name", "namespace"))
-    if name in UNDELETABLE:
+    if name in SYSTEM_QUOTAS:
         return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
     named = tree.quotas.get(name)
     if named is not None and named.namespace != namespace:

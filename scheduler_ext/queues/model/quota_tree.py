@@ -17,7 +17,7 @@ import msgspec
 
 from cotenant.base.errors import QuantityError, UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
-from cotenant.base.kubernetes.protocol import QUOTA_PREFIX, ROOT_QUOTA
+from cotenant.base.kubernetes.protocol import DEFAULT_QUOTA, QUOTA_PREFIX, ROOT_QUOTA, SYSTEM_QUOTA
 from cotenant.base.kubernetes.quantity import format_bytes, format_millicores, parse_bytes, parse_millicores
 from cotenant.base.text import format_value
 
@@ -61,6 +61,8 @@ PUBLISHED_ANNOTATIONS: Final = (
     BORROWS_SINCE_ANNOTATION,
 )
 """What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists, and moments."""
+SYSTEM_QUOTAS: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
+"""They divide nothing, and nobody waits for them."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]
