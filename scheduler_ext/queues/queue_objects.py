@@ -13,8 +13,8 @@ from cotenant.base.controllers.watched import is_placeholder
 from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
-from cotenant.base.kubernetes.pod_identity import Taint, Toleration
-from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration
+from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_GATE
 from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod, sub_priority
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
@@ -50,6 +50,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
     gang = gang_key(meta.namespace, labels, annotations)
     if group and gang != f"{meta.namespace}/{group}":
         gang = ""  # who names another PodGroup of Kubernetes has left our gangs
+    gates = tuple(sys.intern(gate.name) for gate in spec.scheduling_gates or ())
     pod = QueuePod(
         namespace=observed.namespace,
         name=meta.name,
@@ -59,7 +60,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         phase=observed.phase or "Pending",
         deleting=observed.deleting,
         gone_by_seconds=observed.gone_by_seconds,
-        gates=tuple(sys.intern(gate.name) for gate in spec.scheduling_gates or ()),
+        gates=gates,
         requests=observed.requests,
         priority=spec.priority or 0,
         sub_priority=sub_priority(labels),
@@ -76,6 +77,7 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
         handed_over=RESERVATION_ALLOCATED_ANNOTATION in annotations,
         scheduling_group=group,
         owner_uid=sys.intern(meta.controller_uid) if gang else "",
+        identity=_identity(wire) if RESERVATION_GATE in gates and not gang else None,
     )
     named, gated_for = (
         sys.intern(name) for name in (labels.get(NAME_LABEL, ""), annotations.get(QUEUED_ANNOTATION, ""))
@@ -100,6 +102,12 @@ def queue_node(wire: QueueNodeWire) -> QueueNode:
         unschedulable=observed.unschedulable,
         ready=wire.is_ready,
     )
+
+
+def _identity(wire: QueuePodWire) -> PodIdentity:
+    meta, references = wire.metadata, wire.metadata.owner_references or ()
+    owners = (Reference(o.kind, o.name, meta.namespace, o.uid, o.api_version, o.controller) for o in references)
+    return PodIdentity(meta.namespace, meta.name, meta.uid, meta.labels or {}, meta.annotations or {}, tuple(owners))
 
 
 def _placement(wire: QueuePodWire) -> Placement:

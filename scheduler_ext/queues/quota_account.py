@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree
-from cotenant.scheduler_ext.queues.quota_queue import waits
+from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
+from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +54,27 @@ class QuotaAccount:
             add_amounts(self.ungated[name], ungated or {})
 
 
-def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[dict[str, QuotaCharge], dict[str, int]]:
-    """Return the use of each usable quota, and the use of what has a node but no quota that can be used."""
+class QuotaCharges(NamedTuple):
+    """The use of each usable quota; of what has a node but no quota that can be used; what waiting pods have already.
+
+    covered: by uid of a pod that waits for its quota, the part of its request that a plan reserves for it there.
+    """
+
+    by_quota: dict[str, QuotaCharge]
+    unowned: dict[str, int]
+    covered: dict[str, Amounts]
+
+
+def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> QuotaCharges:
+    """Return what is used when a round begins.
+
+    Capacity that a plan reserves for a pod counts once: beside the pod where it was let go and takes the capacity over,
+    and instead of it while it waits.
+    """
     charges: dict[str, QuotaCharge] = {}
     unowned: dict[str, int] = {}
+    covered: dict[str, Amounts] = {}
+    takers = _takers(view)
     for pod in view.pods:
         if pod.placeholder or waits(pod, view) or (pod.deleting and not pod.node):
             continue
@@ -65,15 +85,39 @@ def charges_of(view: QueueView, usable: Mapping[str, QuotaNode]) -> tuple[dict[s
             add_amounts(unowned, pod.requests)
     tree = QuotaTree(view.quotas)
     for plan in view.reservations:
-        reserved = _plan_reserved_amounts(plan)
+        reserved, taker = _plan_reserved_amounts(plan), takers.get(plan.name)
         owner = (
             tree.of_pod(plan.namespace, (plan.template.get("metadata") or {}).get("labels") or {}) if reserved else None
         )
+        if taker is not None and owner is not None and owner.name == taker.quota:
+            if waits(taker, view):
+                covered[taker.uid] = {r: min(amount, reserved.get(r, 0)) for r, amount in taker.requests.items()}
+            else:
+                reserved = {r: max(0, amount - taker.requests.get(r, 0)) for r, amount in reserved.items()}
         if owner is not None and owner.name in usable:
             charges.setdefault(owner.name, QuotaCharge()).add(reserved, firm=False, ungated=True)
         elif plan.status.node:
             add_amounts(unowned, reserved)
-    return charges, unowned
+    return QuotaCharges(charges, unowned, covered)
+
+
+def _takers(view: QueueView) -> dict[str, QueuePod]:
+    """Return by Reservation of a plan a pod that will take its capacity over: its gate waits for that.
+
+    Each pod takes one, those that were let go first, and then in the order of queues.
+    """
+    pods = [pod for pod in view.pods if pod.identity is not None and not pod.deleting and not pod.node]
+    if not pods:
+        return {}
+    offers = Offers.of((plan for plan in view.reservations if _plan_reserved_amounts(plan)), 0.0)
+    takers: dict[str, QueuePod] = {}
+    for pod in sorted(pods, key=lambda pod: (waits(pod, view), *queue_order(pod), pod.place)):
+        if pod.identity is not None:
+            tolerations = pod.placement.tolerations if pod.placement else ()
+            likely = (offer for offer in offers.likely(pod.identity.labels) if offer.name not in takers)
+            chosen = next((offer.name for offer in likely if offer.usable_by(pod.identity, tolerations)), None)
+            takers |= {chosen: pod} if chosen else {}
+    return takers
 
 
 def _plan_reserved_amounts(reservation: Reservation) -> Amounts:

@@ -133,12 +133,12 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     """Decide over every pod that waits for its quota."""
     places = build_quota_forest(view.quotas)
     usable = {name: view.quotas[name] for name in places.ancestors}
-    charges, unowned = charges_of(view, usable)
+    charges, unowned, covered = charges_of(view, usable)
     forest = with_trees(places, view.quotas, view.profiles, view.nodes, unowned)
     account = QuotaAccount(forest.ancestors)
     for quota, charge in charges.items():
         account.add(quota, charge.used, charge.firm, charge.ungated)
-    queues = queues_of(view, usable, settings.check_parents)
+    queues = queues_of(view, usable, settings.check_parents, covered)
     rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
     for round_ in rounds:
         round_.admit()

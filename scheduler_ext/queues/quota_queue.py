@@ -69,8 +69,13 @@ def waits(pod: QueuePod, view: QueueView) -> bool:
     return pod.waits_for_quota and not pod.deleting and pod.uid not in view.released
 
 
-def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: bool) -> dict[str, list[QueueUnit]]:
-    """Units by the quota in whose queue they stand, in order. usable: quotas that hang in a tree."""
+def queues_of(
+    view: QueueView, usable: Mapping[str, QuotaNode], check_parents: bool, covered: Mapping[str, Amounts]
+) -> dict[str, list[QueueUnit]]:
+    """Units by the quota in whose queue they stand, in order. usable: quotas that hang in a tree.
+
+    covered: by uid, the part of a pod's request that its quota holds for it already.
+    """
     waiting = [p for p in view.pods if p.quota in usable and waits(p, view)]
     waiting.sort(key=lambda p: (*queue_order(p), p.namespace, p.name))
     members: dict[str, list[QueuePod]] = {}
@@ -86,7 +91,7 @@ def queues_of(view: QueueView, usable: Mapping[str, QuotaNode], check_parents: b
     for pod in waiting:
         if pod.gang in done:
             continue
-        units = [_mark_obstacle(_unit((pod,)), usable, check_parents)]
+        units = [_mark_obstacle(_uncovered(_unit((pod,)), covered.get(pod.uid, {})), usable, check_parents)]
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
             done.update(pod.key for pod in together)
@@ -149,6 +154,14 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> Queue
     needs = {q: sum_amounts([p.requests for p in pods if p.quota == q]) for q in quotas}
     firm = {q: sum_amounts([p.requests for p in pods if p.quota == q and not p.preemptible]) for q in quotas}
     return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
+
+
+def _uncovered(unit: QueueUnit, covered: Amounts) -> QueueUnit:
+    """Return the unit of one pod, which needs no more than its quota does not hold for it yet."""
+    if not covered:
+        return unit
+    need = {r: amount - covered.get(r, 0) for r, amount in unit.needs[unit.quota].items()}
+    return replace(unit, needs={unit.quota: need})
 
 
 def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:

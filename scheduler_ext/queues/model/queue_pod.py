@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cotenant.base.kubernetes.observed import outlasts_its_end
-from cotenant.base.kubernetes.pod_identity import Toleration
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
@@ -42,7 +42,7 @@ class QueuePod:
     preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
     ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
     gone_by_seconds: Unix time at which the grace period of its deletion ends. owner_uid: of the owner that manages a
-    member of a gang.
+    member of a gang. identity: by what Reservations choose it, while the gate of theirs keeps a pod of no gang.
     """
 
     namespace: str
@@ -72,6 +72,7 @@ class QueuePod:
     ends: bool = False
     gone_by_seconds: float | None = None
     owner_uid: str = ""
+    identity: PodIdentity | None = None
 
     @property
     def place(self) -> str:

@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.intent import Patch
-from cotenant.base.kubernetes.pod_identity import Reference
-from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE
+from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.queues.model.gang import Gang
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.quota_tree import TOTAL_ANNOTATION, QuotaNode
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Owner, Phase, Reservation, ReservationStatus
 from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, names, node, pod, quota, reasons, scene
 
 
@@ -314,3 +315,30 @@ def test_only_our_gate_is_taken_away_and_only_from_the_pod_that_was_looked_at() 
         {"op": "replace", "path": "/spec/schedulingGates", "value": [{"name": "other/gate"}, {"name": GANG_GATE}]},
     )
     assert writes.released == {"uid-p"}
+
+
+def web_pod(name: str, cpu: int, *, waits: bool = True, app: str = "web") -> QueuePod:
+    """A pod that the webhook gated for a Reservation too; one that was let go still waits for that."""
+    waiting = pod(name, "a", cpu)
+    gates = (QUOTA_GATE, RESERVATION_GATE) if waits else (RESERVATION_GATE,)
+    return replace(waiting, gates=gates, identity=PodIdentity("shop", name, f"uid-{name}", {"app": app}))
+
+
+def test_a_pod_goes_on_the_capacity_that_a_plan_holds_for_it_in_a_full_quota() -> None:
+    quotas = [quota("a", 0, 4000, namespaces=("shop",))]
+    selector = LabelSelector.parse({"matchLabels": {"app": "web"}})
+    held = reservation(4000, ReservationStatus(Phase.AVAILABLE, "n1"), owners=(Owner(selector=selector),))
+
+    def let_go(*pods: QueuePod) -> tuple[list[str], int]:
+        decision = admitted(scene(quotas, list(pods), reservations=(held,)))
+        return names(decision), decision.uses["a"].used["cpu"]
+
+    # The plan holds all 4 cores, for pods of app=web: one of 3 takes none that the quota does not hold for it.
+    assert let_go(web_pod("one", 3000)) == (["one"], 4000)
+    assert let_go(web_pod("one", 3000, app="api")) == ([], 4000)
+    assert let_go(pod("plain", "a", 3000)) == ([], 4000)
+    # One Reservation is for one pod; what was let go and waits for it counts once.
+    assert let_go(web_pod("one", 3000), web_pod("two", 3000)) == (["one"], 4000)
+    assert let_go(web_pod("one", 3000, waits=False), web_pod("two", 3000)) == ([], 4000)
+    # A pod of 5 cores asks for the one core that nobody holds for it, and the quota has no more.
+    assert let_go(web_pod("large", 5000)) == ([], 4000)
