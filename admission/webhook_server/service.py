@@ -31,7 +31,7 @@ from cotenant.admission.webhook_server.server import WebhookServer
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient
 from cotenant.base.logs.metrics import Metrics
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import BelievableClock, Clock
 
 _log = structlog.get_logger(__name__)
 
@@ -58,8 +58,12 @@ class WebhookService:
         metrics: Metrics,
         config_namespace: str,
     ) -> None:
-        """Bind the port; nothing is asked yet."""
-        self.state = state
+        """Bind the port; nothing is asked yet.
+
+        clock: of this machine. What managers promise, and how long a certificate is valid, is judged by the API
+        server's time where the two are far apart.
+        """
+        self.state, clock = state, BelievableClock(clock, state.client.server_clock)
         self.app = WebhookApp(self.state.view, self.state.pods_of_quota, settings, clock, metrics, config_namespace)
         self.server = WebhookServer(self.app, settings)
         self.keeper = self._keeper(state.client.sibling(), settings, certificates, clock)

@@ -32,8 +32,7 @@ from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Intent, Outcome
-from cotenant.base.kubernetes.moments import believable_seconds
-from cotenant.base.process.clock import Clock, ServerClock
+from cotenant.base.process.clock import BelievableClock, Clock, ServerClock
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import agree
 
@@ -333,9 +332,8 @@ class FeatureRunner:
         return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
 
     def _now_seconds(self) -> float:
-        """Our time; the API server's while the two disagree, because objects and the ends of their times have that."""
-        ours, server = self._around.clock.now_seconds(), self._around.server_clock
-        return believable_seconds(ours, server.now_seconds() if server is not None else None)
+        """Our time; the API server's while the two disagree."""
+        return BelievableClock(self._around.clock, self._around.server_clock).now_seconds()
 
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""

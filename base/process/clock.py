@@ -78,3 +78,19 @@ class ServerClock:
         ours = time.time()
         ahead = believable_seconds(ours, self.now_seconds()) - ours
         return ShiftedClock(ahead) if ahead else SystemClock()
+
+
+@dataclass(frozen=True, slots=True)
+class BelievableClock:
+    """Our clock; the server's while the two are far apart, because objects and the ends of promises have its time.
+
+    server: None where there is none to go by.
+    """
+
+    ours: Clock
+    server: ServerClock | None
+
+    def now_seconds(self) -> float:
+        """Unix time, UTC, by the clock to go by."""
+        theirs = self.server.now_seconds() if self.server is not None else None
+        return believable_seconds(self.ours.now_seconds(), theirs)
