@@ -49,6 +49,13 @@ class Requirement:
             return self.key not in labels or labels[self.key] not in self.values
         return (self.key in labels) is (self.operator is Operator.EXISTS)
 
+    @property
+    def query(self) -> str:
+        """Return the requirement as lists of the API server take it."""
+        if self.operator in (Operator.IN, Operator.NOT_IN):
+            return f"{self.key} {self.operator.value.lower()} ({','.join(sorted(self.values))})"
+        return self.key if self.operator is Operator.EXISTS else f"!{self.key}"
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
@@ -82,6 +89,11 @@ class LabelSelector:
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels is selected."""
         return self.requirements is not None and all(r.matches(labels) for r in self.requirements)
+
+    @property
+    def query(self) -> str:
+        """Return the selector as lists of the API server take it; "" for one that selects everything, or nothing."""
+        return ",".join(requirement.query for requirement in self.requirements or ())
 
 
 def unread_fields(body: object) -> tuple[str, ...]:

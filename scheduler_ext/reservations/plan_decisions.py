@@ -19,6 +19,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
 from cotenant.base.kubernetes.pod_request import fits, sum_amounts
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import (
     KIND,
@@ -280,10 +281,10 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
     """Pods of other workloads that lack a node and fit into what is reserved for one pod."""
     if view.waiting is None or owner is None:
         return None
-    labels = (owner.owner.selector.get("matchLabels") or {}).items()
+    own = LabelSelector.parse(owner.owner.selector)
     return sum(
         fits(pod.requests, realise.amounts_per_pod(plan, owner.owner))
-        and not (pod.identity.namespace == plan.namespace and labels <= dict(pod.identity.labels).items())
+        and not (pod.identity.namespace == plan.namespace and own.matches(pod.identity.labels))
         for pod in view.waiting
     )
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.pod_identity import object_of
+from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, owner_of
 
@@ -26,15 +27,14 @@ def read_owner(client: KubeClient, plan: Plan) -> tuple[OwnerTemplate, list[Json
     spec = object_of(body.get("spec"), what)
     template, selector = (object_of(spec.get(part), f"{what}.{part}") for part in ("template", "selector"))
     object_of(template.get("spec"), f"{what}.template.spec")
-    pods = _pods(client, plan.namespace, selector)
+    pods = _pods(client, plan.namespace, LabelSelector.parse(selector, f"{what}.selector"))
     return owner_of(template, selector, pods), pods
 
 
-def _pods(client: KubeClient, namespace: str, selector: Json) -> list[Json]:
-    text = ",".join(f"{key}={value}" for key, value in sorted(object_of(selector.get("matchLabels"), "matchLabels").items()))
-    if not text:
+def _pods(client: KubeClient, namespace: str, selector: LabelSelector) -> list[Json]:
+    if not selector.query:
         return []
-    return list(client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=text))
+    return list(client.list(f"/api/v1/namespaces/{namespace}/pods", dict[str, Any], labelSelector=selector.query))
 
 
 def _names_an_object(part: str) -> bool:

@@ -19,6 +19,7 @@ from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient, Mirror, Writer, connect
 from cotenant.base.kubernetes.intent import Apply, Create, Delete, Patch
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
+from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, REQUIRED_TERMS, SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.controller import ReservationController
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, key_of
@@ -28,7 +29,7 @@ from cotenant.scheduler_ext.reservations.plans.realise import Floor, floor_mark_
 from cotenant.scheduler_ext.reservations.service.mirrors import RESERVING, reservation_mirror
 from tests.cluster.crds import install_crd
 from tests.support import plans
-from tests.support.plans import LEAD, NAMESPACE, SIX, Scene
+from tests.support.plans import HOUR, LEAD, NAMESPACE, SIX, Scene
 
 RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
 SCALERS = f"/apis/autoscaling/v2/namespaces/{NAMESPACE}/horizontalpodautoscalers"
@@ -191,3 +192,29 @@ def test_a_template_of_a_plan_that_is_no_pods_stops_no_other_plan(cluster: Clust
     assert [(note.subject, note.reason) for note in decision.notes] == [
         (f"reservationplans/{NAMESPACE}/bad", "Unreadable")
     ]
+
+
+def test_pods_of_a_workload_are_those_that_all_of_its_selector_chooses(cluster: Cluster) -> None:
+    # Of three pods that wait for a node one is of `picky`: another tier, and the same label of another app, are not.
+    expressions = [
+        {"key": "app", "operator": "In", "values": ["picky"]},
+        {"key": "tier", "operator": "NotIn", "values": ["test", "canary"]},
+        {"key": "team", "operator": "Exists"},
+        {"key": "old", "operator": "DoesNotExist"},
+    ]
+    container = {"name": "main", "image": "app", "resources": {"requests": {"cpu": "2"}}}
+    labels = {"app": "picky", "tier": "front", "team": "shop"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    spec = {"replicas": 0, "selector": {"matchExpressions": expressions}, "template": template}
+    path = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments"
+    cluster.api.create(path, {"metadata": {"name": "picky"}, "spec": spec})
+    for number, differing in enumerate(({}, {"tier": "test"}, {"old": "yes"}, {"app": "other"})):
+        meta = {"name": f"pod-{number}", "labels": {**labels, **differing}}
+        cluster.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": meta, "spec": template["spec"]})
+    owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "picky"}
+    approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
+    begun = {"start": moment(SIX - HOUR), "end": moment(SIX + HOUR)}
+    cluster.scene.plan("picky", {"phase": "Held", "window": begun}, owner=owner, approval=approval, window=begun)
+    decision = cluster.decided_on_plans()
+    (status,) = (i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
+    assert status["progress"]["mostMissed"] == 1
