@@ -91,7 +91,7 @@ def queues_of(
     for pod in waiting:
         if pod.gang in done:
             continue
-        units = [_mark_obstacle(_uncovered(_unit((pod,)), covered.get(pod.uid, {})), usable, check_parents)]
+        units = [_mark_obstacle(_without_covered_part(_unit((pod,)), covered.get(pod.uid, {})), usable, check_parents)]
         if gang := view.gangs.get(pod.gang):
             together = [view.gangs[key] for key in gang.group or (gang.key,) if key in view.gangs]
             done.update(pod.key for pod in together)
@@ -156,7 +156,7 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> Queue
     return QueueUnit(pods, needs, {q: amounts for q, amounts in firm.items() if amounts}, obstacle)
 
 
-def _uncovered(unit: QueueUnit, covered: Amounts) -> QueueUnit:
+def _without_covered_part(unit: QueueUnit, covered: Amounts) -> QueueUnit:
     """Return the unit of one pod, which needs no more than its quota does not hold for it yet."""
     if not covered:
         return unit
