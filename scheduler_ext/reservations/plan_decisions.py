@@ -85,7 +85,6 @@ class PlanView:
     """
 
     plans: tuple[Plan, ...]
-    unreadable: frozenset[str] = frozenset()
     reservations: tuple[Reservation, ...] = ()
     owners: Mapping[tuple[str, str, str], OwnerView] = field(default_factory=dict)
     autoscalers: Mapping[tuple[str, str, str], Json] = field(default_factory=dict)
@@ -98,6 +97,7 @@ class PlanView:
     proposals: tuple[Proposal, ...] = ()
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
+    unreadable: frozenset[str] = frozenset()
 
 
 def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
