@@ -80,6 +80,11 @@ def allocatable(inventory: Inventory, resource: Resource) -> int:
     return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
 
 
+def _known_allocatable(inventory: Inventory, resource: Resource) -> float:
+    """The same; NaN where no node is known."""
+    return float(allocatable(inventory, resource) or "nan")
+
+
 def newest_seconds(analysis: Analysis) -> int:
     """Return the end of the newest slot with usage, Unix time; the start of the window where there is none."""
     total = analysis.cluster_totals[Resource.CPU]
@@ -98,7 +103,7 @@ def _headline(analysis: Analysis) -> Headline:
     inventory = analysis.history.inventory
     ratios = []
     for resource in Resource:
-        capacity = allocatable(inventory, resource) or float("nan")
+        capacity = _known_allocatable(inventory, resource)
         requested = sum(inventory.requested_by_node(resource).values())
         limited = sum(w.total(resource, "limits") for w in inventory.workloads)
         ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
@@ -116,7 +121,7 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
         times=[int(t) for t in past.grid.times()],
         usage=_floats(past.values[0]),
         request=_request_history(analysis, resource, past.grid.times()),
-        allocatable=float(allocatable(analysis.history.inventory, resource)),
+        allocatable=_known_allocatable(analysis.history.inventory, resource),
         ahead=[int(t) for t in forecast.grid.times()],
         quantiles={q: _floats(forecast.quantiles[0, :, FORECAST_LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
         batch_now=total_now(amounts[Band.BATCH]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 import numpy as np
@@ -90,11 +91,12 @@ def _summary(series: BandSeries, resource: Resource) -> str:
     samples = usage[~np.isnan(usage)]
     if not len(samples):
         return f"No {resource} usage in the history."
-    text = (
-        f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage in the newest hour "
-        f"{display.amount(samples[-1], resource)}, of {display.amount(series.allocatable, resource)} allocatable; "
-        f"batch pods can take {display.amount(series.batch_now, resource)} now"
-    )
+    text = f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage in the newest hour "
+    text += display.amount(samples[-1], resource)
+    if math.isfinite(series.allocatable):
+        text += f", of {display.amount(series.allocatable, resource)} allocatable"
+    if math.isfinite(series.batch_now):
+        text += f"; batch pods can take {display.amount(series.batch_now, resource)} now"
     if series.peak is not None:
         text += f"; {PEAK_NAME}: {display.amount(series.peak, resource)}"
     return text + "."

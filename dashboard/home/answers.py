@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +18,7 @@ from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.tables import display, savings
 
 TITLE: Final = "What people ask first"
+NOT_KNOWN: Final = "not known yet; Health says what is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +32,14 @@ class Question:
 
 
 def _killed_first(page: OverviewPage) -> str:
+    if not page.above_request:
+        return page.unassessed_counts.none_above_request
     return f"{display.counted(page.above_request, 'container')} that used more memory than requested"
 
 
 def _save(page: OverviewPage) -> list[Any]:
+    if page.unassessed_counts.knows_nothing:
+        return [NOT_KNOWN]
     return [*savings.saving_parts(page.cuts.all_steps, page.view.currency), ", after all steps"]
 
 
@@ -45,12 +51,16 @@ def _peak(page: OverviewPage) -> Any:
 
 
 def _free(page: OverviewPage) -> Any:
+    if not math.isfinite(page.overview.cpu.batch_now):
+        return NOT_KNOWN
     return [panels.amount(page.overview.cpu.batch_now, Resource.CPU), " now"]
 
 
 def _wasteful(page: OverviewPage) -> str:
     most = max(page.overview.waste, key=lambda row: row.cpu_millicores, default=None)
-    return visible(most.namespace) if most and most.cpu_millicores else "none requests more than it uses"
+    if most and most.cpu_millicores:
+        return visible(most.namespace)
+    return NOT_KNOWN if page.unassessed_counts.knows_nothing else "none requests more than it uses"
 
 
 def _tonight(page: OverviewPage) -> str:

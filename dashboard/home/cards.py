@@ -53,10 +53,13 @@ def _way(words: str, href: str, name: str) -> Component:
 def at_risk(page: OverviewPage) -> Component:
     """Containers whose requests or limits should rise, by how bad that is."""
     count = page.todo.raises
-    detail = [*_killed_first(page), *_critical_findings(page)]
+    detail = [*_killed_first(page), *_critical_findings(page), *_unassessed_words(page)]
     if not count:
         way = _way("All recommendations", page.href("recommendations"), "risk")
-        return _card("risk", ["No container is at risk"], _severities(page), detail, way)
+        empty = _empty_words(
+            page, "No container is at risk", "No container is known to be at risk", "Risk is not known"
+        )
+        return _card("risk", [empty], _severities(page), detail, way)
     lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
     way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
     return _card("risk", lead, _severities(page), detail, way)
@@ -65,9 +68,26 @@ def at_risk(page: OverviewPage) -> Component:
 def _killed_first(page: OverviewPage) -> list[Any]:
     above = page.above_request
     if not above:
-        return ["None used more memory than it requests."]
+        return [page.unassessed_counts.none_above_request]
     rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
     return [rows, " used more memory than requested: when a node runs out, these are killed first."]
+
+
+def _empty_words(page: OverviewPage, none: str, none_known: str, unknown: str) -> str:
+    """Choose the words for an empty list, by whether all containers, some or none could be assessed."""
+    unassessed = page.unassessed_counts
+    if not unassessed.severity:
+        return none
+    return unknown if unassessed.knows_nothing else none_known
+
+
+def _unassessed_words(page: OverviewPage) -> list[Any]:
+    """Name the containers that are on neither list for want of evidence; nothing where there is none."""
+    count = page.unassessed_counts.severity
+    if not count:
+        return []
+    href = page.href("recommendations", f"severity={Severity.UNKNOWN.value}")
+    return [" ", dcc.Link(display.counted(count, "container"), href=href), " cannot be assessed; the list says why."]
 
 
 def _critical_findings(page: OverviewPage) -> list[Any]:
@@ -97,7 +117,9 @@ def waste(page: OverviewPage) -> Component:
     picture = _request_bar(page)
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
-        return _card("waste", ["Nothing to cut"], picture, ["No request is larger than it has to be."], way)
+        empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
+        detail = _unassessed_words(page) or ["No request is larger than it has to be."]
+        return _card("waste", [empty], picture, detail, way)
     lead = ["Cut waste: ", html.Strong(_saving_words(planned.all_steps, page.view.currency))]
     now = ["Of that now, by the first steps of ", display.counted(page.todo.cuts, "container"), ": "]
     detail = [*now, *savings.saving_parts(planned.now, page.view.currency), ".", *_nodes_that_could_leave(page)]

@@ -16,7 +16,7 @@ from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.list_totals import FullestNode, ReadyCounts, TodoCounts
+from cotenant.recommender.model.list_totals import FullestNode, ReadyCounts, TodoCounts, Unassessed
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.todo import TodoList
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, Overview
@@ -70,6 +70,11 @@ class OverviewPage:
     def above_request(self) -> int:
         """Containers that used more memory than they request."""
         return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))
+
+    @cached_property
+    def unassessed_counts(self) -> Unassessed:
+        """Containers about which the counts of risk and waste say nothing."""
+        return self._kept("unassessed", lambda: list_totals.unassessed_counts(self.advice, self.query))
 
     @cached_property
     def fullest_node(self) -> FullestNode:

@@ -264,17 +264,19 @@ def quality(view: View, search: str) -> Component:
         query = LIST.query(search)
     except UsageError as error:
         return panels.panel(GOOD, panels.failure_state(error.message, error.fix))
-    drawn, worse = snapshot.kept(("quality", query), lambda: _calibration(snapshot, query), lambda _: QUALITY_CELLS)
+    drawn, worse, tested = snapshot.kept(
+        ("quality", query), lambda: _calibration(snapshot, query), lambda _: QUALITY_CELLS
+    )
     if drawn is None:
         return panels.panel(GOOD, panels.no_match("forecast"))
     figure = panels.figure(drawn, "coverage-figure", COVERAGE_HEIGHT)
     how = html.Details([html.Summary("How a model is chosen"), *[html.P(text) for text in HOW]], className="more")
     note = "Listed forecasts by p95 coverage."
-    return panels.panel(GOOD, figure, *worst(worse, search), how, note=note)
+    return panels.panel(GOOD, figure, *worst(worse, tested, search), how, note=note)
 
 
-def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]]]:
-    """The chart of calibration, None without forecasts, and the rows of `worst`."""
+def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]], int]:
+    """The chart of calibration, None without forecasts, the rows of `worst`, and the number of tested forecasts."""
     listed = snapshot.tables[FORECAST_LIST.name]
     covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
     shown = queries.condition(listed, query)
@@ -284,11 +286,14 @@ def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[l
         for bad, order in ((losing, "relative_wql DESC"), (uncovered, "coverage_95"))
     ]
     worse: list[list[Row]] = [list(listed.take(of_list, ITEM).rows()) for of_list in numbers]
-    return (coverage.chart(covered) if len(covered) else None), worse
+    tested = listed.count(shown & RowCondition("relative_wql IS NOT NULL OR coverage_95 IS NOT NULL"))
+    return (coverage.chart(covered) if len(covered) else None), worse, tested
 
 
-def worst(worse: Sequence[Sequence[Row]], search: str) -> list[Component]:
-    """The forecasts with the highest loss, and with the least coverage."""
+def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Component]:
+    """The forecasts with the highest loss, and with the least coverage; nothing where none was back-tested."""
+    if not tested:
+        return []
     lists = (("Worse than repeating yesterday", _worse), ("Band too narrow: 95 % expected", _coverage_words))
     sections: list[Component] = []
     for (title, value), rows in zip(lists, worse, strict=True):

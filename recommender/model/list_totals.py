@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.severity import Severity
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation, RowCondition
+from cotenant.base.text import counted
 from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.model.todo import TodoList
@@ -67,6 +69,48 @@ _ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_requ
 def above_request_count(advice: Relation, query: Query) -> int:
     """Containers of a query that used more memory than they request, put off or not."""
     return advice.count(queries.condition(advice, query) & _ABOVE_REQUEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Unassessed:
+    """Containers that the counts of risk and waste leave out because too little is known of them."""
+
+    severity: int
+    """Number of those with too little evidence for a severity."""
+    memory: int
+    """Number of those whose memory use, or request, is not known."""
+    containers: int
+    """Number of all containers of the query."""
+
+    @property
+    def knows_nothing(self) -> bool:
+        """Return whether no container has a severity; false without any container."""
+        return 0 < self.severity == self.containers
+
+    @property
+    def none_above_request(self) -> str:
+        """Say that no container used more memory than it requests, as far as that is known."""
+        if not self.memory:
+            return "None used more memory than it requests."
+        if self.memory == self.containers:
+            return "Which would be killed first is not known: no container's memory use and request are."
+        unknown = counted(self.memory, "container")
+        return f"None is known to have used more memory than it requests; of {unknown} that is not known."
+
+
+_UNASSESSED: Final = f"severity = '{Severity.UNKNOWN.value}'"
+_MEMORY_UNKNOWN: Final = (
+    f"memory_observed_max IS NULL OR (coalesce(memory_request_now, memory_limit_now) IS NULL AND {_UNASSESSED})"
+)
+"""A container that is known to request nothing has a severity for that."""
+
+
+def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
+    """Over the rows of a query, put off or not."""
+    conditions = (_UNASSESSED, _MEMORY_UNKNOWN, "true")
+    return Unassessed(
+        *advice.sums([f"count_if({condition})" for condition in conditions], queries.condition(advice, query))
+    )
 
 
 @dataclass(frozen=True, slots=True)

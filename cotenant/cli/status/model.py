@@ -25,6 +25,7 @@ from cotenant.recommender.model.list_totals import (
     planned_savings,
     ready_counts,
     todo_counts,
+    unassessed_counts,
 )
 from cotenant.recommender.model.savings import PlannedSavings, Savings
 from cotenant.recommender.model.todo import TodoList
@@ -93,6 +94,10 @@ class AtRisk:
     containers: int
     above_memory_request: int
     critical_findings: int
+    unassessed: int
+    """Containers with too little evidence for a severity: in neither list."""
+    memory_unknown: int
+    """Containers whose memory use, or request, is not known: not counted as above it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,7 @@ def cluster_status(
     """Build the status. tables: TABLES by name, recommendations with the ledger's marks; standings: of its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: TodoCounts = todo_counts(advice, every)
+    unassessed = unassessed_counts(advice, every)
     critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
     return ClusterStatus(
         cluster=overview.cluster,
@@ -165,7 +171,9 @@ def cluster_status(
         pods=overview.pods,
         running=live.components,
         lent=_lent(overview, tables),
-        at_risk=AtRisk(todo.raises, above_request_count(advice, every), critical),
+        at_risk=AtRisk(
+            todo.raises, above_request_count(advice, every), critical, unassessed.severity, unassessed.memory
+        ),
         waste_containers=todo.cuts,
         waste=planned_savings(advice, CUTS),
         waiting=_waiting_things(ready_counts(advice, every), standings, live.plans),

@@ -7,6 +7,7 @@ from typing import Final
 
 from cotenant.base.amount_text import amount, money
 from cotenant.base.resource import Resource
+from cotenant.base.severity import Severity
 from cotenant.base.text import counted, duration, moment, percent, visible
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.cli.status.model import Amounts, ClusterStatus, resource_amounts
@@ -15,6 +16,7 @@ from cotenant.recommender.model.savings_text import saving_text
 
 Line = tuple[str, str]
 RAISES: Final = "cotenant get recommendations --filter todo=raise"
+UNASSESSED: Final = f"cotenant get recommendations --filter severity={Severity.UNKNOWN.value}"
 CRITICAL: Final = "cotenant get findings --filter severity=critical"
 
 
@@ -62,10 +64,14 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
     if risk.containers:
         yield "At risk", f"{counted(risk.containers, 'container')} to raise: {RAISES}"
     else:
-        yield "At risk", "no container"
+        yield "At risk", "no container that can be assessed" if risk.unassessed else "no container"
     if risk.above_memory_request:
         who = counted(risk.above_memory_request, "container")
         yield "", f"{who} used more memory than requested: killed first when a node runs out"
+    if risk.unassessed:
+        yield "", f"{counted(risk.unassessed, 'container')} cannot be assessed; why: {UNASSESSED}"
+    if risk.memory_unknown:
+        yield "", f"memory use or request of {counted(risk.memory_unknown, 'container')} is not known"
     if risk.critical_findings:
         yield "", f"{counted(risk.critical_findings, 'critical finding')}: {CRITICAL}"
 
@@ -73,7 +79,7 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
 def _waste(status: ClusterStatus, currency: str) -> str:
     """Return how many containers request too much, and what cutting them saves once all steps are done."""
     if not status.waste_containers:
-        return "nothing to cut"
+        return "nothing known to cut" if status.at_risk.unassessed else "nothing to cut"
     after = saving_text(status.waste.all_steps, currency)
     return f"{counted(status.waste_containers, 'container')} to cut; after all steps that {after}"
 
