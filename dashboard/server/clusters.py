@@ -41,11 +41,13 @@ _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><ti
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <style>
 :root {{ color-scheme: light dark }} table {{ border-collapse: collapse; width: 100% }}
-body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }}
+body {{ font: 15px/1.5 system-ui, sans-serif; max-width: 84rem; margin: 2rem auto; padding: 0 1rem }}
 th, td {{ text-align: right; padding: .35rem .6rem; border-bottom: 1px solid #8886; white-space: nowrap }}
-th:first-child, td:first-child {{ text-align: left }}
+th:first-child, td:first-child {{ text-align: left }} th {{ white-space: normal; vertical-align: bottom }}
+.table {{ overflow-x: auto }}
 </style></head><body><main><h1>Clusters</h1>
-<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>
+<div class="table" tabindex="0" role="region" aria-label="Clusters"><table>
+<thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>
 {unread}
 <p><a href="{base}docs">API</a></p></main></body></html>"""
 
