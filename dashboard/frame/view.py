@@ -54,6 +54,11 @@ def no_text(*_given: object) -> str:
     return ""
 
 
+def no_job() -> bool:
+    """Return false: nothing is computed beside this dashboard."""
+    return False
+
+
 def no_steps(_recommendations: Sequence[Recommendation], _now_seconds: float) -> Sequence[NextStep]:
     """Return no steps; the composition root passes the function of `changes` instead."""
     return ()
@@ -97,6 +102,8 @@ class DashboardContext:
     """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
     steering: Steering | None = None
     """The clock of a demo, to be moved ahead; None: time is what it is."""
+    computes_size: Callable[[], bool] = no_job
+    """Whether the question which nodes could leave is being answered, as a demo asks it at its start."""
     replay: ReplayJob | None = None
     """The replay of a demo's history that runs in the background; None: a command makes it."""
 

@@ -14,6 +14,8 @@ from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import (
+    COMPUTING,
+    LATER,
     NEVER,
     SizedLevel,
     SizeReport,
@@ -66,6 +68,9 @@ def render(view: View, search: str) -> Component:
 
 def _body(view: View, search: str) -> Component:
     report = view.source.cluster_size()
+    if report is None and view.given.computes_size():
+        meanwhile = ("What each node holds now", f"{view.settings.base_path}nodes")
+        return panels.empty(f"{COMPUTING[:1].upper()}{COMPUTING[1:]}.", why=f"{NONE_WHY} {LATER}", link=meanwhile)
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
     level = shown_level(report, search)

@@ -42,12 +42,20 @@ from cotenant.dashboard.nodes.workload_story import ForecastDetail, Subject
 from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
 from cotenant.dashboard.server.status import status
 from cotenant.dashboard.sources.namespace_filter import with_savings
-from cotenant.dashboard.sources.source import SCHEMAS, ResultSource, Snapshot
+from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
-from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, SizeReport, level_document, report_document
+from cotenant.scheduler_ext.cluster_size.report import (
+    COMPUTING,
+    FIX,
+    LATER,
+    NEVER,
+    SizeReport,
+    level_document,
+    report_document,
+)
 
 MAX_LIMIT: Final = 1_000_000
 MAX_OFFSET: Final = 2**53 - 1
@@ -144,29 +152,30 @@ def router(view: View, prefix: str) -> APIRouter:
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
         return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
 
-    _add_cluster_size(api, source)
+    _add_cluster_size(api, view)
     for schema in SCHEMAS.values():
         _add_table(api, view, schema)
     return api
 
 
-def _add_cluster_size(api: APIRouter, source: ResultSource) -> None:
+def _add_cluster_size(api: APIRouter, view: View) -> None:
     @api.get("/cluster-size", summary="How many nodes could leave, at each level of requests; totals, bounds and peaks")
     def cluster_size() -> Response:
-        return json_answer(report_document(_size_report(source)))
+        return json_answer(report_document(_size_report(view)))
 
     @api.get(
         "/cluster-size/{requests}",
         summary="One level: nodes, moves, steps with dates, obstacles of autoscalers, mix, bills",
     )
     def cluster_size_rows(requests: Literal["now", "ready", "all-steps"]) -> Response:
-        return json_answer(level_document(_size_report(source), RequestLevel.of(requests)))
+        return json_answer(level_document(_size_report(view), RequestLevel.of(requests)))
 
 
-def _size_report(source: ResultSource) -> SizeReport:
-    report = source.cluster_size()
+def _size_report(view: View) -> SizeReport:
+    report = view.source.cluster_size()
     if report is None:
-        raise NoData(NEVER, fix=FIX)
+        computes = view.given.computes_size()
+        raise NoData(COMPUTING if computes else NEVER, fix=LATER if computes else FIX)
     return report
 
 

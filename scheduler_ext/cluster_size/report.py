@@ -37,6 +37,8 @@ REPORT: Final = "cluster-size"
 """Name of the stored document, a SizeReport."""
 NEVER: Final = "how many nodes could leave was never asked"
 FIX: Final = "Run `cotenant size`."
+COMPUTING: Final = "how many nodes could leave is being computed"
+LATER: Final = "Ask again in a minute."
 HIDDEN: Final = "a pod of a namespace that you do not read"
 HIDDEN_SETTING: Final = "not shown"
 

@@ -28,8 +28,10 @@ def test_the_answer_is_stored_while_the_pages_are_up(tmp_path: Path) -> None:
     )
     with DemoCluster(story, settings, tmp_path / "cluster") as cluster:
         written = write_config(cluster, prepared.store, tmp_path)
-        with run_size_question({"COTENANT_CONFIG": str(written)}):
+        with run_size_question({"COTENANT_CONFIG": str(written)}) as computes:
+            assert computes()
             wait_for("an answer", lambda: prepared.store.read_document(REPORT, SizeReport), 120)
+            wait_for("its end", lambda: not computes(), 60)
     report = prepared.store.read_document(REPORT, SizeReport)
     assert report is not None and report.gaps == (), "every kind that the question reads is served"
     nodes = len(prepared.inventory.nodes)

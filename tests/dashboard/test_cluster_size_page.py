@@ -13,7 +13,10 @@ import pytest
 
 from cotenant.base.errors import UsageError
 from cotenant.base.people import Person
+from cotenant.base.process.clock import FixedClock
 from cotenant.base.store import Store
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.pages import cluster_size
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
@@ -22,7 +25,7 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscaler, Ob
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
-from cotenant.scheduler_ext.cluster_size.report import HIDDEN, NEVER, SizeReport, short_sentence
+from cotenant.scheduler_ext.cluster_size.report import COMPUTING, HIDDEN, LATER, NEVER, SizeReport, short_sentence
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
@@ -122,6 +125,18 @@ def test_before_the_first_answer_every_surface_names_the_command(tmp_path: Path)
         with pytest.raises(urllib.error.HTTPError) as refused:
             rest(address, "cluster-size")
         assert refused.value.code == 404 and NEVER in refused.value.read().decode()
+
+
+def test_while_the_first_answer_is_computed_no_surface_says_that_nobody_asked(tmp_path: Path) -> None:
+    source = StoreSource(Store(tmp_path.as_uri(), CLUSTER), support.QUICK)
+    given = DashboardContext(computes_size=lambda: True)
+    page = text_of(cluster_size.render(View(source, support.QUICK, lambda: 0.0, given), ""))
+    assert LATER in page and "never asked" not in page
+    with support.served(create_app(source, support.QUICK, FixedClock(0.0), given)) as address:
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            rest(address, "cluster-size")
+        said = refused.value.read().decode()
+        assert refused.value.code == 404 and COMPUTING in said and LATER in said
 
 
 @pytest.mark.parametrize("level", RequestLevel)

@@ -84,10 +84,10 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
         with (
             suppress(KeyboardInterrupt),
             background_replay(store, turn, environment=named, first_seconds=0) as replay,
-            run_size_question(named),
+            run_size_question(named) as computes_size,
         ):
             context = demo_dashboard_context(cluster, store)
-            joined = replace(context, launch_token=opening.token, replay=replay)
+            joined = replace(context, launch_token=opening.token, replay=replay, computes_size=computes_size)
             app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
             opening.page.stop()
             serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
@@ -150,10 +150,11 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
 
 @contextmanager
-def run_size_question(environment: Mapping[str, str]) -> Iterator[None]:
+def run_size_question(environment: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
     """Ask once which nodes could leave, in a process of lower priority that ends with the demo, for page and Home.
 
-    environment: variables beside this process' own. Without an answer the page says how to ask.
+    environment: variables beside this process' own. Yields whether it still computes; without an answer the page says
+    how to ask.
     """
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "size"]
     nothing = subprocess.DEVNULL
@@ -163,7 +164,7 @@ def run_size_question(environment: Mapping[str, str]) -> Iterator[None]:
     with suppress(OSError):  # it may have ended
         os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
     try:
-        yield
+        yield lambda: child.poll() is None
     finally:
         child.terminate()
         child.wait()
