@@ -86,10 +86,16 @@ def _known_allocatable(inventory: Inventory, resource: Resource) -> float:
 
 
 def newest_seconds(analysis: Analysis) -> int:
-    """Return the end of the newest slot with usage, Unix time; the start of the window where there is none."""
-    total = analysis.cluster_totals[Resource.CPU]
-    slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
-    return int(total.grid.times()[slots[-1]] + total.grid.step_seconds) if slots.size else total.grid.start_seconds
+    """Return the end of the newest slot with usage, Unix time; the start of the window where there is none.
+
+    Of CPU, or of memory where the source has no CPU usage at all.
+    """
+    totals = [analysis.cluster_totals[resource] for resource in Resource]
+    for total in totals:
+        slots = np.flatnonzero(~np.isnan(total.values[0])) if total.values.size else np.array([], dtype=np.intp)
+        if slots.size:
+            return int(total.grid.times()[slots[-1]] + total.grid.step_seconds)
+    return totals[0].grid.start_seconds
 
 
 def now(usage: Usage[ClusterRef]) -> float:

@@ -99,6 +99,15 @@ def test_the_headline_ratios_follow_from_the_inventory_and_the_newest_hour(
     assert overview.headline.cpu_utilisation == pytest.approx(used / room, rel=0.03)
 
 
+def test_a_source_without_cpu_usage_is_as_new_as_its_memory(analysis: Analysis) -> None:
+    memory, cpu = (analysis.cluster_totals[resource] for resource in (Resource.MEMORY, Resource.CPU))
+    lost = replace(cpu, values=np.full_like(cpu.values, np.nan))
+    end = int(memory.grid.times()[-1]) + memory.grid.step_seconds
+    without = replace(analysis, cluster_totals={Resource.CPU: lost, Resource.MEMORY: memory})
+    assert not np.isnan(memory.values[0, -1])
+    assert summarised(without, demo=False, strategy="cotenant").time_seconds == end
+
+
 def test_a_heat_cell_is_the_mean_of_its_weekday_and_hour(overview: Overview, analysis: Analysis) -> None:
     total = analysis.cluster_totals[Resource.CPU]
     room = sum(n.allocatable[Resource.CPU] for n in analysis.history.inventory.nodes)
