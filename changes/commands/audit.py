@@ -13,6 +13,7 @@ from cotenant.base.commands.output import Format, OutputOption, message, print_t
 from cotenant.base.errors import ClusterError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import agree
 from cotenant.changes.commands.ledger_access import open_ledger
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.tables import entries_table
@@ -70,13 +71,14 @@ def export(
 def _verified_words(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
     """Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end."""
     rows = verification.rows
-    counted = f"{rows} row of" if rows == 1 else f"{rows} rows of"
+    place = f"of ledger {ledger.id}"
     unknown = "cannot be checked without the head that the cluster keeps"
     if head:
-        text = f"{counted} ledger {ledger.id} are what was written, and its row {head.seq} is the head that the cluster"
-        text = f"{text} keeps of it"
+        text = agree(rows, f"row {place} is what was written", f"rows {place} are what was written")
+        text = f"{text}, and its row {head.seq} is the head that the cluster keeps of it"
     elif rows:
-        text = f"{counted} ledger {ledger.id} fit together; whether rows after row {rows} were cut off {unknown}"
+        text = agree(rows, f"row {place} fits together", f"rows {place} fit together")
+        text = f"{text}; whether rows after row {rows} were cut off {unknown}"
     else:
         text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
     return f"{text}. {verification.unproven}" if verification.unproven else text

@@ -170,8 +170,7 @@ def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None
     from cotenant.changes.model.change import ChangeState, count_of_states
 
     if waiting := count_of_states(done, ChangeState.WAITING):
-        wait = "waits" if waiting == 1 else "wait"
-        message(f"{waiting} {wait} for the soak time of the others: cotenant recs watch")
+        message(f"{agree(waiting, 'waits', 'wait')} for the soak time of the others: cotenant recs watch")
     if done:
         message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
 

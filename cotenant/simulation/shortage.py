@@ -14,6 +14,7 @@ from typing import Any, Final
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.reservations.model.plan import Span
 from cotenant.simulation.api_server.routes import Api
 from cotenant.simulation.api_server.state import Collection, ObjectState
@@ -77,8 +78,8 @@ def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str
 def _shortage(count: ShortageCount) -> str:
     """Return the shortage as text, such as "16 minutes of shortage (34 pod-minutes, at most 3 pods missing)"."""
     minutes = round(count.short_seconds / 60)
-    text = f"{minutes} minute{'' if minutes == 1 else 's'} of shortage"
-    most = f"at most {count.most_missing} pod{'s' * (count.most_missing != 1)} missing"
+    text = f"{counted(minutes, 'minute')} of shortage"
+    most = f"at most {counted(count.most_missing, 'pod')} missing"
     return f"{text} ({round(count.missing_pod_seconds / 60)} pod-minutes, {most})" if minutes else text
 
 

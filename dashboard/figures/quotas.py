@@ -123,7 +123,7 @@ def summary(rows: Sequence[QuotaRow], resource: str) -> str:
     over = [row.quota for row in rows if row.used > row.runtime]
     parts += [f"{', '.join(over[:NAMED])} above what they may use"] if over else []
     waiting = waiting_pods_count(rows)
-    parts += [f"{display.counted(waiting, 'pod')} wait{'s' if waiting == 1 else ''}"] if waiting else []
+    parts += [agree(waiting, "pod waits", "pods wait")] if waiting else []
     hidden = measures.left_out_count(len(rows), MOST_BARS)
     return "; ".join(parts) + (f"; {hidden} more in the table." if hidden > 0 else ".")
 

@@ -16,7 +16,7 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import ALWAYS, FilterCondition, Query
 from cotenant.base.tables.queries import RowCondition
-from cotenant.base.text import visible
+from cotenant.base.text import agree, visible
 from cotenant.dashboard.figures import enforcement as chart
 from cotenant.dashboard.figures.enforcement import Mark, Shown
 from cotenant.dashboard.frame import panels
@@ -109,7 +109,7 @@ def _agents(gathering: Gathering) -> str:
     if gathering.agents is None:
         return "How many agents run is not known"
     dry = f", {gathering.dry_agents:,} as a dry run" if gathering.dry_agents else ""
-    return f"{display.counted(gathering.agents, 'agent')} run{'s' if gathering.agents == 1 else ''}{dry}"
+    return f"{agree(gathering.agents, 'agent runs', 'agents run')}{dry}"
 
 
 # --- which node, which span --------------------------------------------------------------------------------------

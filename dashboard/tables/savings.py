@@ -8,6 +8,7 @@ from typing import Any
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.base.text import agree
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.tables import display
 from cotenant.recommender.model.savings import Savings
@@ -16,7 +17,7 @@ from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, 
 
 def second_person_words(count: int) -> str:
     """Describe the number of recommendations that need a second person: "87 need a second person"."""
-    return f"{count:,} need{'s' if count == 1 else ''} a second person"
+    return f"{agree(count, 'needs', 'need')} a second person"
 
 
 def saving_parts(savings: Savings, currency: str) -> list[Any]:

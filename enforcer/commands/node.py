@@ -15,6 +15,7 @@ from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption,
 from cotenant.base.errors import NoData, SourceUnreachable, UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.base.text import agree, counted
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
 from cotenant.enforcer.settings.agent import EnforcerSettings
 
@@ -122,8 +123,7 @@ def replay(
         ticks, differing = ticks + 1, differing + (not tick.same)
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
-    noun, verb = "tick" if ticks == 1 else "ticks", "differs" if differing == 1 else "differ"
-    message(f"{ticks} {noun} decided again; {differing} {verb} from what was recorded")
+    message(f"{counted(ticks, 'tick')} decided again; {agree(differing, 'differs', 'differ')} from what was recorded")
     if differing:
         raise typer.Exit(EXIT_FINDINGS)
 

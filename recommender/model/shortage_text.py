@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from cotenant.base.text import counted
 from cotenant.recommender.model.recommendation import Backtest
 
 MEANING: Final = (
@@ -46,7 +47,7 @@ class CpuShortage:
         throttled = f"throttled {_a_day(self.throttled_minutes, self.pod_days)}"
         if self.short_days is None or self.minutes is None:
             return f"{NO_REQUEST}; {throttled}."
-        days = f"{self.pod_days:,} {'day' if self.pod_days == 1 else 'days'} of its pods"
+        days = f"{counted(self.pod_days, 'day')} of its pods"
         if not self.short_days:
             return f"CPU above the request on none of {days}; {throttled}."
         above = _a_day(self.minutes, self.pod_days)
@@ -58,7 +59,7 @@ def _a_day(minutes: float, pod_days: int) -> str:
     if minutes <= 0:
         return "never"
     mean = round(minutes / pod_days)
-    return "for less than a minute a day" if mean < 1 else f"for {mean} {'minute' if mean == 1 else 'minutes'} a day"
+    return "for less than a minute a day" if mean < 1 else f"for {counted(mean, 'minute')} a day"
 
 
 def sentences(tried: Backtest) -> tuple[tuple[str, str], ...]:

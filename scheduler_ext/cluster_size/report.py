@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Table
-from cotenant.base.text import counted
+from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, Bill, Priced, four_bills
@@ -291,7 +291,7 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
     near = [obstacle for obstacle in report.obstacles if obstacle.nodes is None or leaving.intersection(obstacle.nodes)]
     count = len(report.obstacles)
     return (
-        f"{count:,} {'setting keeps' if count == 1 else 'settings keep'} autoscalers from nodes, "
+        f"{agree(count, 'setting keeps', 'settings keep')} autoscalers from nodes, "
         f"{len(near):,} of them from nodes that could leave"
     )
 

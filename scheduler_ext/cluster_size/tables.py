@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from cotenant.base.amount_text import cores, gib, money
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.base.text import counted
+from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.bills import Bill
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
@@ -209,7 +209,7 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
 
 def count_text(size: ClusterSize) -> str:
     """Return "7 of 60 nodes"."""
-    return f"{len(size.leaving)} of {size.nodes_now} node{'' if size.nodes_now == 1 else 's'}"
+    return f"{len(size.leaving)} of {counted(size.nodes_now, 'node')}"
 
 
 def headline_of(size: ClusterSize, currency: str = "") -> str:
@@ -230,12 +230,12 @@ def notes_of(size: ClusterSize) -> list[str]:
     if len(size.leaving) > 1:
         notes.append("in their turns, all of them cordoned before the first; in another order pods may wait")
     for rule, count in sorted(size.unmodelled.items()):
-        notes.append(f"not modelled: {rule}; {count} {'pod' if count == 1 else 'pods'} count as immovable")
+        notes.append(f"not modelled: {rule}; {agree(count, 'pod counts', 'pods count')} as immovable")
     if size.waiting:
         pods, first = counted(len(size.waiting), "pod"), size.waiting[0]
         notes.append(f"{pods} without a node may find none in the whole cluster either, first {first}")
     if missing := size.missing_memory:
-        amount, pods = gib(sum(missing)), f"{len(missing):,} {'pod requests' if len(missing) == 1 else 'pods request'}"
+        amount, pods = gib(sum(missing)), agree(len(missing), "pod requests", "pods request")
         notes.append(
             f"{pods} {amount} less memory than is recommended: fuller nodes can run short of it; raise them first"
         )

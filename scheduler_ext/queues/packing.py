@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cotenant.base.kubernetes.pod_request import format_quantities, sum_amounts
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
@@ -60,7 +61,7 @@ class Shortage:
 
     def __str__(self) -> str:
         """Return a text for people: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
-        what = f"{self.node_group} ({self.nodes} {'node' if self.nodes == 1 else 'nodes'})"
+        what = f"{self.node_group} ({counted(self.nodes, 'node')})"
         if self.refused:
             return f"{what}: {self.refused}"
         free, needed = (format_quantities({self.resource: n})[self.resource] for n in (self.free, self.needed))

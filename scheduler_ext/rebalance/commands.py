@@ -22,6 +22,7 @@ from cotenant.base.commands.output import (
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import counted
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
@@ -210,5 +211,4 @@ def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool
 
 
 def _summary(report: RebalanceReport) -> str:
-    count = report.move_count
-    return f"{count} {'move' if count == 1 else 'moves'} of {len(report.nodes)} nodes; a dry run: nothing was written"
+    return f"{counted(report.move_count, 'move')} of {len(report.nodes)} nodes; a dry run: nothing was written"

@@ -23,7 +23,7 @@ from cotenant.base.commands.results import (
 )
 from cotenant.base.errors import UsageError
 from cotenant.base.severity import Severity
-from cotenant.base.text import counted
+from cotenant.base.text import agree, counted
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 
@@ -142,5 +142,5 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
     else:
         write_components(shares, folder)
     if others := len(rows) - len(shares):
-        noun = "finding is" if others == 1 else "findings are"
-        message(f"note: {others} {noun} no change of a template: only proposed shares of GPUs are")
+        said = agree(others, "finding is", "findings are")
+        message(f"note: {said} no change of a template: only proposed shares of GPUs are")

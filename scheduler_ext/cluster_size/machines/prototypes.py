@@ -17,6 +17,7 @@ import msgspec
 
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.reasons import Reason
+from cotenant.base.text import agree
 from cotenant.recommender.money import HOURS_PER_MONTH
 from cotenant.scheduler_ext.cluster_size.machines.kubelet import Machine, allocatable_of, provider_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
@@ -107,8 +108,8 @@ def prototypes_of(state: ClusterState, types: Sequence[MachineType]) -> Prototyp
 
 
 def _left_out(names: Sequence[str], why: str) -> list[str]:
-    count = len(names)
-    return [f"{count} machine {'type is' if count == 1 else 'types are'} {why}: {', '.join(names)}"] if names else []
+    types = agree(len(names), "machine type is", "machine types are")
+    return [f"{types} {why}: {', '.join(names)}"] if names else []
 
 
 def _is_control_plane(node: SizedNode) -> bool:

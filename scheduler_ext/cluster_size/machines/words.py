@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cotenant.base.amount_text import cores, gib, money
+from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.bills import Bill
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
@@ -16,13 +17,13 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
         return ""
     if mix.reason or mix.price_month is None:
         return f"No mix of machine types: {mix.reason}{f'; first {mix.pod}' if mix.pod else ''}"
-    kept = f", of which {len(mix.kept):,} {'stays' if len(mix.kept) == 1 else 'stay'}" if mix.kept else ""
+    kept = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
     bound = f"; no lower bound: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
         bound = f", {mix.price_by_bound:.2f} x the lower bound of {money(mix.bound_month, currency)}"
     price = money(mix.price_month, currency)
     missing = f" ({mix.unpriced:,} of them without a price)" if mix.unpriced else ""
-    return f"Cheapest mix found: {_nodes(mix.nodes)}{kept}{missing}, {price} a month{bound}"
+    return f"Cheapest mix found: {counted(mix.nodes, 'node')}{kept}{missing}, {price} a month{bound}"
 
 
 def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
@@ -35,15 +36,10 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
     """Describe what the batch work on lent capacity would cost on nodes of its own; "" where there is none."""
     if not batch.pods:
         return ""
-    who = "pod that requests" if batch.pods == 1 else "pods that request"
+    who = agree(batch.pods, "pod that requests", "pods that request")
     amounts = f"{cores(batch.millicores)} cores, {gib(batch.memory_bytes)}"
-    start = f"Batch work on lent capacity: {batch.pods:,} {who} {amounts}"
+    start = f"Batch work on lent capacity: {who} {amounts}"
     if batch.mix is None or batch.price_month is None:
         return f"{start}; no price of nodes of its own: {batch.mix.reason if batch.mix else ''}"
-    return (
-        f"{start}; on {_nodes(batch.mix.nodes)} of its own, it would cost {money(batch.price_month, currency)} a month"
-    )
-
-
-def _nodes(count: int) -> str:
-    return f"{count:,} node{'' if count == 1 else 's'}"
+    where = f"on {counted(batch.mix.nodes, 'node')} of its own"
+    return f"{start}; {where}, it would cost {money(batch.price_month, currency)} a month"

@@ -9,7 +9,7 @@ from typing import Any
 from cotenant.base import amount_text
 from cotenant.base.resource import Resource
 from cotenant.base.table import Table, human_amount
-from cotenant.base.text import counted, visible
+from cotenant.base.text import agree, counted, visible
 from cotenant.scheduler_ext.queues.model.report import GangState
 
 Row = Mapping[str, Any]
@@ -51,7 +51,7 @@ def gang_totals(table: Table) -> str:
 
 
 def _wait(pods: int) -> str:
-    return f"{counted(pods, 'pod')} wait{'s' if pods == 1 else ''}"
+    return agree(pods, "pod waits", "pods wait")
 
 
 def _use(resource: str, rows: Iterable[Row]) -> str:

@@ -9,6 +9,7 @@ from cotenant.base.controllers.contract import ObjectNote
 from cotenant.base.kubernetes.intent import Outcome, Patch
 from cotenant.base.kubernetes.node_taints import AVOIDED
 from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.text import agree
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark
 
@@ -38,5 +39,5 @@ def marks_notes(outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
 def _why(mark: NodeMark) -> str:
     if mark.change is MarkChange.TAKEN:
         return SENTENCES[mark.reason]
-    pods = f"{mark.pods} {'pod leaves' if mark.pods == 1 else 'pods leave'}"
+    pods = agree(mark.pods, "pod leaves", "pods leave")
     return f"{SENTENCES[Reason.UNDER_USED]} {pods} for {mark.cost:.0f} of {mark.gain:.0f} node-seconds."

@@ -252,7 +252,7 @@ def _window_and_standby_text(plan: Plan) -> str:
     lines = [f"windows (UTC): {window_text(plan.windows)}"] if plan.windows else []
     if plan.standby:
         lines.append(
-            f"standby: capacity for {plan.standby} more {'pod' if plan.standby == 1 else 'pods'} of "
+            f"standby: capacity for {counted(plan.standby, 'more pod')} of "
             f"{plan.cores_per_pod:g} cores at any time, "
             f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 leaves it out"
         )

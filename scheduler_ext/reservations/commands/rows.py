@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cotenant.base import measures
 from cotenant.base.table import Column, Kind, Schema, Table
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.scheduler_ext.reservations.model.occurrence_report import OccurrenceReport, lines
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Plan, Score
 from cotenant.scheduler_ext.reservations.model.plan_scores import is_needed
@@ -157,7 +157,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
         ("reserved", f"{preview.reserved_core_hours:.1f} core-hours, {preview.reserved_cost:.2f} {currency}"),
         (
             "standby",
-            f"capacity for {preview.standby} more {'pod' if preview.standby == 1 else 'pods'} at any time: "
+            f"capacity for {counted(preview.standby, 'more pod')} at any time: "
             f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
             "--standby 0 approves it without",
         )
@@ -212,7 +212,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
 def terms_text(plan: Plan) -> str:
     """Return what an approval lets be reserved, for whom and when (UTC), such as "2 pods of cpu 500m for ..."."""
     size = ", ".join(f"{name} {amount}" for name, amount in sorted(plan.per_pod_text.items())) or "no amount"
-    pods = f"{plan.count} {'pod' if plan.count == 1 else 'pods'} of {size}"
+    pods = f"{counted(plan.count, 'pod')} of {size}"
     when = "in the next window of the forecast"
     if plan.recurring:
         when = f"at {plan.recurring.schedule} {plan.recurring.zone} for {plan.recurring.duration_seconds / 3600:g} h"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.plan import Plan, Score
 
@@ -105,4 +105,4 @@ def _outcome_without_plan(score: Score) -> str:
 
 
 def _pods(number: int) -> str:
-    return f"{number} pod" if number == 1 else f"{number} pods"
+    return counted(number, "pod")

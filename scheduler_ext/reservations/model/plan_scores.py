@@ -6,7 +6,7 @@ plan that reserved next to nothing has a hit ratio near 100 %, so it never stand
 
 from __future__ import annotations
 
-from cotenant.base.text import percent
+from cotenant.base.text import counted, percent
 from cotenant.scheduler_ext.reservations.model.plan import Score
 
 
@@ -75,4 +75,4 @@ def short_summary(score: Score) -> str:
 
 
 def _pods(number: int) -> str:
-    return f"{number:,} pod" if number == 1 else f"{number:,} pods"
+    return counted(number, "pod")

@@ -15,6 +15,7 @@ import msgspec
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
+from cotenant.base.text import agree
 from cotenant.changes.model.service import FieldMove
 from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
@@ -57,7 +58,7 @@ class PlanListing:
         number = len(self.unreadable)
         reasons = "; ".join(plan.reason for plan in self.unreadable[:MOST_REASONS])
         more = f"; and {number - MOST_REASONS} more" if number > MOST_REASONS else ""
-        subject = "1 plan cannot be read and is" if number == 1 else f"{number} plans cannot be read and are"
+        subject = agree(number, "plan cannot be read and is", "plans cannot be read and are")
         return f"{subject} not counted: {reasons}{more}" if number else ""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from cotenant.base.text import moment, visible
+from cotenant.base.text import counted, moment, visible
 from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanPhase
 from cotenant.scheduler_ext.reservations.model.reservation import Phase
 
@@ -142,7 +142,7 @@ class PlanCounts:
     def words(self) -> str:
         """Return the counts in one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
         parts = ", ".join(f"{count:,} {PLAN_STATES[phase].words}" for phase, count in self.by_phase.items())
-        number = f"{self.plans:,} plan{'' if self.plans == 1 else 's'}"
+        number = counted(self.plans, "plan")
         return f"{number}: {parts}" if parts else number
 
 

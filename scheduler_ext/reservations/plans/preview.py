@@ -138,6 +138,6 @@ def _outcome_without_plan(plan: Plan, missing: int, expected: Expected | None) -
     text = "Without it, pods of this workload compete for free capacity when the peak begins"
     text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
     if expected and expected.occurrences:
-        peaks = f"{expected.occurrences} past {'peak' if expected.occurrences == 1 else 'peaks'}"
-        text += f" In {peaks} {percent(expected.hit_ratio)} of the reserved capacity would have been used."
+        text += f" In {counted(expected.occurrences, 'past peak')}"
+        text += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
     return text

@@ -193,8 +193,8 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     idle = Counter(pod.node for pod in unmeasured_pods(inventory, used, end))
     if idle:
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
-        run = "pod runs and uses" if idle.total() == 1 else "pods run and use"
-        troubles.append(f"{idle.total()} {run} nothing that is scraped (by node: {nodes})")
+        run = agree(idle.total(), "pod runs and uses", "pods run and use")
+        troubles.append(f"{run} nothing that is scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {counted(unowned, 'pod')} are not known to the top")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
