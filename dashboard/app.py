@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -63,7 +64,8 @@ def create_app(
 
     gate: of several applications behind one address; None: this one's own.
     """
-    resolved, now = context or DashboardContext(), (clock or SystemClock()).now_seconds
+    resolved = context or DashboardContext()
+    now = (clock or SystemClock()).now_seconds if clock or _is_live(resolved) else _time_of(source)
     grants.require_authentication(resolved.access, settings.host)
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
     people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
@@ -105,6 +107,28 @@ def create_app(
     app.add_middleware(gate.middleware)
     app.add_middleware(health.middleware)
     return app
+
+
+def _is_live(context: DashboardContext) -> bool:
+    """Return whether objects of a cluster are shown beside the results."""
+    return context.changes is not None or context.autopilot is not None
+
+
+def _time_of(source: ResultSource) -> Callable[[], float]:
+    """Return the machine's time, Unix seconds, or the end of a demo's history.
+
+    A demo's results lie at another time than the machine's, and only the demo itself has the clock that goes with them.
+    """
+    machine = SystemClock()
+
+    def now_seconds() -> float:
+        with suppress(CotenantError):
+            overview = source.snapshot().overview
+            if overview is not None and overview.demo:
+                return float(overview.time_seconds)
+        return machine.now_seconds()
+
+    return now_seconds
 
 
 async def _error_response(request: Request, error: Exception) -> Response:

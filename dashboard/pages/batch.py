@@ -148,7 +148,7 @@ def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, 
         mid_likely=chart.pad_values(band.mid_ahead.get(LIKELY, ()), half_hours),
         now=band.batch_now,
     )
-    now = None if overview.demo or view.now_seconds() >= lendable.end_seconds else view.now_seconds()
+    now = None if view.now_seconds() >= lendable.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
     return panels.panel(AHEAD[resource], figure, note=_note(lendable))
 
@@ -196,7 +196,7 @@ def answer(view: View, search: str) -> Component:
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return _no_capacity(view)
-    now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
+    now = view.now_seconds()
     if now >= lendable.end_seconds:
         ended = display.duration(measures.age_seconds(now, lendable.end_seconds))
         why = f"They ended {ended} ago, so nothing can be said about the hours to come."

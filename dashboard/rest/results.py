@@ -182,14 +182,13 @@ def _size_report(view: View) -> SizeReport:
 def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
     """Return when and where a job would fit, as the batch page shows it.
 
-    Now is the end of the history where the data are a demo's: their clock does not advance. Raises NoData without a
-    forecast that reaches beyond now.
+    Raises NoData without a forecast that reaches beyond now.
     """
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name]) or "no node has a forecast"
         raise NoData(f"what nodes can lend is not known: {why}", fix="Run `cotenant scan` or `cotenant demo`.")
-    now = float(lendable.start_seconds) if overview.demo else view.now_seconds()
+    now = view.now_seconds()
     if now >= lendable.end_seconds:
         raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
     fit = batch.fit(lendable, job, now)

@@ -1,0 +1,56 @@
+"""What is said of a demo's results goes by the demo's clock, and without that by the end of their history."""
+
+from __future__ import annotations
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.process.clock import FixedClock
+from cotenant.dashboard.app import create_app
+from cotenant.dashboard.frame.view import View
+from cotenant.dashboard.pages import batch as page
+from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.tables import display
+from tests.dashboard.test_states import text_of
+from tests.support import dashboard as support
+from tests.support.dashboard import Results
+
+LATER_SECONDS = 2 * 3600
+FIT = "fit?cores=0.1&gib=0.1&hours=1&deadline=6"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+    return support.results(tmp_path_factory.mktemp("store"), spec=support.WEEK)
+
+
+def asked(made: Results, clock: FixedClock | None, path: str) -> Any:
+    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, clock)
+    with support.served(app) as address, urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=60) as answer:
+        return json.load(answer)
+
+
+def test_no_start_of_a_job_lies_before_the_time_to_which_the_demo_was_moved(made: Results) -> None:
+    now = made.end_seconds + LATER_SECONDS
+    answer = asked(made, FixedClock(now), FIT)
+    starts = [window["start_seconds"] for window in answer["fit"]["windows"]]
+    assert answer["now"] == now
+    assert starts and min(starts) >= now
+    view = View(StoreSource(made.store, support.QUICK), support.QUICK, lambda: float(now))
+    text = text_of(page.answer(view, "cores=0.1&gib=0.1&hours=1&deadline=6"))
+    assert display.moment(made.end_seconds) not in text
+
+
+def test_without_the_demo_s_clock_its_newest_sample_is_not_days_old(made: Results, tmp_path: Path) -> None:
+    """As `cotenant serve mcp` and `cotenant dashboard` in a second terminal beside the demo read its results."""
+    jobs = {job["name"]: job for job in asked(made, None, "health")["status"]["jobs"]}
+    assert jobs["Newest sample"]["age_seconds"] == 0
+    assert asked(made, None, FIT)["now"] == made.end_seconds
+    real = support.results(tmp_path, spec=support.WEEK, demo=False)
+    jobs = {job["name"]: job for job in asked(real, None, "health")["status"]["jobs"]}
+    # The synthetic history ends in November 2026; a machine's clock is at another moment.
+    assert jobs["Newest sample"]["age_seconds"] != 0
