@@ -192,6 +192,23 @@ def test_a_login_that_ends_is_said_and_the_page_stays(open_page: Open, guarded: 
     expect(said.get_by_role("link", name="Log in again")).to_have_attribute("href", f"{guarded}/nodes")
 
 
+ON_TOP = """e => { const box = e.getBoundingClientRect();
+    return e.contains(document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2)) }"""
+
+
+def test_the_end_of_a_login_is_in_sight_on_a_scrolled_page_and_over_a_dialog(open_page: Open, guarded: str) -> None:
+    page = logged_in(open_page(f"{guarded}/health", quiet=True, size={"width": 390, "height": 844}), ADA)
+    expect(page.get_by_role("heading", name="What you may do")).to_be_attached()
+    page.evaluate("scrollTo(0, 900)")
+    page.locator("#help-button").click()
+    expect(page.get_by_role("dialog", name="Keyboard")).to_be_visible()
+    page.context.clear_cookies(name="cotenant_session")
+    said = page.get_by_role("alert").filter(has_text="Your login has ended.")
+    expect(said).to_be_in_viewport(timeout=60_000)
+    assert page.evaluate("scrollY") > 0
+    assert said.evaluate(ON_TOP), "a dialog covers it"
+
+
 def test_a_page_goes_on_after_the_server_was_started_anew(open_page: Open, address: str) -> None:
     # a question under way would bring the sign of another session first, and the page anew without the click
     page = settled(open_page(f"{address}/workloads", quiet=True))
