@@ -12,7 +12,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, kind_of_input
 from cotenant.base.text import counted, visible
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value
+from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value, absent_words
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import saving_phrases, saving_text
 from cotenant.recommender.model.shortage_text import sentences
@@ -71,7 +71,7 @@ def _value(value: Value) -> Iterator[str]:
 
 
 def _change(value: Value, kind: Kind) -> str:
-    now = "not set" if value.now is None else human(kind, value.now)
+    now = absent_words(value.reason) if value.now is None else human(kind, value.now)
     proposed = {
         Action.SET: human(kind, value.amount),
         Action.UNSET: "unset",

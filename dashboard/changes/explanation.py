@@ -21,7 +21,7 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.input_words import input_words
-from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value, absent_words
 
 TITLES: Final = {
     (Resource.CPU, Field.REQUEST): "CPU request",
@@ -106,7 +106,7 @@ def _same(value: Value, other: Value) -> bool:
 def _value(value: Value, *, repeated: bool) -> Component:
     unit, severity = value.resource, value.severity
     rating = [] if severity is Severity.UNKNOWN else [panels.severity(severity)]
-    present = "not set" if value.now is None else display.amount(value.now, unit)
+    present = absent_words(value.reason) if value.now is None else display.amount(value.now, unit)
     line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed_amount(value))]
     if value.change == 0:
         line = [html.Span(present), html.Span(" · keep", className="dim")]

@@ -169,6 +169,17 @@ class Value:
         return self.amount if self.action is Action.SET and self.amount is not None else self.now
 
 
+_ABSENT: Final[Mapping[str, str]] = {
+    Reason.AMOUNTS_UNKNOWN: "not known",
+    Reason.OWNER_UNKNOWN: "not set or not known",
+}
+
+
+def absent_words(reason: str) -> str:
+    """Name a present amount that is not there: not set, or by the reason perhaps only not told by the source."""
+    return _ABSENT.get(reason, "not set")
+
+
 @dataclass(frozen=True, slots=True)
 class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.

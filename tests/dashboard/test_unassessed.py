@@ -14,6 +14,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.store import Store
+from cotenant.dashboard.changes import explanation
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import answers, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
@@ -32,9 +33,9 @@ from tests.support.dashboard import QUICK
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    """A day of usage whose nodes, requests and limits nobody told."""
+    """Two days of usage whose nodes, requests and limits nobody told."""
     made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    inventory = fill(made, SyntheticSpec(nodes=2, workloads=6, days=1, seed=5), Silent()).inventory
+    inventory = fill(made, SyntheticSpec(nodes=2, workloads=6, days=2, seed=5), Silent()).inventory
     bare = {"requests": {}, "limits": {}, "gaps": (Reason.AMOUNTS_UNKNOWN,)}
     workloads = tuple(
         replace(workload, containers=tuple(replace(container, **bare) for container in workload.containers))
@@ -108,6 +109,20 @@ def test_the_command_says_the_same(home: OverviewPage, store: Store, tmp_path: P
         home.unassessed_counts.severity,
         home.unassessed_counts.memory,
     )
+
+
+def test_a_request_that_nobody_told_is_not_said_to_be_not_set(view: View, store: Store, tmp_path: Path) -> None:
+    row = next(iter(store.read_table(RECOMMENDATIONS).rows()))
+    name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
+    read = ("--store", store.url)
+    explained = cotenant("explain", name, *read, variables={"HOME": str(tmp_path)})
+    report = cotenant("scan", "--offline", *read, "-o", "html", variables={"HOME": str(tmp_path)})
+    found = view.source.explain(row["namespace"], row["kind"], row["workload"], row["container"])
+    assert found is not None
+    shown = json.dumps(explanation.values(found), cls=PlotlyJSONEncoder)
+    assert "not known" in report.stdout
+    for text in (explained.stdout, shown):
+        assert "not known" in text and "not set" not in text
 
 
 @pytest.mark.parametrize(

@@ -20,12 +20,12 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.base.severity import Severity
 from cotenant.base.table import Kind
-from cotenant.base.text import percent, share
+from cotenant.base.text import counted, percent, share
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord
 from cotenant.cli.report.scan_drawings import band, bar, heat, parts, sparkline, text
 from cotenant.cli.report.style import STYLE
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
-from cotenant.recommender.model.recommendation import Recommendation, Restart
+from cotenant.recommender.model.recommendation import Recommendation, Restart, absent_words
 from cotenant.recommender.model.savings import When, summed_savings
 from cotenant.recommender.model.savings_text import FREES, NOTHING, RAISES, net_text, phrase_text, saving_phrases
 
@@ -253,7 +253,7 @@ def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequenc
     return (
         f'<tbody data-container="{container}"><tr><td>{_pill(row["severity"])}</td>'
         f'<td class="who">{_name(row)}<br><span class="dim">{text(row["container"])}, '
-        f"{row['replicas']} pods</span>{usage}</td>"
+        f"{counted(row['replicas'], 'pod')}</span>{usage}</td>"
         f"{_change(row, 'cpu', Kind.MILLICORES)}{_change(row, 'memory', Kind.BYTES)}{_effect(row, contents.currency)}"
         f"<td>{_backtest(recommendation)}</td></tr>"
         f'<tr class="more"><td></td><td colspan="5">{_why(row, recommendation)}</td></tr></tbody>'
@@ -277,7 +277,7 @@ def _action(resource: str, field: str) -> str:
 
 def _field(row: Row, name: str, kind: Kind, action: str, field: str) -> str:
     now, amount = row[f"{name}_now"], row[name]
-    before = "not set" if now is None else human(kind, now)
+    before = absent_words(row[f"{name.partition('_')[0]}_reason"]) if now is None else human(kind, now)
     if not action:
         return f'<span class="dim">{field} {text(before)}</span>'
     after = human(kind, amount) if amount is not None else "unset" if action == "unset" else "no statement"
