@@ -36,9 +36,14 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Two days of usage whose nodes, requests and limits nobody told."""
     made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
     inventory = fill(made, SyntheticSpec(nodes=2, workloads=6, days=2, seed=5), Silent()).inventory
-    bare = {"requests": {}, "limits": {}, "gaps": (Reason.AMOUNTS_UNKNOWN,)}
     workloads = tuple(
-        replace(workload, containers=tuple(replace(container, **bare) for container in workload.containers))
+        replace(
+            workload,
+            containers=tuple(
+                replace(container, requests={}, limits={}, gaps=(Reason.AMOUNTS_UNKNOWN,))
+                for container in workload.containers
+            ),
+        )
         for workload in inventory.workloads
     )
     made.write_inventory(replace(inventory, nodes=(), workloads=workloads))

@@ -103,6 +103,7 @@ DOORS: dict[str, tuple[str, str]] = {
     "the configuration by the last letter": ("PATCH", f"{SYSTEM}/configmaps/cotenant-statu"),
     "the same ConfigMap elsewhere": ("PATCH", f"{OWN}/configmaps/cotenant-status"),
     "settings of a release": ("GET", f"{OWN}/configmaps/cotenant-settings"),
+    "settings written": ("PATCH", f"{OWN}/configmaps/cotenant-settings"),
     "the scheduler's lease": ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/kube-scheduler"),
     "a node's lease": ("PATCH", "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n"),
     "a lease by its collection": ("POST", "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases"),
@@ -147,6 +148,8 @@ DOORS: dict[str, tuple[str, str]] = {
     "profiles of the server": ("GET", "/debug/pprof/heap"),
 }  # fmt: skip
 """What no account of ours may, by the names that a thief would use."""
+OWN_DOORS: dict[str, set[str]] = {"cotenant-uninstall": {"settings of a release"}}
+"""What one account may after all: the hook reads which features the settings switch off."""
 BODIES: dict[str, Any] = {"PATCH": {"metadata": {"labels": {"stolen": "yes"}}}, "POST": {}, "PUT": {}}
 
 
@@ -156,7 +159,8 @@ def test_no_account_goes_through_a_door_that_is_not_its_own(control_plane: Contr
     user = f"system:serviceaccount:{accounts()[account]}:{account}"
     api = control_plane.api(control_plane.user(user, ["system:serviceaccounts"]))
     assert len(DOORS) >= 70
-    answers = {title: door_of(api, *DOORS[title]) for title in DOORS}
+    closed = DOORS.keys() - OWN_DOORS.get(account, set())
+    answers = {title: door_of(api, *DOORS[title]) for title in sorted(closed)}
     # 403 by RBAC, before anything of the request is read.
     assert {title: answer for title, answer in answers.items() if answer.status != 403} == {}
 
