@@ -46,7 +46,7 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
     return ((kind, namespace, name), str(owner.get("uid", ""))) if kind in KINDS else None
 
 
-def with_annotated(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
+def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
     """Give the pod (a copy that may be written on) what its workload's annotation says; warnings."""
     owner = owner_of(pod, namespace) if noted else None
     note = noted.get(owner[0]) if owner else None

@@ -89,7 +89,7 @@ def _shared_limits(requests: Sequence[int], limits: Sequence[int | None], total:
 
 def _parts(total: int, count: int) -> list[int]:
     """A whole number in `count` nearly equal parts, larger ones first."""
-    return [total // count + (place < total % count) for place in range(count)] if count else []
+    return [total // count + (index < total % count) for index in range(count)] if count else []
 
 
 def _concurrent_containers(spec: Json) -> list[Json]:

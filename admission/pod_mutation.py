@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.admission.annotated import with_annotated
+from cotenant.admission.annotated import apply_annotated_resources
 from cotenant.admission.bind_request import with_bind_request
 from cotenant.admission.namespace_limits.defaults import RangeDefault, without_given
 from cotenant.admission.profile import Profile, apply_to
@@ -101,7 +101,7 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
     work.warnings += rename_legacy_resources(work.pod)
     defaults = [d for d in view.demands.get(call.namespace, ()) if isinstance(d, RangeDefault)]
     without_given(work.pod, defaults, profiled=False)
-    work.warnings += with_annotated(work.pod, view.annotated, call.namespace)
+    work.warnings += apply_annotated_resources(work.pod, view.annotated, call.namespace)
     _apply_profiles(work, view, call)
     without_given(work.pod, defaults)
     if work.dealt_with:

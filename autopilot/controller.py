@@ -90,10 +90,10 @@ class AutopilotController(Feature):
         except Exception:
             self._due_seconds = 0.0
             raise
-        for standing in moved:
-            log.info("autopilot change moved", change=standing.change.id, state=standing.state, words=standing.words)
+        for status in moved:
+            log.info("autopilot change moved", change=status.change.id, state=status.state, words=status.words)
         for act in acts:
-            ids = [standing.change.id for standing in act.changes]
+            ids = [status.change.id for status in act.changes]
             log.info("autopilot act", workload=str(act.workload), changes=ids, words=act.words)
         if self._metrics:
             self._metrics.acted(acts)

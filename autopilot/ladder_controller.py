@@ -38,9 +38,9 @@ from cotenant.profiler.settings import ProfilerSettings
 log = structlog.get_logger(__name__)
 
 
-def is_step(standing: ChangeStatus) -> bool:
+def is_step(status: ChangeStatus) -> bool:
     """Return whether a change is a step of a ladder, the first one, which a person took, included."""
-    return bool(standing.change.ladder)
+    return bool(status.change.ladder)
 
 
 class LadderController(Feature):

@@ -86,10 +86,10 @@ def _acts(reading: RoundReading, acts: Sequence[ActOutcome]) -> Iterator[News]:
 
 
 def _harms(moved: Sequence[ChangeStatus]) -> Iterator[News]:
-    for standing in moved:
-        if standing.state in _HARM or standing.rollback_failed:
-            became = "could not be rolled back" if standing.rollback_failed else standing.state.value
-            yield News(f"{standing.change.workload}: {became}", standing.words, bad=True)
+    for status in moved:
+        if status.state in _HARM or status.rollback_failed:
+            became = "could not be rolled back" if status.rollback_failed else status.state.value
+            yield News(f"{status.change.workload}: {became}", status.words, bad=True)
 
 
 def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:

@@ -181,7 +181,7 @@ class ClusterAutopilotService:
             raise NoData(
                 "no workload of a GitOps tool would change now", fix="cotenant autopilot preview says why each waits."
             )
-        office = ChangeServiceConfig(
+        config = ChangeServiceConfig(
             self._access,
             self._ledger,
             self._settings.section(ActionSettings),
@@ -192,7 +192,7 @@ class ClusterAutopilotService:
             recommender=self._settings.section(RecommenderSettings),
         )
         request = ChangeRequest(tuple(steps), key=f"{AUTOPILOT_KEY_PREFIX}{secrets.token_hex(4)}")
-        return ClusterChangeService(office).bundle(who, request, form)
+        return ClusterChangeService(config).bundle(who, request, form)
 
     # --- acting -------------------------------------------------------------------------------------------------------
     def save_policy(
@@ -406,16 +406,16 @@ def report_rows(history: LedgerHistory, since_seconds: float, weeks: Iterable[We
         counts["floors"] += 1
         counts["floor_replicas"] += lent.floor - lent.own
     states = {ActState.KEPT: "held", ActState.HARMFUL: "regressed"}
-    for act in acts_of(history.standings.values()):
+    for act in acts_of(history.statuses.values()):
         if act.accepted_seconds >= since_seconds:
             counts = row(act.workload.namespace)
             counts["changed"] += 1
             if column := states.get(act.state):
                 counts[column] += 1
-    for standing in history.standings.values():
-        if accepted_by_autopilot(standing) and standing.accepted_seconds >= since_seconds and standing.state.in_force:
-            counts = row(standing.change.namespace)
-            frees, raises = standing.change.savings.frees, standing.change.savings.raises
+    for status in history.statuses.values():
+        if accepted_by_autopilot(status) and status.accepted_seconds >= since_seconds and status.state.in_force:
+            counts = row(status.change.namespace)
+            frees, raises = status.change.savings.frees, status.change.savings.raises
             for resource in Resource:
                 counts[f"{resource.value}_freed"] += frees.amount(resource)
                 counts[f"{resource.value}_raised"] += raises.amount(resource)

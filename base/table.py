@@ -186,9 +186,9 @@ def _column(column: Column, rows: Sequence[Mapping[str, Any]]) -> npt.NDArray[An
         return np.array([np.nan if r.get(column.name) is None else r[column.name] for r in rows], dtype=np.float64)
     missing: Any = "" if column.kind is Kind.TEXT else ()
     cells = np.empty(len(rows), dtype=object)
-    for place, row in enumerate(rows):  # an array as a cell must stay one
+    for index, row in enumerate(rows):  # an array as a cell must stay one
         cell = row.get(column.name)
-        cells[place] = missing if cell is None else cell
+        cells[index] = missing if cell is None else cell
     return cells
 
 

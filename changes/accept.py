@@ -39,7 +39,7 @@ from cotenant.changes.decide.regression_check import Compared, Objective
 from cotenant.changes.decide.review import Review
 from cotenant.changes.decide.steps import first_step, later_steps, rebase_on_live
 from cotenant.changes.event_reporter import EventReporter
-from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, around
+from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload, guardrail_context
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
@@ -62,7 +62,7 @@ STOPPED: Final = "stopped"
 """Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
 
 
-def unheard(_: str) -> None:
+def ignore(_: str) -> None:
     """Ignore the name of a gap; the default of `reached`, when no caller listens."""
 
 
@@ -111,14 +111,14 @@ class Actions:
         change_ledger: ChangeLedger,
         settings: ActionSettings,
         person: ClusterUser,
-        reached: Callable[[str], None] = unheard,
+        reached: Callable[[str], None] = ignore,
     ) -> None:
         self.client = client
         self.journal = change_ledger
         self.settings = settings
         self.person = person
         self.reached = reached
-        self.teller = EventReporter(change_ledger, client)
+        self.events = EventReporter(change_ledger, client)
         self._writer = Writer(client, FIELD_MANAGER, change_ledger.require_turn)
         self._trier = Writer(client, FIELD_MANAGER)
         self.anchor_namespace = ""
@@ -142,15 +142,15 @@ class Actions:
 
         overridden: step rules whose cuts are taken whole. What one takes of a quota is not left for those after it.
         """
-        standings = self.journal.standings().values()
-        changed, near = last_changes(standings), LiveContext(self.client, standings)
+        statuses = self.journal.statuses().values()
+        changed, live_context = last_changes(statuses), LiveContext(self.client, statuses)
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
         for workload, of_workload in by_workload(recommendations).items():
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
-            review = self._check_alone(self._review(review, near, changed, second_person, whole), requested)
+            review = self._check_alone(self._review(review, live_context, changed, second_person, whole), requested)
             if review.writes and not review.blocked(whole):
-                near.claim(claim_of(review.recommendations, review.live))
+                live_context.claim(claim_of(review.recommendations, review.live))
             reviews.append(review)
         return reviews
 
@@ -187,67 +187,67 @@ class Actions:
         changes = [
             replace(change, ladder=ladders[change.ref].id) if change.ref in ladders else change for change in changes
         ]
-        self.teller.accept(changes, second=second, ladders=list(ladders.values()))
+        self.events.accept(changes, second=second, ladders=list(ladders.values()))
         self.reached("accepted")
-        standings = self.journal.standings()
-        accepted = [standings[change.id] for change in changes]
+        statuses = self.journal.statuses()
+        accepted = [statuses[change.id] for change in changes]
         return self._sent(accepted)
 
-    def confirm(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
+    def confirm(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Do what waited for a second person, who is the one that asks; all of it is written down before."""
-        self.journal.confirm(standings)
+        self.journal.confirm(statuses)
         self.reached("confirmed")
-        now = self.journal.standings()
-        return self._sent([now[standing.change.id] for standing in standings])
+        now = self.journal.statuses()
+        return self._sent([now[status.change.id] for status in statuses])
 
-    def _sent(self, standings: Sequence[ChangeStatus]) -> list[ChangeStatus]:
+    def _sent(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Send the changes that wait for nothing, then finish; return the standing of each change."""
-        done = [standing if standing.state.settled else self.send(standing) for standing in standings]
+        done = [status if status.state.settled else self.send(status) for status in statuses]
         self.finish()
         return done
 
-    def resume(self, standing: ChangeStatus, message: str) -> ChangeStatus:
+    def resume(self, status: ChangeStatus, message: str) -> ChangeStatus:
         """Do what waited; UsageError when it does not."""
-        self.guard(standing.change.workload, 0)
-        standing = self.teller.record(standing, ChangeEvent.RESUMED, message)
+        self.guard(status.change.workload, 0)
+        status = self.events.record(status, ChangeEvent.RESUMED, message)
         self.reached("resumed")
-        standing = self.send(standing)
+        status = self.send(status)
         self.finish()
-        return standing
+        return status
 
-    def cancel(self, standing: ChangeStatus, message: str) -> ChangeStatus:
+    def cancel(self, status: ChangeStatus, message: str) -> ChangeStatus:
         """Never do what waits; UsageError when it does not."""
-        standing = self.teller.record(standing, ChangeEvent.CANCELLED, message)
+        status = self.events.record(status, ChangeEvent.CANCELLED, message)
         self.reached("cancelled")
         self.finish()
-        return standing
+        return status
 
-    def roll_back(self, standing: ChangeStatus, why: str = "") -> ChangeStatus:
+    def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
         """Put back what stood there before; refused when somebody has changed it since. why: kept with the outcome."""
-        standing = self.teller.record(standing, ChangeEvent.ROLLBACK_ACCEPTED)
+        status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
-        note, back = standing.change.rollback_note, []
+        note, back = status.change.rollback_note, []
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole. What an
             # earlier rollback has put back before it was refused is left.
-            present = [(w, self._live(w)) for w in self._of_living_pods(standing.change.writes)]
+            present = [(w, self._live(w)) for w in self._of_living_pods(status.change.writes)]
             for write, operations in [(w, inverse(w, live, note)) for w, live in present if not is_undone(live, w)]:
                 self._send(operations, write)
                 back.append(replace(write, before=write.after, after=write.before))
                 self.reached("rollback-sent")
         except ClusterUnreachable:
-            return standing
+            return status
         except CotenantError as error:
             half = "it was done by half; roll it back again once nothing is against it: " if back else ""
-            return self.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
+            return self.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
         finally:
             self.finish()
-        outcome = "; ".join(filter(None, (why, self.give_back(standing.change, back))))
-        standing = self.teller.record(standing, ChangeEvent.ROLLED_BACK, outcome)
+        outcome = "; ".join(filter(None, (why, self.roll_back_new_pods(status.change, back))))
+        status = self.events.record(status, ChangeEvent.ROLLED_BACK, outcome)
         self.finish()
-        return standing
+        return status
 
-    def give_back(self, change: Change, back: Sequence[Write] = ()) -> str:
+    def roll_back_new_pods(self, change: Change, back: Sequence[Write] = ()) -> str:
         """Resize pods that came under the change back as well; what nodes say to all that, "" when it is done.
 
         back: resizes of others that were just sent.
@@ -264,43 +264,43 @@ class Actions:
         late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
         return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
 
-    def take_back(self, done: Sequence[Write], change: Change) -> None:
+    def roll_back_writes(self, done: Sequence[Write], change: Change) -> None:
         """Undo the writes of a change that was done by half, the last one first; a pod that has ended has nothing."""
         for write in reversed(self._of_living_pods(done)):
             self._send(inverse(write, self._live(write), change.rollback_note), write)
 
-    def send(self, standing: ChangeStatus) -> ChangeStatus:
+    def send(self, status: ChangeStatus) -> ChangeStatus:
         """Send what was accepted, and hear the nodes; what fails halfway is taken back."""
         done: list[Write] = []
         try:
-            for write in self._of_living_pods(standing.change.writes):
-                self.guard(standing.change.workload, len(done))
+            for write in self._of_living_pods(status.change.writes):
+                self.guard(status.change.workload, len(done))
                 self._send(write.operations, write)
                 done.append(write)
                 self.reached("sent")
             why, message = (
-                summarize_resize_answers(resize_answers) if (resize_answers := self.heard(done)) else ("", "")
+                summarize_resize_answers(resize_answers) if (resize_answers := self.resize_answers(done)) else ("", "")
             )
             if not why:
-                standing = self.teller.record(standing, ChangeEvent.APPLIED, message)
+                status = self.events.record(status, ChangeEvent.APPLIED, message)
                 self.reached("told")
-                return standing
+                return status
         except ClusterUnreachable as error:
-            return replace(standing, words=f"{error}: read the cluster with `cotenant recs settle`")
+            return replace(status, words=f"{error}: read the cluster with `cotenant recs settle`")
         except CotenantError as error:
             why = describe_with_advice(error)
-        return self.refused(standing, done, why)
+        return self.roll_back_and_fail(status, done, why)
 
-    def refused(self, standing: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
+    def roll_back_and_fail(self, status: ChangeStatus, done: Sequence[Write], why: str) -> ChangeStatus:
         """Take back what was done of it, and say why; what cannot be taken back now stays without an outcome."""
         try:
-            self.take_back(done, standing.change)
+            self.roll_back_writes(done, status.change)
         except CotenantError as error:
-            return replace(standing, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
+            return replace(status, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
         self.reached("taken-back")
-        return self.teller.record(standing, ChangeEvent.REFUSED, why)
+        return self.events.record(status, ChangeEvent.REFUSED, why)
 
-    def heard(self, done: Sequence[Write]) -> list[Any]:
+    def resize_answers(self, done: Sequence[Write]) -> list[Any]:
         """Return the nodes' answers about the resized pods."""
         resize_answers = answers(self.client, done, self.settings.resize_seconds)
         if resize_answers:
@@ -311,18 +311,18 @@ class Actions:
         """Keep the ledger's head, and tell the workloads' Events."""
         if self.anchor_namespace:
             anchor(self.client, self.journal.ledger, self.anchor_namespace)
-        self.teller.flush()
+        self.events.flush()
 
     def _review(
         self,
         review: Review,
-        near: LiveContext,
+        live_context: LiveContext,
         changed: Mapping[WorkloadRef, ChangeStatus],
         second: str,
         whole: frozenset[str],
     ) -> Review:
         try:
-            live = near.read(review.recommendations)
+            live = live_context.read(review.recommendations)
             review = self._at_first_step(review, live, whole)
             subject = self._subject(review, live)
             cannot = impossible(subject)
@@ -340,7 +340,7 @@ class Actions:
         except CotenantError as error:
             return replace(review, error=str(error))
         last = changed.get(review.workload)
-        situation = around(
+        situation = guardrail_context(
             live,
             self.settings,
             seconds=self.journal.clock.now_seconds(),

@@ -49,7 +49,7 @@ class ChangeLedger:
         self.cluster = ""
         """Name of the cluster that changes are made in."""
 
-    def standings(self) -> dict[str, ChangeStatus]:
+    def statuses(self) -> dict[str, ChangeStatus]:
         """Every change by id, in the order in which they were accepted."""
         return self._known.upto(self.ledger)
 
@@ -69,14 +69,14 @@ class ChangeLedger:
         rows += [(ChangeEvent.AWAITED.value, c.id, awaits) for c in changes] if second else self._later(changes)
         self.ledger.append(self.clock.now_seconds(), self.actor, rows)
 
-    def confirm(self, standings: Sequence[ChangeStatus]) -> None:
+    def confirm(self, statuses: Sequence[ChangeStatus]) -> None:
         """Write that the actor is the second person of these, all or none; UsageError when one does not wait."""
         seconds = self.clock.now_seconds()
         body = {"words": f"confirmed by {self.actor}", **self._source}
-        for standing in standings:
-            standing.moved(ChangeEvent.CONFIRMED, seconds, self.actor)
-        rows = [(ChangeEvent.CONFIRMED.value, s.change.id, body) for s in standings]
-        self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in standings])])
+        for status in statuses:
+            status.moved(ChangeEvent.CONFIRMED, seconds, self.actor)
+        rows = [(ChangeEvent.CONFIRMED.value, s.change.id, body) for s in statuses]
+        self.ledger.append(seconds, self.actor, [*rows, *self._later([s.change for s in statuses])])
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Rows of those that wait for the ones that go first."""
@@ -120,12 +120,12 @@ class ChangeLedger:
         self.ledger.append(seconds, self.actor, [(happened.value, status.ladder.id, body)])
         return moved
 
-    def record(self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
+    def record(self, status: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
         seconds = self.clock.now_seconds()
-        moved = standing.moved(happened, seconds, self.actor, message)
+        moved = status.moved(happened, seconds, self.actor, message)
         body = {"words": message, **self._source, **more}
-        self.ledger.append(seconds, self.actor, [(happened.value, standing.change.id, body)])
+        self.ledger.append(seconds, self.actor, [(happened.value, status.change.id, body)])
         return moved
 
 

@@ -62,14 +62,14 @@ class EventReporter:
         self.journal.accept(list(changes), second=second, ladders=ladders)
 
     def record(
-        self, standing: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: ChangeVerdict | None = None
+        self, status: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: ChangeVerdict | None = None
     ) -> ChangeStatus:
         """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
 
         verdict: the outcome of the verification, which the ledger keeps with the event.
         """
         more = {} if verdict is None else {"judged": msgspec.to_builtins(verdict)}
-        moved = self.journal.record(standing, happened, message, **more)
+        moved = self.journal.record(status, happened, message, **more)
         self._mark(moved)
         reason, warning = REASONS.get(happened, ("", False))
         if reason:
@@ -77,12 +77,12 @@ class EventReporter:
             self._events.record(_event_subject(moved.change), reason, note, warning, template=moved.change.id)
         return moved
 
-    def _mark(self, standing: ChangeStatus) -> None:
+    def _mark(self, status: ChangeStatus) -> None:
         """Say on the workload's Recommendation whether it did harm; False is only said where True stood."""
-        regression = regressed_condition(standing)
+        regression = regressed_condition(status)
         if regression is None:
             return
-        change = standing.change
+        change = status.change
         name = object_name(change.ref)
         address = Address(ANALYSIS_GROUP, PLURAL, name, change.namespace)
         try:
@@ -94,7 +94,7 @@ class EventReporter:
             )
             if recommendation is not None and (regression.true or condition):
                 now = condition if condition.get("status") == str(regression.true) else {}
-                body = _condition(address, regression, now.get("lastTransitionTime") or moment(standing.since_seconds))
+                body = _condition(address, regression, now.get("lastTransitionTime") or moment(status.since_seconds))
                 self._writer.send(Apply(address, body, "status", why="a change was verified"), full_response=False)
         except CotenantError as error:
             log.info("no condition was written", object=str(address), err=error.message)

@@ -74,7 +74,7 @@ class LedgerCache:
 
     @property
     def seq(self) -> int:
-        """The last row that was read; with it the standings change, and only with it."""
+        """The last row that was read; with it the statuses change, and only with it."""
         return self._seq
 
     @property

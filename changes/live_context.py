@@ -216,7 +216,7 @@ def who(client: KubeClient) -> ClusterUser:
     return ClusterUser(str(user.get("username", "unknown")), tuple(user.get("groups") or ()))
 
 
-def around(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
+def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any) -> GuardrailContext:
     """Return the context for `guardrails.judge`; `more` are the fields of the context that no object has."""
     return GuardrailContext(
         live=live.workload,

@@ -23,15 +23,13 @@ FIX: Final = "The Changes page, and `cotenant recs changes`, say where it is."
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
     """Do it, with the rights of the second person; NotAllowed or UsageError says why they are none."""
-    standings = _awaiting_batch(
-        actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace)
-    )
+    statuses = _awaiting_batch(actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))
-    for status in standings:
+    for status in statuses:
         if why := why_not_confirm(status, who.name, now, pace) or why_not_send(actions, status):
             raise UsageError(f"change {status.change.id} cannot be confirmed: {why}", fix=FIX)
-    return actions.confirm(standings)
+    return actions.confirm(statuses)
 
 
 def decline(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
@@ -48,14 +46,14 @@ def _awaiting_batch(
     actions: Actions, who: Person, change: str, may: Callable[[ChangeStatus], None]
 ) -> list[ChangeStatus]:
     """The named change and those that wait with it, each of which the person may decide on."""
-    standings = actions.journal.standings()
-    standing = standings.get(change)
-    if standing is None or not who.may(Right.READ, standing.change.namespace):
+    statuses = actions.journal.statuses()
+    status = statuses.get(change)
+    if status is None or not who.may(Right.READ, status.change.namespace):
         raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
-    may(standing)
-    if standing.state is not ChangeState.AWAITING:
-        raise UsageError(f"change {change} waits for no second person: it is {standing.state}", fix=FIX)
-    together = [s for s in standings.values() if s.change.batch == standing.change.batch and s.state is standing.state]
+    may(status)
+    if status.state is not ChangeState.AWAITING:
+        raise UsageError(f"change {change} waits for no second person: it is {status.state}", fix=FIX)
+    together = [s for s in statuses.values() if s.change.batch == status.change.batch and s.state is status.state]
     if any(not who.may(Right.READ, status.change.namespace) for status in together):
         raise NotAllowed(
             f"change {change} waits together with changes of namespaces that you do not read",

@@ -137,8 +137,8 @@ class AnchorObservation:
 class ClusterChangeService:
     """Changes of one cluster: review, dry run, accept, verify, roll back."""
 
-    def __init__(self, office: ChangeServiceConfig) -> None:
-        self._office = office
+    def __init__(self, config: ChangeServiceConfig) -> None:
+        self._config = config
         self._known = LedgerCache()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
         self._seen = BackgroundRefresh(self._read_head, AnchorObservation(), GLANCE_SECONDS)
@@ -161,13 +161,13 @@ class ClusterChangeService:
         require_right(Right.ACCEPT, who, request)
         reserved = {AUTOPILOT_KEY_PREFIX: "the autopilot's", LADDER_KEY_PREFIX: "that of ladders' steps"}
         prefix = next((beginning for beginning in reserved if request.key.startswith(beginning)), "")
-        if prefix and not (self._office.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
+        if prefix and not (self._config.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
             message = f"the key {request.key!r} begins with {prefix!r}, which is {reserved[prefix]}"
             raise KeyTaken(message, fix="Use another key; nothing was done.")
         with self._writable_actions(
             who, f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
         ) as actions:
-            if already := _same(actions.journal.standings(), request):
+            if already := _same(actions.journal.statuses(), request):
                 return already
             reviews = self._reviews(actions, who, request)
             terms = AcceptanceTerms(
@@ -183,14 +183,14 @@ class ClusterChangeService:
     def changes(self, who: Person) -> list[ChangeStatus]:
         """The newest first, of the namespaces that the person may read."""
         who.require(Right.READ)
-        standings = self._standings().values()
-        mine = [s for s in standings if who.may(Right.READ, s.change.namespace)]
+        statuses = self._statuses().values()
+        mine = [s for s in statuses if who.may(Right.READ, s.change.namespace)]
         return sorted(mine, key=lambda s: -s.accepted_seconds)
 
     def story(self, who: Person, change: str) -> list[LedgerEntry]:
         """Rows of the ledger about one change, the oldest first; UsageError when there is none."""
-        standing = self._standings().get(change)
-        if standing is None or not who.may(Right.READ, standing.change.namespace):
+        status = self._statuses().get(change)
+        if status is None or not who.may(Right.READ, status.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
         with self._open_ledger() as ledger:
             return [ledger_row_view(entry) for entry in ledger.entries(change)]
@@ -198,14 +198,14 @@ class ClusterChangeService:
     def entries(self, who: Person) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
         who.require(Right.READ)
-        standings = self._standings()
-        hidden = {id_ for id_, s in standings.items() if not who.may(Right.READ, s.change.namespace)}
+        statuses = self._statuses()
+        hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._open_ledger() as ledger:
             return [
                 ledger_row_view(e)
                 for e in ledger.entries()
-                if e.subject not in hidden and (reads_everywhere or e.subject in standings)
+                if e.subject not in hidden and (reads_everywhere or e.subject in statuses)
             ]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
@@ -236,7 +236,7 @@ class ClusterChangeService:
         who.require(Right.READ)
         with self._open_ledger() as ledger:
             ladders = self._known.ladders(ledger)
-        return ladders_of(ladders, list(self._standings().values()), pace_of(self._office.settings), who)
+        return ladders_of(ladders, list(self._statuses().values()), pace_of(self._config.settings), who)
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
         """Take no further step of it; what was taken stays."""
@@ -249,7 +249,7 @@ class ClusterChangeService:
             return go_back(actions, who, ladder, place)
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify those of the changes that have soaked, and return their standings."""
+        """Verify those of the changes that have soaked, and return their statuses."""
         with self._writable_actions(
             who, f"{agree(len(changes), 'change is', 'changes are')} verified for {who.name}"
         ) as actions:
@@ -257,7 +257,7 @@ class ClusterChangeService:
             return [verified for s in due if (verified := _verify_or_none(actions, s)) is not None]
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """Find out the outcome of each change without one, and return the standings."""
+        """Find out the outcome of each change without one, and return the statuses."""
         who.require(Right.ADMINISTER)
         with self._writable_actions(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)
@@ -269,7 +269,7 @@ class ClusterChangeService:
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
-            return export_bundle(actions, reviews, form, self._office.recommender, request.key)
+            return export_bundle(actions, reviews, form, self._config.recommender, request.key)
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""
@@ -285,13 +285,13 @@ class ClusterChangeService:
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-        now, wait = self._office.clock.now_seconds(), self._office.settings.guardrails.cool_down_hours * HOUR_SECONDS
-        return cool_downs(self._standings().values(), wait, now)
+        now, wait = self._config.clock.now_seconds(), self._config.settings.guardrails.cool_down_hours * HOUR_SECONDS
+        return cool_downs(self._statuses().values(), wait, now)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""
         with self._open_ledger() as ledger:
-            return postponed_recommendations(ledger, self._office.clock.now_seconds())
+            return postponed_recommendations(ledger, self._config.clock.now_seconds())
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
@@ -307,8 +307,8 @@ class ClusterChangeService:
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
-        office = self._office
-        climb = Ladders(office.recommended, office.switch_namespace, office.requested_millicores)
+        config = self._config
+        climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
         return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), report, ahead, climb=climb)
 
     def trouble(self) -> str:
@@ -320,9 +320,9 @@ class ClusterChangeService:
         who.require(Right.READ)
         with self._client(who) as client:
             permission_list = permissions(client, namespaces)
-        if self._office.anchor_namespace:
+        if self._config.anchor_namespace:
             with self._client(Person("")) as client:
-                permission_list.append(head_permission(client, self._office.anchor_namespace))
+                permission_list.append(head_permission(client, self._config.anchor_namespace))
         return permission_list
 
     def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
@@ -338,8 +338,8 @@ class ClusterChangeService:
 
     def _recommendations(self, request: ChangeRequest) -> list[Recommendation]:
         if request.gpu_shares:
-            return list(self._office.gpu_shares(request.workloads))
-        return [r for workload in request.workloads for r in self._office.recommended(workload)]
+            return list(self._config.gpu_shares(request.workloads))
+        return [r for workload in request.workloads for r in self._config.recommended(workload)]
 
     @contextmanager
     def _open_for_reads(self, who: Person) -> Iterator[Actions]:
@@ -353,28 +353,28 @@ class ClusterChangeService:
 
         If rows were added, the ledger's head is kept afterwards, also after an error.
         """
-        office = self._office
-        with self._client(who) as client, ledger_turn(office.ledger, what, PATIENCE_SECONDS):
-            ledger = open_ledger(office.ledger)
+        config = self._config
+        with self._client(who) as client, ledger_turn(config.ledger, what, PATIENCE_SECONDS):
+            ledger = open_ledger(config.ledger)
             before = ledger.head().seq
             try:
                 yield self._actions(client, ledger, who)
             finally:
                 self._log_rows(ledger, before, who)
                 if ledger.head().seq > before:
-                    keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                    keep_head(self._config.door, ledger, self._config.anchor_namespace)
                 ledger.close()
 
     def _actions(self, client: KubeClient, ledger: Ledger, who: Person) -> Actions:
-        office = self._office
+        config = self._config
         named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        change_ledger = ChangeLedger(ledger, office.clock, person.name, self._known, who.source)
+        change_ledger = ChangeLedger(ledger, config.clock, person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
-        actions = Actions(client, change_ledger, office.settings, person)
-        actions.compare, actions.trace, actions.guard = office.compare, office.trace, office.guard
-        actions.raising = office.raising
-        actions.requested_millicores = office.requested_millicores
+        actions = Actions(client, change_ledger, config.settings, person)
+        actions.compare, actions.trace, actions.guard = config.compare, config.trace, config.guard
+        actions.raising = config.raising
+        actions.requested_millicores = config.requested_millicores
         return actions
 
     @contextmanager
@@ -382,7 +382,7 @@ class ClusterChangeService:
         if not self._slots.acquire(blocking=False):
             raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
         try:
-            with self._office.door(who) as client:
+            with self._config.door(who) as client:
                 yield client
         finally:
             self._slots.release()
@@ -391,32 +391,32 @@ class ClusterChangeService:
     @contextmanager
     def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
-        office = self._office
-        with ledger_turn(office.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
-            ledger = open_ledger(office.ledger)
+        config = self._config
+        with ledger_turn(config.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
+            ledger = open_ledger(config.ledger)
             try:
-                yield ChangeLedger(ledger, office.clock, who.name, self._known, who.source)
+                yield ChangeLedger(ledger, config.clock, who.name, self._known, who.source)
             finally:
-                keep_head(self._office.door, ledger, self._office.anchor_namespace)
+                keep_head(self._config.door, ledger, self._config.anchor_namespace)
                 ledger.close()
 
     @contextmanager
     def _open_ledger(self) -> Iterator[Ledger]:
-        ledger = open_ledger(self._office.ledger, reading=True)
+        ledger = open_ledger(self._config.ledger, reading=True)
         try:
             yield ledger
         finally:
             ledger.close()
 
-    def _standings(self) -> dict[str, ChangeStatus]:
+    def _statuses(self) -> dict[str, ChangeStatus]:
         with self._open_ledger() as ledger:
             return self._known.upto(ledger)
 
     def _read_head(self) -> AnchorObservation:
         """Ask the cluster for the head, which also says whether it answers."""
-        namespace = self._office.anchor_namespace
+        namespace = self._config.anchor_namespace
         try:
-            with self._office.door(Person("")) as client:
+            with self._config.door(Person("")) as client:
                 if not namespace:
                     client.get("/version")
                     return AnchorObservation(
@@ -448,9 +448,9 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
     return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
 
 
-def _same(standings: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
+def _same(statuses: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
     """Return the earlier changes with the same key. Raises KeyTaken (UsageError) when it was for others."""
-    earlier = [s for s in standings.values() if s.change.batch == request.key]
+    earlier = [s for s in statuses.values() if s.change.batch == request.key]
     others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
     if others:
         message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
@@ -465,20 +465,20 @@ def ledger_row_view(entry: LedgerRow) -> LedgerEntry:
 
 def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
     """The named changes, of namespaces in which the person may act; of those that they do not read there is none."""
-    standings: Mapping[str, ChangeStatus] = {
+    statuses: Mapping[str, ChangeStatus] = {
         id_: status
-        for id_, status in actions.journal.standings().items()
+        for id_, status in actions.journal.statuses().items()
         if who.may(Right.READ, status.change.namespace)
     }
-    if missing := [id_ for id_ in changes if id_ not in standings]:
+    if missing := [id_ for id_ in changes if id_ not in statuses]:
         raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
     for id_ in changes:
-        who.require(Right.ACCEPT, standings[id_].change.namespace)
-    return [standings[id_] for id_ in changes]
+        who.require(Right.ACCEPT, statuses[id_].change.namespace)
+    return [statuses[id_] for id_ in changes]
 
 
-def _verify_or_none(actions: Actions, standing: ChangeStatus) -> ChangeStatus | None:
+def _verify_or_none(actions: Actions, status: ChangeStatus) -> ChangeStatus | None:
     try:
-        return verify(actions, standing)
+        return verify(actions, status)
     except NoData:
         return None

@@ -68,11 +68,11 @@ def create_app(
     now = (clock or SystemClock()).now_seconds if clock or _is_live(resolved) else _time_of(source)
     grants.require_authentication(resolved.access, settings.host)
     gate = gate or Gate(resolved.access, settings.base_path, launch=resolved.launch_token)
-    people = gate.located(resolved.people) if resolved.access.mode is AccessMode.NONE else gate.people
-    resolved = replace(resolved, people=people)
+    current_user = gate.located(resolved.current_user) if resolved.access.mode is AccessMode.NONE else gate.current_user
+    resolved = replace(resolved, current_user=current_user)
     if resolved.changes is not None:
         source = Postponing(source, resolved.changes, now, settings.reload_seconds)
-    view = View(Narrowing(source, people), settings, now, resolved)
+    view = View(Narrowing(source, current_user), settings, now, resolved)
     base = settings.base_path
     app = FastAPI(
         title="cotenant",
@@ -89,7 +89,7 @@ def create_app(
     app.include_router(queues.router(view, f"{base}api/v1"))
     app.include_router(autopilot.router(view, f"{base}api/v1"))
     app.include_router(rebalance.router(view, f"{base}api/v1"))
-    app.include_router(login.router(gate, resolved.people, base))
+    app.include_router(login.router(gate, resolved.current_user, base))
     app.add_api_route(f"{base}docs", lambda: HTMLResponse(reference.page(app.openapi(), base)), include_in_schema=False)
     app.add_exception_handler(CotenantError, _error_response)
     app.add_exception_handler(RequestValidationError, _validation_error_response)

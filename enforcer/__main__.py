@@ -33,7 +33,7 @@ from cotenant.base.settings.load import Loaded, load
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.settings.warn import log_ignored_settings
-from cotenant.enforcer.apply.handover import AgentStop, node_turn
+from cotenant.enforcer.apply.handover import AgentStop, node_lock
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
 from cotenant.enforcer.device_driver import device_driver
@@ -78,7 +78,7 @@ def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
 def run(settings: SettingSections) -> int:
     """The agent in this process's main thread, until a signal."""
     configure_logging(settings.section(TelemetrySettings))
-    with Ending() as ending, node_turn(settings, ending.wait) as turn:
+    with Ending() as ending, node_lock(settings, ending.wait) as turn:
         if turn is not None:
             _run(settings, AgentStop(ending, turn, settings.section(EnforcerSettings)))
     return 0

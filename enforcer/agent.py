@@ -82,7 +82,7 @@ class KnobWriter(Protocol):
         """Write the decision's values to the node."""
         ...
 
-    def give_back(self) -> list[Done]:
+    def restore(self) -> list[Done]:
         """Restore every original value."""
         ...
 
@@ -99,7 +99,7 @@ class SurfaceController(Protocol):
         """Apply the wants; returns the errors as text."""
         ...
 
-    def give_back(self) -> list[str]:
+    def restore(self) -> list[str]:
         """Restore every original value."""
         ...
 
@@ -209,10 +209,10 @@ class Agent:
         try:
             if hands_over:
                 if to_stranger:
-                    self._give_back_beside_best_effort()
+                    self._restore_beside_best_effort()
                 self._log.info("handed over", values=len(self.parts.knob_writer.overridden_knobs))
             else:
-                self.give_back()
+                self.restore()
         finally:
             self._let_go()
 
@@ -225,16 +225,16 @@ class Agent:
         parts.reporter.close()
         parts.node_reader.close()
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Restore every value to its original."""
         parts, observation = self.parts, self._last.observation if self._last else None
-        done = parts.knob_writer.give_back()
+        done = parts.knob_writer.restore()
         parts.reporter.done(done, observation, parts.clock.now_seconds())
         for controller in parts.surfaces if not parts.settings.dry_run else ():
-            for wrong in controller.give_back():
+            for wrong in controller.restore():
                 self._log.warning("not given back", error=wrong)
 
-    def _give_back_beside_best_effort(self) -> None:
+    def _restore_beside_best_effort(self) -> None:
         """Restore the values outside best effort's tier, as far as the last tick saw the node."""
         if self._last is None:
             return

@@ -55,13 +55,13 @@ def run_nri_plugin(settings: SettingSections, agent: Agent, waker: Waker, claime
         yield
         return
 
-    def heard(_: NriEvent) -> None:
+    def ignore(_: NriEvent) -> None:
         waker.wake()
 
     plugin = NriPlugin(
         settings.section(RuntimeSettings),
         HookDecision(agent, waker, Parents(Path(settings.section(EnforcerSettings).cgroup_root)), claimed_cpus),
-        heard,
+        ignore,
     )
     agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
     plugin.start()

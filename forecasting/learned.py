@@ -40,7 +40,7 @@ class Learned:
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
         """Places of `names` shard by shard, as they were learned, with the fit of each; new ones in the last shard."""
-        place_of = {name: place for place, name in enumerate(self.names)}
+        place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0
         for number, fit in enumerate(self.fits, 1):

@@ -175,8 +175,8 @@ def forecast_ahead(
 
     def forecast(first: int) -> None:
         rows = slice(first, first + series_at_once)
-        for place, member in enumerate(members):
-            answer[place, rows] = member.quantiles(past[rows], before, horizon)
+        for index, member in enumerate(members):
+            answer[index, rows] = member.quantiles(past[rows], before, horizon)
 
     side_by_side(forecast, range(0, len(past), series_at_once))
     return answer

@@ -196,14 +196,14 @@ def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tupl
     for first, last in _groups_at_once(bounds):
         rows = order[bounds[first] : bounds[last]]
         filled = fill(_only(usage, rows), members.start_seconds[rows], members.end_seconds[rows])
-        for place in range(first, last):
-            sums, reported = filled.sums(slice(bounds[place] - bounds[first], bounds[place + 1] - bounds[first]))
-            own = order[bounds[place] : bounds[place + 1]]
+        for index in range(first, last):
+            sums, reported = filled.sums(slice(bounds[index] - bounds[first], bounds[index + 1] - bounds[first]))
+            own = order[bounds[index] : bounds[index + 1]]
             alive = np.zeros(usage.grid.size, dtype=bool)
             if not reported.all():
                 for begin, end in zip(life_from[own].tolist(), life_until[own].tolist(), strict=True):
                     alive[begin:end] = True
-            yield int(met[place]), GroupTotal(sums, reported, alive)
+            yield int(met[index]), GroupTotal(sums, reported, alive)
 
 
 def _groups_at_once(bounds: Sequence[int]) -> Iterator[tuple[int, int]]:

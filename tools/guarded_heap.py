@@ -13,9 +13,9 @@ HEAP: Final = (
 def _without_heap(text: str) -> str:
     """CEL: the text with up to four heap flags replaced by a mark, so that texts that differ there alone are equal."""
     cut = text
-    for place in range(4):
-        padding = ", ".join([r"'\u0001'"] * (place + 1))
-        cut = f"{cut}.replace(({text}.findAll(r'{HEAP}', 4) + [{padding}])[{place}], '\\u0002')"
+    for index in range(4):
+        padding = ", ".join([r"'\u0001'"] * (index + 1))
+        cut = f"{cut}.replace(({text}.findAll(r'{HEAP}', 4) + [{padding}])[{index}], '\\u0002')"
     return cut
 
 

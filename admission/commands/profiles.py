@@ -163,8 +163,8 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
     if output is DocumentFormat.JSON:
         print_document({"apiVersion": "v1", "kind": "List", "items": list(result.objects)}, output)
         return
-    for place, body in enumerate(result.objects):
-        sys.stdout.write("---\n" if place else "")
+    for index, body in enumerate(result.objects):
+        sys.stdout.write("---\n" if index else "")
         print_document(body, output)
 
 

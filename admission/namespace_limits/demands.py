@@ -138,9 +138,9 @@ def _missing_path(pod: Json, demand: RangeDemand) -> str:
     """The first list of a container, or of them all, in which what a LimitRange demands is missing; "" for none."""
     for side in BOUND_SIDES[demand.field]:
         all_of_them = [
-            (f"spec.{group}[{place}].resources.{side}", demand.resource in amounts(container, side))
+            (f"spec.{group}[{index}].resources.{side}", demand.resource in amounts(container, side))
             for group in reversed(GROUP_WORDS)
-            for place, container in enumerate(containers(pod, group))
+            for index, container in enumerate(containers(pod, group))
         ]
         missing = [path for path, named in all_of_them if not named]
         if missing and (not demand.of_pod or len(missing) == len(all_of_them)):

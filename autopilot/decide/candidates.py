@@ -126,7 +126,7 @@ def candidates_of(
     force: Sequence[PolicyInForce],
     recommendations: Iterable[Recommendation],
     live: LiveNamespace,
-    standings: Mapping[WorkloadRef, Sequence[ChangeStatus]],
+    statuses: Mapping[WorkloadRef, Sequence[ChangeStatus]],
     decisions: Decisions,
     own: CotenantSettings,
 ) -> Iterator[QueueCandidate]:
@@ -142,7 +142,7 @@ def candidates_of(
         if body is None or not selecting:
             continue
         under = selecting[0]
-        changed_seconds = max((s.changed_seconds for s in standings.get(workload, ())), default=0.0)
+        changed_seconds = max((s.changed_seconds for s in statuses.get(workload, ())), default=0.0)
         over_now = rebase_on_live(body, (), _possible_heaps(workload, under, body, of_workload))
         over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
         allowed = apply_policy_limits(over_now, under.limits, under.settings.guardrails)
@@ -154,7 +154,7 @@ def candidates_of(
             blocked = None  # the queue says why
         else:
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
-            since = [s for s in standings.get(workload, ()) if s.accepted_seconds > cleared]
+            since = [s for s in statuses.get(workload, ()) if s.accepted_seconds > cleared]
             blocked = _blocking_reason(candidate, under, body, live, since, allowed)
         is_left = blocked is not None or str(workload) in decisions.left_alone
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
@@ -225,14 +225,14 @@ def _blocking_reason(
     under: PolicyInForce,
     body: Json,
     live: LiveNamespace,
-    standings: Sequence[ChangeStatus],
+    statuses: Sequence[ChangeStatus],
     allowed: Sequence[Recommendation],
 ) -> tuple[Reason, str] | None:
     """Return the reason, from the workload itself, that forbids any change, with a sentence; None without one."""
     untouched = next((words for words in _never_touch_reasons(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    other = vpa_of(candidate.workload, live.vpas) or describe_reversal(body, standings)
+    other = vpa_of(candidate.workload, live.vpas) or describe_reversal(body, statuses)
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 

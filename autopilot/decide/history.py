@@ -104,16 +104,16 @@ class Decisions:
     floors: Mapping[str, LedgerNote] = field(default_factory=dict)
 
 
-def acts_of(standings: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
+def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
     """Acts of the autopilot, the oldest first."""
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
-    for standing in standings:
-        if accepted_by_autopilot(standing):
-            batches[standing.change.batch].append(standing)
+    for status in statuses:
+        if accepted_by_autopilot(status):
+            batches[status.change.batch].append(status)
     return tuple(sorted(map(_act, batches.values()), key=lambda act: act.accepted_seconds))
 
 
-def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
+def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
     """Workloads with a change, of whomever, that soaks or has no outcome yet.
 
     What a person applied and nobody has judged soaks for `verify_seconds`. What the autopilot could not roll back is
@@ -126,7 +126,7 @@ def busy(standings: Iterable[ChangeStatus], now_seconds: float, verify_seconds: 
             status.rollback_refused if accepted_by_autopilot(status) else age_seconds > verify_seconds
         )
 
-    under_way = (s for s in standings if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
+    under_way = (s for s in statuses if _STATES[s.state] is ActState.UNDER_WAY and not is_over(s))
     return frozenset(s.change.ref for s in under_way)
 
 

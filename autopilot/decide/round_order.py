@@ -161,7 +161,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     entries = [QueueEntry(c, QueueVerdict.ACT, ways=ways_left(c, inputs)) for c in acts]
     entries += [QueueEntry(c, QueueVerdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
     placed = [
-        QueueEntry(e.candidate, e.verdict, e.reason, e.words, place, e.ways) for place, e in enumerate(entries, 1)
+        QueueEntry(e.candidate, e.verdict, e.reason, e.words, number, e.ways) for number, e in enumerate(entries, 1)
     ]
     return (*placed, *full, *waiting)
 
@@ -218,12 +218,12 @@ def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seco
 
 
 def ended_rests(
-    standings: Iterable[ChangeStatus], candidates: Iterable[QueueCandidate], unread: Container[str]
+    statuses: Iterable[ChangeStatus], candidates: Iterable[QueueCandidate], unread: Container[str]
 ) -> list[ChangeStatus]:
     """Changes that wait for their canary and on whose workload no policy acts any more. unread: namespaces to spare."""
     acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
-    waiting = (s for s in standings if s.state is ChangeState.WAITING and s.change.namespace not in unread)
-    return [standing for standing in waiting if standing.change.workload not in acting]
+    waiting = (s for s in statuses if s.state is ChangeState.WAITING and s.change.namespace not in unread)
+    return [status for status in waiting if status.change.workload not in acting]
 
 
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:

@@ -47,20 +47,20 @@ def gitops_writer(live: Json, kind: str) -> str:
     return f"{owner} keeps its resources" if owner else ""
 
 
-def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
+def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:
     """Return who changed or rolled back what the autopilot's last act on this workload had set; "" if it is kept.
 
-    standings: changes of this workload, in the order in which they were accepted. The rest of a canary counts, too,
+    statuses: changes of this workload, in the order in which they were accepted. The rest of a canary counts, too,
     when it was refused: its fields are no longer what they were when it was accepted.
     """
-    last = next((s for s in reversed(standings) if s.state not in _NEVER_WRITTEN), None)
+    last = next((s for s in reversed(statuses) if s.state not in _NEVER_WRITTEN), None)
     if last is None or not accepted_by_autopilot(last):
         return ""
     if is_taken_back(last):
         return f"{last.actor} rolled change {last.change.id} back"
     if last.state not in _WRITTEN:
         return ""
-    refused = [s for s in standings if s.state is ChangeState.FAILED and s.change.batch == last.change.batch]
+    refused = [s for s in statuses if s.state is ChangeState.FAILED and s.change.batch == last.change.batch]
     rest = [replace(write, before=write.after, after=write.before) for s in refused for write in s.change.writes]
     writes = [write for write in (*last.change.writes, *rest) if write.address.resource in _WORKLOADS]
     same_object = all(write.uid == (live.get("metadata") or {}).get("uid") for write in writes)
@@ -69,9 +69,9 @@ def describe_reversal(live: Json, standings: Sequence[ChangeStatus]) -> str:
     return f"{latest_writer(live, last.change.kind) or 'somebody'} changed what change {last.change.id} had set"
 
 
-def standings_by_workload(standings: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
+def statuses_by_workload(statuses: Iterable[ChangeStatus]) -> Mapping[WorkloadRef, Sequence[ChangeStatus]]:
     """Changes of each workload, in their order."""
     changes: dict[WorkloadRef, list[ChangeStatus]] = defaultdict(list)
-    for standing in standings:
-        changes[standing.change.ref].append(standing)
+    for status in statuses:
+        changes[status.change.ref].append(status)
     return dict(changes)

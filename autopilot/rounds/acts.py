@@ -169,7 +169,7 @@ class Acts:
 
         The rest of a canary waits while the autopilot is paused or halted; it ends where no policy acts any more.
         """
-        ours = [s for s in reading.history.standings.values() if accepted_by_autopilot(s)]
+        ours = [s for s in reading.history.statuses.values() if accepted_by_autopilot(s)]
         may_change = not (reading.halt or self.paused())
         namespaces = sorted({s.change.namespace for s in ours})
         return [moved for name in namespaces for moved in self._process_namespace(name, ours, reading, may_change)]
@@ -193,7 +193,7 @@ class Acts:
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
         scope = WatchScope(
-            lambda standing: accepted_by_autopilot(standing) and standing.change.namespace == namespace,
+            lambda status: accepted_by_autopilot(status) and status.change.namespace == namespace,
             may_change,
             rechecks=False,
         )
@@ -208,7 +208,7 @@ class Acts:
         if not rests:
             return []
         with self._open_actions(settings) as actions:
-            now = actions.journal.standings()
+            now = actions.journal.statuses()
             still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
             return [actions.cancel(rest, "no policy acts on it any more") for rest in still]
 
@@ -240,7 +240,7 @@ class Acts:
     def _request(reading: RoundReading, entry: QueueEntry, way: Way, under: PolicyInForce) -> ChangeRequest:
         """The key names the workload's how manieth act it is, so that the same act is never done twice."""
         workload, share = entry.candidate.workload, under.limits.canary_share
-        batches = {s.change.batch for s in reading.history.standings.values() if s.change.workload == str(workload)}
+        batches = {s.change.batch for s in reading.history.statuses.values() if s.change.workload == str(workload)}
         text = f"{workload}#{sum(batch.startswith(AUTOPILOT_KEY_PREFIX) for batch in batches)}"
         key = f"{AUTOPILOT_KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None

@@ -30,7 +30,7 @@ _EVENTS = frozenset(event.value for event in AutopilotEvent)
 class LedgerHistory:
     """Changes by id in the order in which they were accepted, the autopilot's own rows, and what these come to."""
 
-    standings: Mapping[str, ChangeStatus]
+    statuses: Mapping[str, ChangeStatus]
     notes: tuple[LedgerNote, ...]
 
     @cached_property
@@ -90,7 +90,7 @@ def require_known(
     decisions = history.decisions
     if str(workload) in {*decisions.left_alone, *decisions.proposals}:
         return
-    if any(status.change.ref == workload for status in history.standings.values()):
+    if any(status.change.ref == workload for status in history.statuses.values()):
         return
     try:
         known = {str(recommendation.container.workload) for recommendation in recommended(workload.namespace)}

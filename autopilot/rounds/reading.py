@@ -16,7 +16,7 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, cei
 from cotenant.autopilot.decide.records import lapsed_approvals
 from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, RoundInputs, decide
-from cotenant.autopilot.decide.writers import standings_by_workload
+from cotenant.autopilot.decide.writers import statuses_by_workload
 from cotenant.autopilot.model import ROUND_STAGES, AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory
@@ -156,7 +156,7 @@ def read_round(
     scope.progress.stage(ROUND_STAGES[2], 1)
     gathered = _collect_candidates(client, force, recommended, history, settings.section(RecommenderSettings).cotenant)
     scope.progress.stage(ROUND_STAGES[3], 1)
-    acts = acts_of(history.standings.values())
+    acts = acts_of(history.statuses.values())
     stops = "" if decisions.stopped else too_much_harm(acts, decisions.resumed_seconds, own)
     health = read_health(client, settings.section(ManagerSettings).namespace)
     health = replace(health, trouble=health.trouble or asked_trouble(settings, now_seconds))
@@ -171,7 +171,7 @@ def read_round(
         candidates,
         acts,
         _busy(history, now_seconds),
-        cool_downs(history.standings.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
+        cool_downs(history.statuses.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
         decisions.left_alone,
         decisions.cleared_seconds,
         gathered.places,
@@ -198,7 +198,7 @@ def read_round(
 
 def _busy(history: LedgerHistory, now_seconds: float) -> frozenset[WorkloadRef]:
     """Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU."""
-    soaking = busy(history.standings.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
+    soaking = busy(history.statuses.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
     return soaking | {boost.workload for boost in history.boosts}
 
 
@@ -209,7 +209,7 @@ def _collect_candidates(
     history: LedgerHistory,
     own: CotenantSettings,
 ) -> _Gathered:
-    standings, decisions = standings_by_workload(history.standings.values()), history.decisions
+    statuses, decisions = statuses_by_workload(history.statuses.values()), history.decisions
     candidates: list[QueueCandidate] = []
     places: dict[WorkloadRef, frozenset[str]] = {}
     gaps: dict[str, str] = {}
@@ -223,7 +223,7 @@ def _collect_candidates(
             continue
         places |= live.nodes
         autoscalers[namespace] = live.autoscalers
-        candidates += candidates_of(inside, recommendations, live, standings, decisions, own)
+        candidates += candidates_of(inside, recommendations, live, statuses, decisions, own)
     return _Gathered(tuple(candidates), places, gaps, autoscalers)
 
 

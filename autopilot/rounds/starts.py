@@ -114,5 +114,5 @@ def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Cal
 
 def _changed_uids(history: LedgerHistory) -> set[str]:
     """Uids of what changes that are in force, or have no outcome, have written: their pods are left to them."""
-    open_changes = (s.change for s in history.standings.values() if s.state.in_force or not s.state.settled)
+    open_changes = (s.change for s in history.statuses.values() if s.state.in_force or not s.state.settled)
     return {write.uid for change in open_changes for write in change.writes}

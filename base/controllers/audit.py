@@ -73,7 +73,7 @@ class Audit:
 
     def stands(self, state: FeatureState) -> None:
         """Set the metric that says whether a feature works, after one of its rounds."""
-        self._up.labels(state.feature).set(int(state.standing.works))
+        self._up.labels(state.feature).set(int(state.condition.works))
 
 
 def action(feature: str, intent: Intent, before: Mapping[Address, str]) -> dict[str, str]:

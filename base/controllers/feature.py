@@ -81,7 +81,7 @@ class FeatureState:
     """The condition of a feature, its reason, and the time since when it applies."""
 
     feature: str
-    standing: ControllerCondition
+    condition: ControllerCondition
     message: str = ""
     since_seconds: float = 0.0
     of_source: bool = False
@@ -92,7 +92,7 @@ class FeatureState:
 
         Messages that differ by a request's identifier or by a duration alone are the same one.
         """
-        if other is None or self.standing is not other.standing:
+        if other is None or self.condition is not other.condition:
             return False
         return self.message == other.message or stable_text(self.message) == stable_text(other.message)
 
@@ -125,7 +125,7 @@ def condition_of_error(error: Exception) -> ControllerCondition:
         NotLeader: ControllerCondition.STANDBY,
         NoData: ControllerCondition.NO_DATA,
     }
-    first_match = next((standing for kind, standing in kinds.items() if isinstance(error, kind)), None)
+    first_match = next((condition for kind, condition in kinds.items() if isinstance(error, kind)), None)
     return first_match or (
         ControllerCondition.DEGRADED if isinstance(error, CotenantError) else ControllerCondition.FAILED
     )
@@ -149,8 +149,8 @@ def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
 def _line(state: FeatureState) -> str:
     condition: dict[str, Any] = {
         "type": "Available",
-        "status": str(state.standing.works),
-        "reason": state.standing.value,
+        "status": str(state.condition.works),
+        "reason": state.condition.value,
         "message": state.message,
         "lastTransitionTime": moment(state.since_seconds),
     }

@@ -117,18 +117,18 @@ class Hub:
         if self._thread.is_alive():
             self._thread.join()
 
-    def pass_on(self) -> None:
+    def dispatch(self) -> None:
         """Drain the mirrors and hand what changed to every feature."""
         self._wake.clear()
         with self._lock:
             changes = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
         for runner in self._runners if changes else ():
-            runner.hear(changes)
+            runner.on_change(changes)
 
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.wait()
-            self.pass_on()
+            self.dispatch()
 
 
 class RoundReporter(Protocol):
@@ -158,21 +158,21 @@ class LoopContext:
 class FeatureRunner:
     """Runs one feature; with `manager.write` off it decides and sends nothing."""
 
-    def __init__(self, feature: Feature, sender: Sender, around: LoopContext) -> None:
+    def __init__(self, feature: Feature, sender: Sender, context: LoopContext) -> None:
         """Create the runner of a feature; nothing runs yet."""
         self.feature = feature
         self.last = ControllerRound()
         self.rounds = 0
         """Decisions so far."""
-        self._sender, self._around = sender, around
-        self._settings = around.settings
+        self._sender, self._context = sender, context
+        self._settings = context.settings
         self._heard: dict[str, set[Key]] = {}
         self._lock = threading.Lock()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._failures, self._took, self._sending = 0, 0.0, 0.0
         self._hears: tuple[str, ...] = (*feature.needs, *feature.optional)
         own_seconds = feature.coalesce_seconds
-        self._gather_seconds = around.settings.coalesce_seconds if own_seconds is None else own_seconds
+        self._gather_seconds = context.settings.coalesce_seconds if own_seconds is None else own_seconds
         self._send_seconds = feature.send_seconds
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
@@ -203,7 +203,7 @@ class FeatureRunner:
                 if not decision.intents:
                     return
                 outcomes = self._sender.send(decision.intents)
-                self._around.audit.sent(self.feature.name, outcomes, decision.before)
+                self._context.audit.sent(self.feature.name, outcomes, decision.before)
                 if all(outcome.ok for outcome in outcomes):
                     return
                 time.sleep(CLOSING_PAUSE_SECONDS)
@@ -212,7 +212,7 @@ class FeatureRunner:
         finally:
             self._sender.close()
 
-    def hear(self, changes: Changes) -> None:
+    def on_change(self, changes: Changes) -> None:
         """Objects changed; wakes the feature when it is concerned."""
         relevant = {name: changes[name] for name in self._hears if name in changes}
         with self._lock:
@@ -225,16 +225,16 @@ class FeatureRunner:
         """Run rounds until `stop` is called."""
         while not self._stopping.is_set():
             state = self.round()
-            self._around.board.report(state)
-            if not state.standing.broken or state.standing is ControllerCondition.STALE:
+            self._context.board.report(state)
+            if not state.condition.broken or state.condition is ControllerCondition.STALE:
                 self._failures = 0
                 quiet = self._settings.retry_seconds
                 more = bool(self.last.outcomes)  # a new object's status is decided once the object is there
-                self._wake.wait((0 if more else self.feature.interval_seconds) if state.standing.works else quiet)
+                self._wake.wait((0 if more else self.feature.interval_seconds) if state.condition.works else quiet)
                 rest = min(REST * self._took, LONGEST_REST_SECONDS) - self._sending
                 self._stopping.wait(max(self._gather_seconds, rest))
             else:
-                self._stopping.wait(self._pause(state.standing))
+                self._stopping.wait(self._pause(state.condition))
             self._wake.clear()
 
     def settle(self) -> list[dict[str, str]]:
@@ -243,11 +243,11 @@ class FeatureRunner:
         self._send_seconds = None
         for _ in range(MOST_ROUNDS):
             state = self.round()
-            self._around.board.report(state)
+            self._context.board.report(state)
             decision = self.last.decision
             intents = [o.intent for o in self.last.outcomes] if self._settings.write else decision.intents
             actions += [action(self.feature.name, intent, decision.before) for intent in intents]
-            if not self.last.outcomes or not state.standing.works:
+            if not self.last.outcomes or not state.condition.works:
                 break
         return actions
 
@@ -258,7 +258,7 @@ class FeatureRunner:
             return self._round()
         except Exception as error:  # one feature's fault must not end the others
             state = self._failed_state(error)
-            if state.standing is ControllerCondition.FAILED:
+            if state.condition is ControllerCondition.FAILED:
                 log.exception("feature failed", feature=self.feature.name)
             return state
 
@@ -268,16 +268,16 @@ class FeatureRunner:
             return blocked
         changes = self._take_changes()
         for name, keys in changes.items():
-            self._sender.seen(self._around.hub.mirrors[name].path, keys)
+            self._sender.seen(self._context.hub.mirrors[name].path, keys)
         started = time.monotonic()
         try:
             decision = self.feature.decide(changes, self._now_seconds())
         except BaseException:
-            self._give_back(changes)
+            self._requeue(changes)
             raise
         self._took = time.monotonic() - started
-        self._around.audit.record_decision(self.feature.name, decision, self._took)
-        self._around.board.report_notes(decision.notes)
+        self._context.audit.record_decision(self.feature.name, decision, self._took)
+        self._context.board.report_notes(decision.notes)
         self.rounds += 1
         self._sending = 0.0
         self.last = ControllerRound(decision)
@@ -292,7 +292,7 @@ class FeatureRunner:
         self._sending = time.monotonic() - started
         self.last = ControllerRound(decision, outcomes)
         self.feature.sent(outcomes)
-        self._around.audit.sent(self.feature.name, outcomes, decision.before)
+        self._context.audit.sent(self.feature.name, outcomes, decision.before)
         refusal = self._sender.refusal(decision.intents)
         errors = [o.error for o in outcomes if o.error is not None] or ([refusal] if refusal else [])
         worst = min(errors, key=lambda e: _GRAVITY.get(condition_of_error(e), 0), default=None)
@@ -316,10 +316,10 @@ class FeatureRunner:
 
     def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""
-        if self._settings.write and not self._around.leadership.is_leading:
-            return self._state(ControllerCondition.STANDBY, self._around.leadership.standing)
+        if self._settings.write and not self._context.leadership.is_leading:
+            return self._state(ControllerCondition.STANDBY, self._context.leadership.standing)
         for name in self.feature.needs:
-            mirror = self._around.hub.mirrors[name]
+            mirror = self._context.hub.mirrors[name]
             if isinstance(mirror.error, ClusterForbidden | ClusterAbsent):
                 return self._state(condition_of_error(mirror.error), message_of(mirror.error))
             if mirror.error is not None:
@@ -333,45 +333,47 @@ class FeatureRunner:
 
     def _now_seconds(self) -> float:
         """Our time; the API server's while the two disagree."""
-        return BelievableClock(self._around.clock, self._around.server_clock).now_seconds()
+        return BelievableClock(self._context.clock, self._context.server_clock).now_seconds()
 
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""
-        server = self._around.server_clock
+        server = self._context.server_clock
         if server is None:
             return ""
-        mirror: Mirror[object] | None = self._around.hub.mirrors.get("nodemetrics")
+        mirror: Mirror[object] | None = self._context.hub.mirrors.get("nodemetrics")
         reports = (
             report for report in (mirror.snapshot() if mirror else {}).values() if isinstance(report, NodeMetric)
         )
         times = (report.update_seconds for report in reports if report.update_seconds is not None)
-        return server_disagrees(self._around.clock.now_seconds(), server.now_seconds(), times)
+        return server_disagrees(self._context.clock.now_seconds(), server.now_seconds(), times)
 
     def _take_changes(self) -> dict[str, set[Key]]:
-        self._around.hub.pass_on()
+        self._context.hub.dispatch()
         with self._lock:
             changes, self._heard = self._heard, {}
         return changes
 
-    def _give_back(self, changes: Mapping[str, set[Key]]) -> None:
+    def _requeue(self, changes: Mapping[str, set[Key]]) -> None:
         """Queue these changes again for the next decision, since the one that took them has failed."""
         with self._lock:
             for name, keys in changes.items():
                 self._heard.setdefault(name, set()).update(keys)
 
-    def _pause(self, standing: ControllerCondition) -> float:
+    def _pause(self, condition: ControllerCondition) -> float:
         """Longer with each failure; what only a person can change is asked again slowly in the end."""
         self._failures += 1
-        if standing is ControllerCondition.ABSENT:
+        if condition is ControllerCondition.ABSENT:
             return self._settings.feature_retry_seconds
         longest = (
-            self._settings.feature_retry_seconds if standing is ControllerCondition.FORBIDDEN else LONGEST_PAUSE_SECONDS
+            self._settings.feature_retry_seconds
+            if condition is ControllerCondition.FORBIDDEN
+            else LONGEST_PAUSE_SECONDS
         )
         wait = min(longest, FIRST_PAUSE_SECONDS * 2.0 ** min(self._failures, 10))
         return wait * (0.5 + 0.5 * self._jitter.random())
 
-    def _state(self, standing: ControllerCondition, message: str = "") -> FeatureState:
-        return FeatureState(self.feature.name, standing, message, self._around.clock.now_seconds())
+    def _state(self, condition: ControllerCondition, message: str = "") -> FeatureState:
+        return FeatureState(self.feature.name, condition, message, self._context.clock.now_seconds())
 
 
 _GRAVITY: Final = {
@@ -396,7 +398,7 @@ class AlwaysLeads:
         """Raise an error unless this replica holds the Lease."""
 
 
-class Unled:
+class NoElection:
     """Leadership of a process that must not write at all: the guard of a dry run."""
 
     is_leading = True

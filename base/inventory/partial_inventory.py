@@ -93,6 +93,6 @@ def _strangers(
 
 def _stems(pod: str) -> Iterator[str]:
     """Names of workloads whose pods may be called so."""
-    yield from (pod[:place] for place, letter in enumerate(pod) if letter == "-" and place)
+    yield from (pod[:index] for index, letter in enumerate(pod) if letter == "-" and index)
     if len(pod) > _LONGEST_STEM:
         yield pod[:_LONGEST_STEM]

@@ -338,7 +338,7 @@ class KubeClient:
                     raise _unreachable(request.path, self.access, error) from error
                 time.sleep(0.1 * 2**attempt)
                 continue
-            self.server_clock.hear(answer.headers.get("date", ""))
+            self.server_clock.observe(answer.headers.get("date", ""))
             if last or answer.status not in again or _is_schema_mismatch(answer) or _is_budget(answer):
                 return answer
             self._pause.extend(_wait_seconds(answer, attempt))

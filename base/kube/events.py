@@ -15,7 +15,7 @@ import msgspec
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NotLeader
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.series import NOTHING_MORE, Backlog, EventOccurrences, EventSubject, Regarding
-from cotenant.base.kube.writes import Writer, anybody
+from cotenant.base.kube.writes import Writer, no_lease_required
 from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import micro_moment
 from cotenant.base.process.clock import Clock
@@ -38,7 +38,9 @@ class _EventObject(msgspec.Struct, rename="camel"):
 class EventRecorder:
     """Events of one component, such as "cotenant-manager"."""
 
-    def __init__(self, client: KubeClient, component: str, clock: Clock, guard: Callable[[], None] = anybody) -> None:
+    def __init__(
+        self, client: KubeClient, component: str, clock: Clock, guard: Callable[[], None] = no_lease_required
+    ) -> None:
         """Create a recorder; nothing is written before `flush`; `guard` is as for a Writer."""
         self.error: CotenantError | None = None
         """Why the last Event could not be written, or None."""

@@ -62,7 +62,7 @@ class _Headed(msgspec.Struct):
     metadata: _WrittenMeta
 
 
-def anybody() -> None:
+def no_lease_required() -> None:
     """The guard of a writer that no Lease holds back."""
 
 
@@ -77,7 +77,7 @@ class Writer:
         self,
         client: KubeClient,
         field_manager: str,
-        guard: Callable[[], None] = anybody,
+        guard: Callable[[], None] = no_lease_required,
         cap_bytes: int | None = None,
     ) -> None:
         """Create a writer; nothing is sent yet."""
@@ -153,7 +153,7 @@ def send_all(
     client: KubeClient,
     intents: Sequence[IntentT],
     field_manager: str,
-    guard: Callable[[], None] = anybody,
+    guard: Callable[[], None] = no_lease_required,
     workers: int | None = None,
     dry_run: bool = False,
 ) -> list[Outcome]:
@@ -173,7 +173,7 @@ class WriteConnections:
         self,
         client: KubeClient,
         field_manager: str,
-        guard: Callable[[], None] = anybody,
+        guard: Callable[[], None] = no_lease_required,
         workers: int | None = None,
     ) -> None:
         """Create the pool; nothing is connected yet."""

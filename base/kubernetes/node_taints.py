@@ -57,7 +57,7 @@ def untaint_patch(node: TaintedNode, keys: Sequence[str], why: str) -> Patch | N
 
 
 def _taint_indexes(node: TaintedNode, keys: Sequence[str]) -> list[int]:
-    return [place for place, taint in enumerate(node.taints) if taint.get("key") in keys]
+    return [index for index, taint in enumerate(node.taints) if taint.get("key") in keys]
 
 
 def _removals(node: TaintedNode, places: Sequence[int]) -> list[dict[str, Any]]:

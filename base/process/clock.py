@@ -57,7 +57,7 @@ class ServerClock:
         """No answer has come yet."""
         self._ahead_of_monotonic: float | None = None
 
-    def hear(self, date: str) -> None:
+    def observe(self, date: str) -> None:
         """Set the clock by the Date header of an answer that has just come; a text that is no time is ignored."""
         try:
             self._ahead_of_monotonic = parsedate_to_datetime(date).timestamp() - time.monotonic()

@@ -41,7 +41,7 @@ def few_heaps() -> None:
 
 
 def return_early() -> None:
-    """Return what is freed from now on at once, not at the next `give_back`, for a little more time.
+    """Return what is freed from now on at once, not at the next `release_memory`, for a little more time.
 
     By itself glibc keeps up to 64 MB of large arrays that were freed. Elsewhere than on glibc nothing happens.
     """
@@ -50,7 +50,7 @@ def return_early() -> None:
         limit(M_TRIM_THRESHOLD, KEPT_FREE_BYTES)
 
 
-def give_back() -> None:
+def release_memory() -> None:
     """Return to the system what was freed, of Arrow's pool too where it is in use. Without glibc that pool alone."""
     # another thread may be importing it at this moment
     if pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None):

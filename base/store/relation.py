@@ -156,7 +156,7 @@ class Relation:
             rows = answer.fetchall()
         # DuckDB's GROUPING has a bit for each column, the first the highest, that is set where it is not grouped by.
         marks = [
-            sum(1 << len(names) - 1 - place for place, n in enumerate(names) if n not in column_set)
+            sum(1 << len(names) - 1 - index for index, n in enumerate(names) if n not in column_set)
             for column_set in sets
         ]
         places = [[2 + names.index(name) for name in column_set] for column_set in sets]

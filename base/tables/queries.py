@@ -145,7 +145,7 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
             for pattern in (*query.values(key), *query.values(key, negated=True)):
                 if pattern not in counts:
                     counts[pattern] = relation.count(where & _holds(relation.schema, key, (pattern,)))
-            rank = {value: -place for place, value in enumerate(ORDERS.get(key, ()))}
+            rank = {value: -index for index, value in enumerate(ORDERS.get(key, ()))}
             counted[key] = sorted(counts.items(), key=lambda pair: (rank.get(pair[0], 0), -pair[1], pair[0]))
     return counted
 

@@ -36,7 +36,7 @@ from cotenant.autopilot.decide.halt import Halt, too_much_harm
 from cotenant.autopilot.decide.history import Decisions, acts_of, busy
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, RoundInputs, decide
-from cotenant.autopilot.decide.writers import standings_by_workload
+from cotenant.autopilot.decide.writers import statuses_by_workload
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
 from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
 from cotenant.base.cluster import Container, Workload
@@ -109,7 +109,7 @@ class Month:
         self.usage = {signal: series for signal, series in cluster.usage.items() if not signal.spec.per_node}
         self.start_seconds = cluster.spec.grid.start_seconds + HISTORY_DAYS * DAY_SECONDS
         self.end_seconds = cluster.spec.grid.end_seconds
-        self.standings: list[ChangeStatus] = []
+        self.statuses: list[ChangeStatus] = []
         self.undo: dict[str, Undo] = {}
         self.restarts = 0
         self.stopped = ""
@@ -132,7 +132,7 @@ class Month:
                     self.template, self.amounts = present(history), present(history)
                 self._scanned(history)
                 hand, untouched = by_hand(history, self.recommendations), self._untouched_rows()
-            before = len(self.standings)
+            before = len(self.statuses)
             for hour in range(24):
                 self._round(origin + hour * HOUR_SECONDS)
             followed = self.day(origin)
@@ -174,20 +174,20 @@ class Month:
 
     def _round(self, now_seconds: int) -> None:
         """Changes that soaked for an hour are verified, unless the day's end finds harm; then the queue goes on."""
-        self.standings = [
+        self.statuses = [
             replace(s, state=ChangeState.VERIFIED, since_seconds=now_seconds)
             if s.state is ChangeState.APPLIED and now_seconds - s.begun_seconds >= HOUR_SECONDS
             else s
-            for s in self.standings
+            for s in self.statuses
         ]
-        acts = acts_of(self.standings)
+        acts = acts_of(self.statuses)
         self.stopped = self.stopped or too_much_harm(acts, 0.0, AUTOPILOT)
         inputs = RoundInputs(
             now_seconds,
             tuple(self._candidates()),
             acts,
-            busy(self.standings, now_seconds, DAY_SECONDS),
-            cool_downs(self.standings, DAY_SECONDS, now_seconds),
+            busy(self.statuses, now_seconds, DAY_SECONDS),
+            cool_downs(self.statuses, DAY_SECONDS, now_seconds),
             halt=Halt(Reason.AUTOPILOT_STOPPED, self.stopped) if self.stopped else None,
             at_once=AUTOPILOT.ceiling.at_once,
         )
@@ -202,10 +202,8 @@ class Month:
                 live = LiveNamespace({workload.ref: self._body(workload)}, tuple(_scalers(workload)))
                 under = self.force[workload.ref.namespace]
                 advice = [self._over_now(one) for one in self.advice[workload.ref]]
-                standings = standings_by_workload(s for s in self.standings if s.change.name == workload.ref.name)
-                for candidate in candidates_of(
-                    [under], advice, live, standings, Decisions(), self.recommender.cotenant
-                ):
+                statuses = statuses_by_workload(s for s in self.statuses if s.change.name == workload.ref.name)
+                for candidate in candidates_of([under], advice, live, statuses, Decisions(), self.recommender.cotenant):
                     self.candidates[workload.ref] = candidate
         return iter(self.candidates.values())
 
@@ -229,7 +227,7 @@ class Month:
         in_place = all(r.restart is not Restart.ROLLOUT for r in step)
         if not in_place and Way.ROLL_OUT not in ways:
             return
-        number = len(self.standings)
+        number = len(self.statuses)
         self.undo[f"c{number}"] = {r.container: _amounts_of(self.amounts, self.rows[r.container]) for r in step}
         for recommendation in step:
             self.amounts.apply(self.rows[recommendation.container], recommendation)
@@ -239,7 +237,7 @@ class Month:
             f"c{number}", f"{AUTOPILOT_KEY_PREFIX}{number}", ref.namespace, ref.kind, ref.name, "m", (), method, "", ()
         )
         status = ChangeStatus(change, ChangeState.APPLIED, now_seconds, now_seconds, "m", begun_seconds=now_seconds)
-        self.standings.append(status)
+        self.statuses.append(status)
         del self.candidates[ref]
 
     def close_day(self, followed: Recorded, first: int, now_seconds: int) -> None:
@@ -250,11 +248,11 @@ class Month:
         outcome = backtest(followed, self.template, self.amounts)
         self.mine.add(outcome)
         harmed = outcome.oom_kills > outcome.now_oom_kills
-        for place in range(first, len(self.standings)):
-            status = self.standings[place]
+        for index in range(first, len(self.statuses)):
+            status = self.statuses[index]
             before = self.undo[status.change.id]
             if any(harmed[self.rows[ref]] for ref in before):
-                self.standings[place] = replace(status, state=ChangeState.ROLLED_BACK, since_seconds=now_seconds)
+                self.statuses[index] = replace(status, state=ChangeState.ROLLED_BACK, since_seconds=now_seconds)
                 for ref, amounts in before.items():
                     _put_back(self.amounts, self.rows[ref], amounts)
                     self.candidates.pop(ref.workload, None)
@@ -316,7 +314,7 @@ def rows(months: Sequence[Month]) -> list[Row]:
     cores, cores_by_hand = (freed_cores(tallies, last) for tallies in (mine, hand))
     untouched = sum(float(np.mean(m.untouched_millicores[last])) for m in months) / 1000
     gib, gib_by_hand = (sum(float(np.mean(t.freed_bytes[last])) for t in tallies) / GIB for tallies in (mine, hand))
-    statuses = [status for month in months for status in month.standings]
+    statuses = [status for month in months for status in month.statuses]
     back = sum(status.state is ChangeState.ROLLED_BACK for status in statuses)
     stops = "; ".join(m.stopped for m in months if m.stopped) or "never"
     kills, kills_by_hand = (sum(t.caused_kills for t in tallies) for tallies in (mine, hand))

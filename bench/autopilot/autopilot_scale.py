@@ -129,7 +129,7 @@ class ScaleStory:
     simulated_seconds: float
     requests: Counter[str]
     soaking: list[tuple[int, int]]
-    standings: list[ChangeStatus]
+    statuses: list[ChangeStatus]
     open_until_seconds: float
     closed_rounds: int
     paused_seconds: float = 0.0
@@ -138,12 +138,12 @@ class ScaleStory:
     @property
     def outside(self) -> int:
         """Changes that were accepted when the windows were closed."""
-        return sum(one.accepted_seconds > self.open_until_seconds for one in self.standings)
+        return sum(one.accepted_seconds > self.open_until_seconds for one in self.statuses)
 
     @property
     def restarts(self) -> int:
         """The most roll-outs that one workload has had."""
-        return max(Counter(one.change.workload for one in self.standings).values(), default=0)
+        return max(Counter(one.change.workload for one in self.statuses).values(), default=0)
 
 
 def scaled(plane: ControlPlane, folder: Path, workloads: int, namespaces: int) -> tuple[ScaleScene, list[str]]:
@@ -179,14 +179,14 @@ def hour(scene: ScaleScene, namespaces: list[str], rounds: int) -> ScaleStory:
             running.carry_out(reading)
         else:
             late = paused_amid(scene, partial(running.carry_out, reading))
-        under_way = [one.change for one in scene.standings() if one.state in SOAKING]
+        under_way = [one.change for one in scene.statuses() if one.state in SOAKING]
         by_namespace = Counter(change.namespace for change in under_way)
         soaking.append((len(under_way), max(by_namespace.values(), default=0)))
         closed += reading.now_seconds > until
     simulated_seconds = max(rounds * ROUND_SECONDS, scene.now_seconds() - begun)
-    standings = list(scene.standings())
+    statuses = list(scene.statuses())
     return ScaleStory(
-        simulated_seconds, scene.requests, soaking, standings, until, closed, max(late, default=0.0), len(late)
+        simulated_seconds, scene.requests, soaking, statuses, until, closed, max(late, default=0.0), len(late)
     )
 
 
@@ -219,7 +219,7 @@ def rows(story: ScaleStory, workloads: int) -> list[Row]:
         below("changes accepted outside of the change windows", story.outside, "", 0, f"{story.closed_rounds} rounds"),
         below("roll-outs of one workload", story.restarts, "", 1),
         below("from a pause in the middle of acts to the last write", round(story.paused_seconds, 2), "s", 10, late),
-        above("workloads changed", len(story.standings), "", min(workloads, AT_ONCE), f"of {workloads}"),
+        above("workloads changed", len(story.statuses), "", min(workloads, AT_ONCE), f"of {workloads}"),
     ]
 
 

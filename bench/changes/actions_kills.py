@@ -124,16 +124,16 @@ def wrong(killed: Killed, plane: ControlPlane) -> Iterator[str]:
     """What is lost or doubled after settling; nothing when all is right."""
     actions = actions_of(killed.point)
     ledger = actions.journal.ledger
-    before = list(actions.journal.standings().values())
+    before = list(actions.journal.statuses().values())
     killed.found = before[0].state.value if before else "nothing"
     settle(actions)
-    standings = list(actions.journal.standings().values())
+    statuses = list(actions.journal.statuses().values())
     names = Counter(entry.event for entry in ledger.entries())
     if ledger.verify().wrong_seq is not None:
         yield "lost: the chain is broken"
-    if len(standings) > 1 or names[ChangeEvent.APPLIED.value] > 1 or names[ChangeEvent.ROLLED_BACK.value] > 1:
+    if len(statuses) > 1 or names[ChangeEvent.APPLIED.value] > 1 or names[ChangeEvent.ROLLED_BACK.value] > 1:
         yield f"doubled: {names}"
-    state = standings[0].state if standings else None
+    state = statuses[0].state if statuses else None
     if state is not None and not state.settled:
         yield f"lost: {state} after settling"
     if killed.told and (state is None or names[killed.told[-1]] == 0):

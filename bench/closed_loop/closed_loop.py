@@ -136,8 +136,8 @@ def words(value: SeedInterval) -> str:
 def curves(runs: Seeds) -> list[dict[str, object]]:
     """Means over seeds of every setting, and the interval of batch core-hours: what a figure shows."""
     points = []
-    for place, first in enumerate(runs[0]):
-        same = [run[place] for run in runs]
+    for index, first in enumerate(runs[0]):
+        same = [run[index] for run in runs]
         means = {
             name: float(np.nanmean([getattr(o, name) for o in same]))
             for name in (

@@ -134,7 +134,7 @@ class LivePlay:
         for number, name in enumerate(self.live.nodes):
             system = self._system(number, slot)
             pods = [*self._services(number, slot, system), *self._batch(number)]
-            total = tuple(system[place] + sum(used[place] for _, _, used in pods) for place in range(2))
+            total = tuple(system[index] + sum(used[index] for _, _, used in pods) for index in range(2))
             status = metric_status((total[0], total[1]), system, pods, now)
             self.api.patch(f"{METRICS}/{name}/status", {"status": status})
 
@@ -148,9 +148,9 @@ class LivePlay:
         """What the world's pods of a node use, shared out by their requests."""
         pods = self.live.pods[self.live.nodes[number]]
         columns = []
-        for place, resource in enumerate(Resource):
+        for index, resource in enumerate(Resource):
             requested = np.array([pod.requests.get(resource, 0) for pod in pods], dtype=float) + 1.0
-            used = max(float(self._need[resource][number, slot]) - system[place], 0.0)
+            used = max(float(self._need[resource][number, slot]) - system[index], 0.0)
             columns.append((used * requested / requested.sum()).tolist())
         return [(pod.namespace, pod.name, (cpu, memory)) for pod, cpu, memory in zip(pods, *columns, strict=True)]
 

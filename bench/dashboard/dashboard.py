@@ -34,7 +34,7 @@ from cotenant.base.store import Store
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.access.forgery import COOKIE, HEADER
 from cotenant.dashboard.sources.source import FORECAST_LIST
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
@@ -117,7 +117,9 @@ def results(folder: Path, spec: SyntheticSpec = DEMO) -> Store:
     """The demo's results with every table repeated to 100,000 rows under other names."""
     store, settings = Store(folder.as_uri(), CLUSTER), Settings()
     end = fill(store, spec, Silent()).inventory.time_seconds
-    corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=True)
+    daily_analysis.publish(
+        daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=True
+    )
     for schema in (WORKLOADS, RECOMMENDATIONS):
         store.write_table(blown_up(store.read_table(schema), schema, "workload", ROWS))
     store.write_table(blown_up(store.read_table(FORECAST_LIST), FORECAST_LIST, "name", ROWS))

@@ -113,11 +113,11 @@ def drawers(page: Any, url: str) -> Iterator[float]:
     """One row after the other."""
     page.goto(f"{url}/recommendations")
     page.wait_for_function(f"{FIRST_ROW} && {FACETS}")
-    for place in range(1 + TIMES):
-        taken = clicked(page, f".ag-row[row-index='{place % 8}'] .ag-cell[col-id=workload]", OPENED)
+    for index in range(1 + TIMES):
+        taken = clicked(page, f".ag-row[row-index='{index % 8}'] .ag-cell[col-id=workload]", OPENED)
         page.keyboard.press("Escape")
         page.wait_for_function(f"!({OPENED}) && !location.search")
-        if place:
+        if index:
             yield taken
 
 
@@ -126,12 +126,12 @@ def filtered(page: Any, url: str) -> Iterator[float]:
     page.goto(f"{url}/recommendations")
     page.wait_for_function(f"{FIRST_ROW} && {FACETS} && {COUNT}")
     everything, fed = page.evaluate(COUNT), page.evaluate(FED)
-    for place in range(1 + TIMES):
-        value = f".facet:nth-of-type({1 + place % 5}) .facet-row:nth-child({1 + place // 5 % 3}) .facet-link"
+    for index in range(1 + TIMES):
+        value = f".facet:nth-of-type({1 + index % 5}) .facet-row:nth-child({1 + index // 5 % 3}) .facet-link"
         taken = clicked(page, value, f"{COUNT} !== {everything!r} && {FED} !== {fed!r} && {FIRST_ROW}")
         page.click("text=Clear filters")
         page.wait_for_function(f"{COUNT} === {everything!r} && {FED} === {fed!r} && {FIRST_ROW}")
-        if place:
+        if index:
             yield taken
 
 

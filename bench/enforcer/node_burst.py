@@ -88,7 +88,7 @@ class Agent:
         self._applier.apply([step.plan], seen)
 
     def close(self) -> None:
-        self._applier.give_back()
+        self._applier.restore()
         self._journal.close()
         self._observer.close()
 

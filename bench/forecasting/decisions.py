@@ -170,9 +170,9 @@ def recovery(population: Population, shard: Shard) -> Iterator[Row]:
         moved, moment = shifted(shard, day)
         at = [moment + hours * HOUR_SECONDS for hours in SHIFT_HOURS]
         ledger = run([moved], who, population.plan, at)
-        for place in range(2):
-            below_q95 = ledger.covered[place, :, :, Q95].sum(axis=0, dtype=np.float64)
-            held[row, place] = below_q95 / np.nansum(ledger.of_trial["slots"], axis=0)
+        for index in range(2):
+            below_q95 = ledger.covered[index, :, :, Q95].sum(axis=0, dtype=np.float64)
+            held[row, index] = below_q95 / np.nansum(ledger.of_trial["slots"], axis=0)
         plain = run([shard], who[:1], population.plan, [at[0]])
         before.append(float(scores.coverage(plain, ENGINE)[Q95]))
     ours, strong = held.mean(axis=0)

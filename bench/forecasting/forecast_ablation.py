@@ -90,8 +90,8 @@ def variants(engine: EngineContender, timed: tuple[TimedMember, ...]) -> Iterato
     for hours in AGES_HOURS:
         yield Variant(replace(engine, learned_hours=hours), f"{AGED} {hours:g} h old")
     yield Variant(replace(engine, settings=structs.replace(DEFAULTS, booster_rows=0)), BOOSTER)
-    for place, member in enumerate(MEMBERS[1:], 1):
-        yield Variant(replace(engine, members=(*MEMBERS[:place], *MEMBERS[place + 1 :])), member.name)
+    for number, member in enumerate(MEMBERS[1:], 1):
+        yield Variant(replace(engine, members=(*MEMBERS[:number], *MEMBERS[number + 1 :])), member.name)
 
 
 def measure(folder: Path) -> list[Row]:

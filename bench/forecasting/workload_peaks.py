@@ -258,13 +258,13 @@ def measure(folder: Path) -> list[Row]:
     mean, count = np.mean(classes, axis=0), len(classes)
     verdicts = [
         Row(
-            f"class {place} of {CLASSES}, mean over {count} populations: p95 passed",
+            f"class {number} of {CLASSES}, mean over {count} populations: p95 passed",
             round(float(one), 4),
             "ratio",
             f"{LOWEST:g} to {HIGHEST:g}",
             bool(LOWEST <= one <= HIGHEST),
         )
-        for place, one in enumerate(mean, 1)
+        for number, one in enumerate(mean, 1)
     ]
     whole = Row(f"all classes, mean over {count} populations: p95 passed", round(float(np.mean(shares)), 4), "ratio")
     return [*verdicts, whole, *rows, *left_out(varied)]

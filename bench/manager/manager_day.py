@@ -25,7 +25,7 @@ from cotenant.manager.decisions import forecasts, recommendations
 from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER
@@ -74,7 +74,7 @@ def a_day(folder: Path) -> Day:
     for hour in range(HOURS + 1):
         now = begin + hour * HOUR_SECONDS
         _append(store, cluster.usage, now - HOUR_SECONDS, now)
-        results = collect(corridor.analyse(store, settings, FixedClock(now), Silent()))
+        results = collect(daily_analysis.analyse(store, settings, FixedClock(now), Silent()))
         found = _decided(results, now, settings, (forecast, recommendation))
         counts = [c + f if hour else 0 for c, f in zip(counts, found, strict=True)]
     return Day(counts[0] / len(results.nodes) / HOURS, counts[1] / len(results.workloads))
@@ -139,7 +139,7 @@ def _enlarged(nodes: int, workloads: int) -> RunResults:
         _append(store, cluster.usage, 0, cluster.spec.grid.end_seconds)
         store.write_inventory(cluster.inventory)
         now = cluster.spec.grid.end_seconds
-        small = collect(corridor.analyse(store, Settings(), FixedClock(now), Silent()))
+        small = collect(daily_analysis.analyse(store, Settings(), FixedClock(now), Silent()))
     chosen = [w for w in small.workloads if w.kind in ("Deployment", "StatefulSet", "DaemonSet")]
     return RunResults(
         now,

@@ -132,7 +132,7 @@ def run(url: str, scheduler: str, workers: int) -> None:
     from cotenant.base.settings.sections.pipeline import PipelineSettings
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Signal
-    from cotenant.pipeline import corridor
+    from cotenant.pipeline import daily_analysis
     from cotenant.settings import Settings
 
     class Stages:
@@ -150,9 +150,9 @@ def run(url: str, scheduler: str, workers: int) -> None:
     span = store.span(Signal.CPU_USAGE_MEAN)
     assert span is not None
     settings = Settings(pipeline=PipelineSettings(workers=workers, scheduler=scheduler))
-    analysis = corridor.analyse(store, settings, FixedClock(span[1]), stages)
+    analysis = daily_analysis.analyse(store, settings, FixedClock(span[1]), stages)
     stages.stage("Publish", 1)
-    corridor.publish(analysis, store, settings)
+    daily_analysis.publish(analysis, store, settings)
     stages.stage("end", 0)
     moments = list(stages.begun.items())
     seconds = {name: later - at for (name, at), (_, later) in itertools.pairwise(moments)}

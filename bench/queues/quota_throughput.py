@@ -48,7 +48,7 @@ MANAGER = "manager"
 
 
 @dataclass(frozen=True, slots=True)
-class LetGoRun:
+class AdmissionRun:
     """How fast one backlog was bound, and the processor time of each process for it, per pod."""
 
     pods_per_second: float
@@ -84,7 +84,9 @@ def measured(limit: int, options: argparse.Namespace) -> list[Row]:
     return compared(f"{limit} requests/s", without, within, options)
 
 
-def compared(limit: str, without: list[LetGoRun], within: list[LetGoRun], options: argparse.Namespace) -> list[Row]:
+def compared(
+    limit: str, without: list[AdmissionRun], within: list[AdmissionRun], options: argparse.Namespace
+) -> list[Row]:
     """What was measured at one limit of the scheduler."""
     plain, queued = (statistics.median(run.pods_per_second for run in runs) for runs in (without, within))
     of = f"{options.pods} pods, {options.quotas} quotas, {options.nodes} nodes, {options.rounds} rounds in turn"
@@ -95,7 +97,7 @@ def compared(limit: str, without: list[LetGoRun], within: list[LetGoRun], option
     ]
 
 
-def spent(runs: list[LetGoRun]) -> str:
+def spent(runs: list[AdmissionRun]) -> str:
     """Processor time a pod, by process."""
     means = {name: statistics.mean(run.milliseconds[name] for run in runs) for name in runs[0].milliseconds}
     return "ms of processor time a pod: " + ", ".join(f"{name} {mean:.1f}" for name, mean in means.items())
@@ -110,7 +112,7 @@ def quota(scene: GangScene, number: int, cores: int) -> str:
     return name
 
 
-def ungated(scene: GangScene, quotas: list[str], count: int) -> LetGoRun:
+def ungated(scene: GangScene, quotas: list[str], count: int) -> AdmissionRun:
     """The scheduler alone."""
     scheduler = scene.plane.servers[SCHEDULER]
     scheduler.pause()
@@ -122,7 +124,7 @@ def ungated(scene: GangScene, quotas: list[str], count: int) -> LetGoRun:
     return bound(scene, count, before)
 
 
-def gated(scene: GangScene, quotas: list[str], count: int, folder: Path) -> LetGoRun:
+def gated(scene: GangScene, quotas: list[str], count: int, folder: Path) -> AdmissionRun:
     """The manager lets them go."""
     create(scene, quotas, count, gated=True)
     before = processor_seconds(scene.plane)
@@ -158,7 +160,7 @@ def create(scene: GangScene, quotas: list[str], count: int, *, gated: bool) -> N
     each(scene.plane.api, bodies, lambda api, body: api.create(path, body))
 
 
-def bound(scene: GangScene, count: int, before: Mapping[str, float], manager: int = 0) -> LetGoRun:
+def bound(scene: GangScene, count: int, before: Mapping[str, float], manager: int = 0) -> AdmissionRun:
     """From the first binding to the last; the pods are gone afterwards. manager: its process id."""
     path = f"/api/v1/namespaces/{scene.namespace}/pods"
     wait_for(
@@ -178,7 +180,7 @@ def bound(scene: GangScene, count: int, before: Mapping[str, float], manager: in
     each(scene.plane.api, names, lambda api, name: api.delete(f"{path}/{name}", gracePeriodSeconds="0"))
     wait_for("no pods", lambda: not scene.api.items(path, limit="1"), PATIENCE_SECONDS, 1.0)
     rate = count / ((max(moments) - min(moments)).total_seconds() + 1.0)
-    return LetGoRun(rate, {name: (after[name] - since) * 1000.0 / count for name, since in before.items()})
+    return AdmissionRun(rate, {name: (after[name] - since) * 1000.0 / count for name, since in before.items()})
 
 
 if __name__ == "__main__":

@@ -272,7 +272,7 @@ def play(
     places: pod -> the node that takes it; failures: the node that fails in each week.
     """
     inventory, origin = month.inventory, month.origin_seconds
-    number = {node.name: place for place, node in enumerate(inventory.nodes)}
+    number = {node.name: index for index, node in enumerate(inventory.nodes)}
     capacity = np.array([[node.allocatable[r] for r in RESOURCES] for node in inventory.nodes], dtype=np.float64)
     stays = np.array([node.name not in leaving for node in inventory.nodes])
     run = Play(month, month.requests[level], capacity, stays, random.Random(1))

@@ -63,7 +63,7 @@ def populated(scene: MigrationScene, nodes: Sequence[str]) -> dict[str, float]:
     cores: dict[str, float] = {}
     for number, node in enumerate(nodes):
         count, each = (HOT_WORKLOADS, HOT_CORES) if number < HOT else (COLD_WORKLOADS, COLD_CORES)
-        apps = {f"app-{number}-{place}": REPLICAS for place in range(count)}
+        apps = {f"app-{number}-{index}": REPLICAS for index in range(count)}
         scene.workloads_on(node, nodes, apps)
         cores |= dict.fromkeys(apps, each)
     for app in cores:

@@ -302,11 +302,11 @@ def _usage(cluster: SyntheticCluster, pods: Sequence[Pod]) -> npt.NDArray[np.flo
     """(2, pods, slots): containers summed; a gap of the scrape is what came before it, and nothing outside its life."""
     rows = {(pod.namespace, pod.name): row for row, pod in enumerate(pods)}
     summed = np.zeros((2, len(pods), cluster.spec.grid.size), dtype=np.float32)
-    for place, signal in enumerate(SIGNALS.values()):
+    for index, signal in enumerate(SIGNALS.values()):
         series = cluster.usage[signal]
         for ref, values in zip(series.refs, series.values, strict=True):
             if (ref.namespace, ref.pod) in rows:
-                summed[place, rows[ref.namespace, ref.pod]] += _filled(values)
+                summed[index, rows[ref.namespace, ref.pod]] += _filled(values)
     return summed
 
 

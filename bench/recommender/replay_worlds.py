@@ -145,7 +145,7 @@ def _window(usage: Mapping[Signal, Usage[Any]]) -> TimeGrid:
 
 
 def evidence(inventory: Inventory, usage: Mapping[Signal, Usage[Any]]) -> Evidence:
-    """What the corridor gives a strategy."""
+    """What the analysis gives a strategy."""
     wanted = demand(usage[Signal.CPU_USAGE_MEAN], usage.get(Signal.CPU_THROTTLED_MEAN))
     of_pods = {CPU: wanted}
     if Signal.MEMORY_WORKING_SET_MAX in usage:

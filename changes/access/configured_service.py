@@ -39,7 +39,7 @@ def change_service_of(
     from cotenant.changes.soak.usage_comparison import comparison_of
     from cotenant.recommender.stored_recommendations import requested_millicores
 
-    office = ChangeServiceConfig(
+    config = ChangeServiceConfig(
         door=door or door_of(settings),
         ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings.section(ActionSettings),
@@ -51,7 +51,7 @@ def change_service_of(
         switch_namespace=settings.section(ManagerSettings).namespace,
         **(comparison_of(settings.section(ProfilerSettings).prometheus) if comparison is None else comparison),
     )
-    return ClusterChangeService(office)
+    return ClusterChangeService(config)
 
 
 def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:

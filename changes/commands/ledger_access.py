@@ -96,13 +96,13 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerM
     from cotenant.changes.snooze import postponed_recommendations
 
     now, wait = clock.now_seconds(), settings.section(ActionSettings).guardrails.cool_down_hours * HOUR_SECONDS
-    standings = ChangeLedger(ledger, clock, "").standings().values()
-    return LedgerMarks(postponed_recommendations(ledger, now), cool_downs(standings, wait, now))
+    statuses = ChangeLedger(ledger, clock, "").statuses().values()
+    return LedgerMarks(postponed_recommendations(ledger, now), cool_downs(statuses, wait, now))
 
 
-def find_change(standings: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
+def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     """The change of that id, or of its unambiguous beginning."""
-    matches = [s for key, s in standings.items() if key.startswith(id_)]
+    matches = [s for key, s in statuses.items() if key.startswith(id_)]
     if len(matches) != 1:
         raise UsageError(f"{len(matches)} changes begin with {id_!r}", fix="`cotenant recs changes` lists them.")
     return matches[0]

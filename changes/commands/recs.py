@@ -189,11 +189,11 @@ def changes(
     from cotenant.changes.model.change import states_summary, unsettled_count
 
     ledger = open_ledger(session_of(ctx).load().settings)
-    standings = ChangeLedger(ledger, SystemClock(), "").standings().values()
-    print_table(changes_table(standings), output, headers=not no_headers)
-    if standings:
-        print_totals(states_summary(standings), output)
-    unknown = unsettled_count(standings)
+    statuses = ChangeLedger(ledger, SystemClock(), "").statuses().values()
+    print_table(changes_table(statuses), output, headers=not no_headers)
+    if statuses:
+        print_totals(states_summary(statuses), output)
+    unknown = unsettled_count(statuses)
     if unknown:
         message(
             f"{agree(unknown, 'change has', 'changes have')} an unknown outcome: cotenant recs settle", style="yellow"
@@ -215,9 +215,9 @@ def rollback(
     if bool(change) == bool(batch):
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
-        standings = actions.journal.standings()
+        statuses = actions.journal.statuses()
         chosen = (
-            [find_change(standings, change)] if change else [s for s in standings.values() if s.change.batch == batch]
+            [find_change(statuses, change)] if change else [s for s in statuses.values() if s.change.batch == batch]
         )
         if not chosen:  # a script that misnames its batch must not read this as "rolled back"
             raise UsageError(f"no change has the batch {batch!r}", fix="`cotenant recs changes` lists the batches.")
@@ -261,11 +261,11 @@ def verify(
     with recs_bundle.open_actions_with_metrics(
         settings_of(ctx, None, kubeconfig, context), "changes are verified"
     ) as actions:
-        chosen = [s for s in actions.journal.standings().values() if _has_id_or_batch(s, which)]
+        chosen = [s for s in actions.journal.statuses().values() if _has_id_or_batch(s, which)]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         due = [s for s in chosen if s.state is ChangeState.APPLIED]
-        done = [s for standing in due if (s := _verify_change(actions, standing, roll_back)) is not None]
+        done = [s for status in due if (s := _verify_change(actions, status, roll_back)) is not None]
         print_table(changes_table(done), output, headers=not no_headers)
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
         raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
@@ -333,21 +333,21 @@ def _report_ladders(reviews: list[Review], asked: bool) -> None:
             message(f"{review.workload}: the first step alone: {review.no_ladder}", style="yellow")
 
 
-def _verify_change(actions: Actions, standing: ChangeStatus, roll_back: bool) -> ChangeStatus | None:
+def _verify_change(actions: Actions, status: ChangeStatus, roll_back: bool) -> ChangeStatus | None:
     from cotenant.base.errors import NoData
     from cotenant.changes.model.change import ChangeState
     from cotenant.changes.soak.reconcile import verify as verified
 
     try:
-        checked = verified(actions, standing)
+        checked = verified(actions, status)
     except NoData as error:
         message(str(error))
         return None
     return actions.roll_back(checked) if roll_back and checked.state is ChangeState.REGRESSED else checked
 
 
-def _has_id_or_batch(standing: ChangeStatus, which: str) -> bool:
-    return standing.change.id.startswith(which) or standing.change.batch == which
+def _has_id_or_batch(status: ChangeStatus, which: str) -> bool:
+    return status.change.id.startswith(which) or status.change.batch == which
 
 
 def _plain(value: Any) -> str:

@@ -38,7 +38,7 @@ def confirm(
 
     settings = settings_of(ctx, None, kubeconfig, context)
     with open_actions(settings) as actions:
-        id_ = find_change(actions.journal.standings(), change).change.id
+        id_ = find_change(actions.journal.statuses(), change).change.id
         done = confirmed(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
     print_table(changes_table(done), output, headers=not no_headers)
     bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
@@ -59,7 +59,7 @@ def decline(
 
     settings = settings_of(ctx, None, kubeconfig, context)
     with open_actions(settings) as actions:
-        id_ = find_change(actions.journal.standings(), change).change.id
+        id_ = find_change(actions.journal.statuses(), change).change.id
         done = declined(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
     print_table(changes_table(done), output, headers=not no_headers)
 

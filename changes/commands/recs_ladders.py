@@ -39,15 +39,15 @@ def ladders(
     settings = session_of(ctx).load().settings
     ledger = open_ledger(settings)
     change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.section(ActionSettings))
-    standings, who = list(change_ledger.standings().values()), _whoever("")
+    statuses, who = list(change_ledger.statuses().values()), _whoever("")
     if ladder:
-        found = ladder_progress(find_ladder(change_ledger.ladders(), who, ladder), standings, pace)
+        found = ladder_progress(find_ladder(change_ledger.ladders(), who, ladder), statuses, pace)
         print_table(rungs_table(found), output, headers=not no_headers)
         if found.words:
             message(f"{found.status.state}: {found.words}")
     else:
         print_table(
-            ladders_table(ladders_of(change_ledger.ladders(), standings, pace, who)), output, headers=not no_headers
+            ladders_table(ladders_of(change_ledger.ladders(), statuses, pace, who)), output, headers=not no_headers
         )
     ledger.close()
 

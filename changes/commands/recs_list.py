@@ -95,7 +95,7 @@ def list_(
         for owner, row in zip(owners, table.rows(), strict=True)
     ]
     hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
-    shown = table.take(np.array([place for place, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
+    shown = table.take(np.array([index for index, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
     print_table(shown, output, headers=not no_headers)
     if not len(table):
         message("no recommendation matches")

@@ -49,9 +49,9 @@ def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
             inner = f"{pointer}/{escape_pointer_key(key)}"
             yield from _differences(first.get(key), second.get(key), inner)
     elif isinstance(first, Sequence) and isinstance(second, Sequence) and not isinstance(first, str):
-        for place in range(max(len(first), len(second))):
-            before, after = (sequence[place] if place < len(sequence) else None for sequence in (first, second))
-            yield from _differences(before, after, f"{pointer}/{place}")
+        for index in range(max(len(first), len(second))):
+            before, after = (sequence[index] if index < len(sequence) else None for sequence in (first, second))
+            yield from _differences(before, after, f"{pointer}/{index}")
     elif (first or None) != (second or None):
         yield pointer
 

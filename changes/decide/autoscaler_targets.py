@@ -85,7 +85,7 @@ class TargetMove:
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
     """The targets that move with one workload's recommendations; none where nothing moves or the name is no name."""
     solved = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
-    candidates = (_move(recommendations, resource, place) for place, resource in enumerate(solved))
+    candidates = (_move(recommendations, resource, index) for index, resource in enumerate(solved))
     return tuple(move for move in candidates if move is not None)
 
 
@@ -113,7 +113,7 @@ def _is_of(source: Mapping[str, Any] | None, resource: Resource) -> bool:
     return source is not None and source["name"] == resource and "averageUtilization" in (source.get("target") or {})
 
 
-def _move(recommendations: Sequence[Recommendation], resource: Resource, place: int) -> TargetMove | None:
+def _move(recommendations: Sequence[Recommendation], resource: Resource, index: int) -> TargetMove | None:
     solved = [(r, v) for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
     if not any(_changes(v) for _, v in solved):
         return None
@@ -122,7 +122,7 @@ def _move(recommendations: Sequence[Recommendation], resource: Resource, place: 
     after = _target_after(solved, resource, before)
     if after == before or not _NAME.fullmatch(name):
         return None
-    return TargetMove(namespace, name, resource, before, after, place)
+    return TargetMove(namespace, name, resource, before, after, index)
 
 
 def _target_after(solved: Sequence[tuple[Recommendation, Value]], resource: Resource, before: int) -> int:

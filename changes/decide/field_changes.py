@@ -274,8 +274,8 @@ def same_value(first: Any, second: Any) -> bool:
 def _resources_by_pointer(spec: Json, base: str) -> Iterator[tuple[str, str, Any]]:
     """Pointer of its resources, name and present resources of each container of a pod spec."""
     for list_name in dict.fromkeys(LISTS.values()):
-        for place, container in enumerate(spec.get(list_name) or []):
-            yield f"{base}/{list_name}/{place}/resources", str(container.get("name", "")), container.get("resources")
+        for index, container in enumerate(spec.get(list_name) or []):
+            yield f"{base}/{list_name}/{index}/resources", str(container.get("name", "")), container.get("resources")
 
 
 def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[str, Any]:

@@ -49,23 +49,23 @@ GITOPS: Final = "gitops"
 
 
 def judge(
-    recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
+    recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
     """Every rule on one workload, in the order in which people read them."""
     moved = _changed_values(recommendations)
     return [
         *_recommendation_guardrails(recommendations, moved, settings),
-        _heap_flag(moved, around.live),
-        *capacity_guardrails(recommendations, moved, around),
-        *gpu_rules(recommendations, around),
+        _heap_flag(moved, context.live),
+        *capacity_guardrails(recommendations, moved, context),
+        *gpu_rules(recommendations, context),
         _namespace_guardrail(recommendations[0], settings),
-        _gitops(recommendations, around, settings),
-        _rollout_guardrail(around.live, recommendations[0].container.workload.kind),
-        _disruption(around),
-        _cool_down(recommendations, moved, around, settings),
-        _window(moved, around),
-        *_webhook(around),
-        _second(around),
+        _gitops(recommendations, context, settings),
+        _rollout_guardrail(context.live, recommendations[0].container.workload.kind),
+        _disruption(context),
+        _cool_down(recommendations, moved, context, settings),
+        _window(moved, context),
+        *_webhook(context),
+        _second(context),
     ]
 
 
@@ -261,15 +261,15 @@ def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recom
 
 
 def _gitops(
-    recommendations: Sequence[Recommendation], around: GuardrailContext, settings: GuardrailSettings
+    recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> Guardrail:
-    owner = gitops_owner(around.live, settings)
+    owner = gitops_owner(context.live, settings)
     if not owner:
         return made(GITOPS, True, "no GitOps owner")
-    if not leaves_manifests(around.method, around.live, recommendations):
+    if not leaves_manifests(context.method, context.live, recommendations):
         why = f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
         return made(GITOPS, False, why)
-    end = "a bundle goes that way" if around.method is Method.BUNDLE else "nothing that its manifests name is written"
+    end = "a bundle goes that way" if context.method is Method.BUNDLE else "nothing that its manifests name is written"
     return made(GITOPS, True, f"{owner} says that a GitOps tool owns it: {end}")
 
 
@@ -282,18 +282,18 @@ def _rollout_guardrail(live: Json, kind: str) -> Guardrail:
     return made("rollout", not rolling and not rollout.unready, why)
 
 
-def _disruption(around: GuardrailContext) -> Guardrail:
-    if around.method is not Method.TEMPLATE:
-        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {around.method.full_name}")
-    if around.disruptions is None:
+def _disruption(context: GuardrailContext) -> Guardrail:
+    if context.method is not Method.TEMPLATE:
+        return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
+    if context.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
     return made(
-        "disruption-budget", around.disruptions >= 1, f"its budget lets {counted(around.disruptions, 'pod')} go now"
+        "disruption-budget", context.disruptions >= 1, f"its budget lets {counted(context.disruptions, 'pod')} go now"
     )
 
 
 def _cool_down(
-    recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext, settings: GuardrailSettings
+    recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext, settings: GuardrailSettings
 ) -> Guardrail:
     lowers = any(recommendation.gpu for recommendation in recommendations) or any(
         v.now is not None and v.amount is not None and v.amount < v.now for _, v in moved
@@ -303,30 +303,30 @@ def _cool_down(
         for recommendation in recommendations
         for resource in Resource
     )
-    if around.changed_seconds is None or not lowers:
+    if context.changed_seconds is None or not lowers:
         return Guardrail("cool-down", GuardrailOutcome.PASS, "not changed lately" if lowers else "nothing is lowered")
-    hours = (around.seconds - around.changed_seconds) / HOUR_SECONDS
-    who = f" by {visible(around.changed_by)}, {moment(around.changed_seconds)}" if around.changed_by else ""
+    hours = (context.seconds - context.changed_seconds) / HOUR_SECONDS
+    who = f" by {visible(context.changed_by)}, {moment(context.changed_seconds)}" if context.changed_by else ""
     apart = f"{settings.cool_down_hours:g} hours between changes that lower something"
     why = f"changed{who}, {hours:.1f} hours ago; {apart}"
     return made("cool-down", hours >= settings.cool_down_hours, why)
 
 
-def _window(moved: Moved, around: GuardrailContext) -> Guardrail:
-    if is_open(around.windows, around.seconds):
+def _window(moved: Moved, context: GuardrailContext) -> Guardrail:
+    if is_open(context.windows, context.seconds):
         return Guardrail(
-            "change-window", GuardrailOutcome.PASS, "a window is open" if around.windows else "no window is set"
+            "change-window", GuardrailOutcome.PASS, "a window is open" if context.windows else "no window is set"
         )
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
-    if moved and raises and around.windows_spare_memory:
+    if moved and raises and context.windows_spare_memory:
         return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory need not wait for a window")
-    why = f"no change window is open; the next one opens {next_opening_text(around.windows, around.seconds)}"
+    why = f"no change window is open; the next one opens {next_opening_text(context.windows, context.seconds)}"
     return Guardrail("change-window", GuardrailOutcome.FAIL, why)
 
 
-def _webhook(around: GuardrailContext) -> Iterator[Guardrail]:
-    if around.method in (Method.ANNOTATE, Method.IN_PLACE):
-        yield made("webhook", not around.webhook, around.webhook or "new pods get the values from our webhook")
+def _webhook(context: GuardrailContext) -> Iterator[Guardrail]:
+    if context.method in (Method.ANNOTATE, Method.IN_PLACE):
+        yield made("webhook", not context.webhook, context.webhook or "new pods get the values from our webhook")
 
 
 def takes_second(qos: QosClass) -> bool:
@@ -334,21 +334,21 @@ def takes_second(qos: QosClass) -> bool:
     return qos in (QosClass.LSE, QosClass.LSR)
 
 
-def _second(around: GuardrailContext) -> Guardrail:
+def _second(context: GuardrailContext) -> Guardrail:
     """Return the guardrail about the second person.
 
     With a login the change waits for the second person; without a login no second person can be asked, and a typed
     name has to do.
     """
-    if not takes_second(around.qos):
-        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {around.qos or 'LS'} needs one person")
-    needs = f"class {around.qos} needs a second person"
-    if around.logs_in:
+    if not takes_second(context.qos):
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs one person")
+    needs = f"class {context.qos} needs a second person"
+    if context.logs_in:
         return Guardrail(
             SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for one who may approve"
         )
-    if around.second_person:
+    if context.second_person:
         return Guardrail(
-            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {around.second_person}: nobody has checked the name"
+            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {context.second_person}: nobody has checked the name"
         )
     return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

@@ -87,12 +87,12 @@ def without_heap(recommendation: Recommendation) -> Recommendation:
 
 
 def _texts(container: Json) -> Iterator[tuple[str, str]]:
-    for place, variable in enumerate(container.get("env") or ()):
+    for index, variable in enumerate(container.get("env") or ()):
         if isinstance(variable.get("value"), str):
-            yield f"/env/{place}/value", variable["value"]
+            yield f"/env/{index}/value", variable["value"]
     for name in _LISTS:
         parts: Sequence[Any] = container.get(name) or ()
-        yield from ((f"/{name}/{place}", text) for place, text in enumerate(parts) if isinstance(text, str))
+        yield from ((f"/{name}/{index}", text) for index, text in enumerate(parts) if isinstance(text, str))
 
 
 def _hidden(container: Json) -> Iterator[str]:

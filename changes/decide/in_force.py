@@ -60,15 +60,15 @@ def object_writes(changes: Iterable[Change]) -> list[Write]:
     return [write for change in changes for write in change.writes if write.subresource != RESIZE]
 
 
-def rewritten_fields(standings: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
+def rewritten_fields(statuses: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
     """Fields of changes in force, by the change's id, that a later change in force has written again.
 
-    standings: in the order in which they were accepted. A write names a container's resources whole; the fields are
+    statuses: in the order in which they were accepted. A write names a container's resources whole; the fields are
     the amounts that it changed.
     """
     later: set[FieldKey] = set()
     rewritten: dict[str, frozenset[FieldKey]] = {}
-    for status in reversed([status for status in standings if status.state.in_force]):
+    for status in reversed([status for status in statuses if status.state.in_force]):
         change = status.change
         own = {field.key for write in object_writes([change]) for field in _written_fields(change.kind, write)}
         if again := own & later:

@@ -109,11 +109,11 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
         before: dict[str, Any] = {}
         after: dict[str, Any] = {}
         for list_name in ("containers", "initContainers"):
-            for place, container in enumerate(pod["spec"].get(list_name) or ()):
+            for index, container in enumerate(pod["spec"].get(list_name) or ()):
                 swap, now = swaps.get(container["name"]), container.get("resources")
                 back = None if swap is None else swapped_amounts(now, ResourceSwap(swap.after, swap.before))
                 if back is not None:
-                    pointer = f"/spec/{list_name}/{place}/resources"
+                    pointer = f"/spec/{list_name}/{index}/resources"
                     before[pointer], after[pointer] = back, now
         if before:
             address = Address("v1", "pods", meta["name"], meta["namespace"])
@@ -200,9 +200,9 @@ def _moves(pod: Json, recommendations: Sequence[Recommendation]) -> Iterator[tup
     """(list, place, resources afterwards) of each container that moves."""
     for recommendation in recommendations:
         list_name = LISTS.get(recommendation.role, "containers")
-        for place, container in enumerate(pod["spec"].get(list_name) or ()):
+        for index, container in enumerate(pod["spec"].get(list_name) or ()):
             if container.get("name") == recommendation.container.container and resources(recommendation):
-                yield list_name, place, moved(container.get("resources"), resources(recommendation))
+                yield list_name, index, moved(container.get("resources"), resources(recommendation))
 
 
 def _write(pod: Json, recommendations: Sequence[Recommendation]) -> Write | None:

@@ -103,20 +103,20 @@ def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
     return replace(ladder, targets=targets, heaps=heaps)
 
 
-def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
+def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
     """Judge what the ledger says of the steps that were taken, and of other changes of the workload since."""
-    taken = steps_taken(status.ladder, standings)
+    taken = steps_taken(status.ladder, statuses)
     if not taken:
         return stop(Reason.LADDER_STEP_ENDED, "no change of it is in the ledger")
-    for place, batch in enumerate(taken, 1):
+    for number, batch in enumerate(taken, 1):
         for step in batch:
             if step.state in _OVER or step.rollback_refused:
                 what = "could not be rolled back" if step.rollback_refused else _OVER[step.state]
                 why = f": {step.words}" if step.words else ""
                 is_foreign = step.state is ChangeState.GONE
                 reason = Reason.LADDER_OTHER_WRITER if is_foreign else Reason.LADDER_STEP_ENDED
-                return stop(reason, f"step {place} (change {step.change.id}) {what}{why}")
-    if (other := _later_change(status.ladder, standings, taken[-1])) is not None:
+                return stop(reason, f"step {number} (change {step.change.id}) {what}{why}")
+    if (other := _later_change(status.ladder, statuses, taken[-1])) is not None:
         words = f"{other.change.actor} changed the workload too: change {other.change.id}"
         return stop(Reason.LADDER_OTHER_WRITER, words)
     for step in taken[-1]:
@@ -130,15 +130,15 @@ def judge_history(status: LadderStatus, standings: Sequence[ChangeStatus], pace:
 
 
 def _later_change(
-    ladder: Ladder, standings: Sequence[ChangeStatus], last: Sequence[ChangeStatus]
+    ladder: Ladder, statuses: Sequence[ChangeStatus], last: Sequence[ChangeStatus]
 ) -> ChangeStatus | None:
     """A change of the workload that is none of the ladder, accepted after its last step, and in force or unknown."""
-    ids = [status.change.id for status in standings]
+    ids = [status.change.id for status in statuses]
     after = ids.index(last[-1].change.id) + 1
     return next(
         (
             status
-            for status in standings[after:]
+            for status in statuses[after:]
             if status.change.ref == ladder.ref
             and status.change.ladder != ladder.id
             and (status.state.in_force or not status.state.settled)
@@ -173,7 +173,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
 
 
 def judge_turn(
-    standings: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
+    statuses: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> LadderDecision:
     """Judge whether a step may be taken beside those that soak: all of them are one batch to the guardrails.
 
@@ -182,7 +182,7 @@ def judge_turn(
     """
     soaking = [
         status
-        for status in standings
+        for status in statuses
         if status.change.batch.startswith(LADDER_KEY_PREFIX)
         and (status.state is ChangeState.APPLIED or not status.state.settled)
     ]
@@ -274,14 +274,14 @@ def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple
     )
 
 
-def ladder_progress(status: LadderStatus, standings: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
+def ladder_progress(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
     """A ladder with every step, from what the ledger says."""
-    own = [step for step in standings if step.change.ladder == status.ladder.id]
+    own = [step for step in statuses if step.change.ladder == status.ladder.id]
     kept = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
     found = tuple(rungs(status, own, kept))
     if status.state is not LadderState.UNDER_WAY:
         return LadderProgress(status, found, status.reason, status.words)
-    decision = judge_history(status, standings, pace)
+    decision = judge_history(status, statuses, pace)
     if decision.verdict is not LadderVerdict.TAKE:
         return LadderProgress(status, found, decision.reason.value, decision.words)
     is_news = status.reason and status.since_seconds > max(step.changed_seconds for step in own)

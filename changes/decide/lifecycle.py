@@ -32,7 +32,7 @@ class DueStep:
     """A change, what is due, and why."""
 
     due: Due
-    standing: ChangeStatus
+    status: ChangeStatus
     why: str = ""
 
 
@@ -85,7 +85,7 @@ def of_anybody(_status: ChangeStatus) -> bool:
 
 
 def due(
-    standings: Iterable[ChangeStatus],
+    statuses: Iterable[ChangeStatus],
     now_seconds: float,
     pace: Pace,
     mine: Callable[[ChangeStatus], bool] = of_anybody,
@@ -97,9 +97,9 @@ def due(
     """
     step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
-    everything = tuple(standings)
-    for standing in everything:
-        batches[standing.change.batch].append(standing)
+    everything = tuple(statuses)
+    for status in everything:
+        batches[status.change.batch].append(status)
     replaced = _superseded_changes(everything)
     for batch in batches.values():
         for step in (
@@ -108,19 +108,19 @@ def due(
             *_canary(batch, pace),
             *_alone([status for status in batch if status.change.id not in replaced], now_seconds, pace),
         ):
-            step_by_change.setdefault(step.standing.change.id, step)
-    return [step for step in step_by_change.values() if mine(step.standing)]
+            step_by_change.setdefault(step.status.change.id, step)
+    return [step for step in step_by_change.values() if mine(step.status)]
 
 
-def regressed_condition(standing: ChangeStatus) -> Regressed | None:
+def regressed_condition(status: ChangeStatus) -> Regressed | None:
     """The condition after the last step; None where that step does not measure harm: the previous condition stays.
 
     What was taken back stays marked: the same recommendation would do the same harm again.
     """
-    what = f"change {standing.change.id}: {standing.words}"
-    if standing.state is ChangeState.REGRESSED:
+    what = f"change {status.change.id}: {status.words}"
+    if status.state is ChangeState.REGRESSED:
         return Regressed(True, "DidHarm", what)
-    if standing.state is ChangeState.VERIFIED:
+    if status.state is ChangeState.VERIFIED:
         return Regressed(False, "Held", what)
     return None
 
@@ -147,20 +147,20 @@ def same_person(name: str, other: str) -> bool:
     return not first or first == second or second.endswith((f":{first}", f"#{first}"))
 
 
-def is_verified_again(standing: ChangeStatus, pace: Pace) -> bool:
+def is_verified_again(status: ChangeStatus, pace: Pace) -> bool:
     """Return whether a change has already been verified at its second age."""
-    return standing.verified_seconds >= standing.begun_seconds + pace.verify_seconds
+    return status.verified_seconds >= status.begun_seconds + pace.verify_seconds
 
 
 def due_rechecks(
-    standings: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
+    statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
 ) -> list[ChangeStatus]:
     """Changes with their last verdict whose values are to be compared with the cluster's again, the longest ago first.
 
     The last verdict is that at the second age, harm, or none any more since a rollback was refused.
     last_seconds: when each was compared, by its id; one that never was since this process began comes first.
     """
-    final = (s for s in standings if s.state.in_force and not _ages(s, pace))
+    final = (s for s in statuses if s.state.in_force and not _ages(s, pace))
     overdue = [s for s in final if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
     return sorted(overdue, key=lambda status: last_seconds.get(status.change.id, 0.0))[:MOST_RECHECKS]
 
@@ -223,11 +223,11 @@ def _is_through(status: ChangeStatus) -> bool:
     return status.state is ChangeState.VERIFIED or ended
 
 
-def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
+def _superseded_changes(statuses: Sequence[ChangeStatus]) -> frozenset[str]:
     """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
     last: dict[tuple[str, str, str], str] = {}
     replaced: set[str] = set()
-    for status in standings:
+    for status in statuses:
         if not status.state.in_force:
             continue
         for write in status.change.writes:
@@ -235,7 +235,7 @@ def _superseded_changes(standings: Sequence[ChangeStatus]) -> frozenset[str]:
                 field = (write.address.path, write.uid, pointer)
                 replaced |= {last[field]} if field in last else set()
                 last[field] = status.change.id
-    return frozenset(status.change.id for status in standings if status.state is ChangeState.VERIFIED) & replaced
+    return frozenset(status.change.id for status in statuses if status.state is ChangeState.VERIFIED) & replaced
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:

@@ -36,8 +36,8 @@ def waves_of(
     is_canary = ahead < len(moved_millicores)
     waves: list[int] = []
     wave, count, used = 0, 0, 0
-    for place, moved in enumerate(moved_millicores):
-        begins_rest = is_canary and place == ahead
+    for index, moved in enumerate(moved_millicores):
+        begins_rest = is_canary and index == ahead
         if count and (begins_rest or count >= most or used + moved > budget):
             wave, count, used = wave + 1, 0, 0
         waves.append(wave)

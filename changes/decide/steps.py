@@ -62,8 +62,8 @@ def later_steps(
     steps = []
     for recommendation, begun in zip(recommendations, first, strict=True):
         for resource, amounts in _requests(recommendation, begun):
-            for place, (now, amount) in enumerate(_walk(resource, *amounts, settings), 1):
-                from_seconds = now_seconds + place * settings.cool_down_hours * HOUR_SECONDS
+            for number, (now, amount) in enumerate(_walk(resource, *amounts, settings), 1):
+                from_seconds = now_seconds + number * settings.cool_down_hours * HOUR_SECONDS
                 steps.append(NextStep(from_seconds, recommendation.container.container, resource, now, amount))
     return tuple(sorted(steps, key=lambda step: step.from_seconds))
 

@@ -255,15 +255,15 @@ class ChangeStatus:
         )
 
 
-def last_changes(standings: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
+def last_changes(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
     """Return each workload's last written change that is in force or whose outcome is not known."""
-    written = (s for s in standings if s.state.in_force or not s.state.settled)
+    written = (s for s in statuses if s.state.in_force or not s.state.settled)
     return {s.change.ref: s for s in sorted(written, key=lambda s: s.changed_seconds)}
 
 
-def cool_downs(standings: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
+def cool_downs(statuses: Iterable[ChangeStatus], wait_seconds: float, now_seconds: float) -> dict[WorkloadRef, float]:
     """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-    ends = {ref: last.changed_seconds + wait_seconds for ref, last in last_changes(standings).items()}
+    ends = {ref: last.changed_seconds + wait_seconds for ref, last in last_changes(statuses).items()}
     return {ref: end for ref, end in ends.items() if end > now_seconds}
 
 
@@ -283,33 +283,33 @@ def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "")
 
 def fold_events(events: Iterable[tuple[str, ChangeEvent, float, str, Change | None, str]]) -> dict[str, ChangeStatus]:
     """Standing of each change by id, from (id, happened, time, actor, the change when accepted, words) in order."""
-    standings: dict[str, ChangeStatus] = {}
+    statuses: dict[str, ChangeStatus] = {}
     for id_, happened, seconds, actor, change, note in events:
-        last = standings.get(id_)
+        last = statuses.get(id_)
         if last is not None:
-            standings[id_] = last.moved(happened, seconds, actor, note)
+            statuses[id_] = last.moved(happened, seconds, actor, note)
         elif change is not None:
-            standings[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
-    return standings
+            statuses[id_] = ChangeStatus(change, after(None, happened), seconds, seconds, actor, note, seconds)
+    return statuses
 
 
-def count_of_states(standings: Iterable[ChangeStatus], *states: ChangeState) -> int:
+def count_of_states(statuses: Iterable[ChangeStatus], *states: ChangeState) -> int:
     """Count the changes that are in one of the states."""
-    return measures.matching_count(status.state in states for status in standings)
+    return measures.matching_count(status.state in states for status in statuses)
 
 
-def states_summary(standings: Iterable[ChangeStatus]) -> str:
+def states_summary(statuses: Iterable[ChangeStatus]) -> str:
     """Count changes by state, in the order of the states: "5 changes: 2 applied, 3 verified"."""
-    numbers = Counter(status.state for status in standings)
+    numbers = Counter(status.state for status in statuses)
     parts = ", ".join(f"{numbers[state]:,} {state.value}" for state in ChangeState if numbers[state])
     return f"{counted(numbers.total(), 'change')}: {parts}" if parts else counted(0, "change")
 
 
-def unsettled_count(standings: Iterable[ChangeStatus]) -> int:
+def unsettled_count(statuses: Iterable[ChangeStatus]) -> int:
     """Count the changes whose outcome is unknown, until the cluster has been read."""
-    return measures.matching_count(not status.state.settled for status in standings)
+    return measures.matching_count(not status.state.settled for status in statuses)
 
 
-def accepted_by_autopilot(standing: ChangeStatus) -> bool:
+def accepted_by_autopilot(status: ChangeStatus) -> bool:
     """Return whether the autopilot, and not a person, has accepted the change."""
-    return standing.change.batch.startswith(AUTOPILOT_KEY_PREFIX)
+    return status.change.batch.startswith(AUTOPILOT_KEY_PREFIX)

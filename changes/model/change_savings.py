@@ -18,10 +18,10 @@ class ChangeSavings:
     verified: Savings
 
 
-def change_savings(standings: Sequence[ChangeStatus]) -> ChangeSavings:
+def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
     """Sum over changes, by resource and in money; what failed or never came was promised and is not in force."""
     return ChangeSavings(
-        joined_savings(s.change.savings for s in standings),
-        joined_savings(s.change.savings for s in standings if s.state.in_force),
-        joined_savings(s.change.savings for s in standings if s.state is ChangeState.VERIFIED),
+        joined_savings(s.change.savings for s in statuses),
+        joined_savings(s.change.savings for s in statuses if s.state.in_force),
+        joined_savings(s.change.savings for s in statuses if s.state is ChangeState.VERIFIED),
     )

@@ -174,10 +174,10 @@ def ladder_id(key: str, workload: WorkloadRef) -> str:
     return hashlib.sha256(f"{key} {workload}".encode()).hexdigest()[:12]
 
 
-def steps_taken(ladder: Ladder, standings: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
+def steps_taken(ladder: Ladder, statuses: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
     """The changes of a ladder, step by step in their order; the changes of one step were accepted together."""
     batches: dict[str, list[ChangeStatus]] = {}
-    for status in standings:
+    for status in statuses:
         if status.change.ladder == ladder.id:
             batches.setdefault(status.change.batch, []).append(status)
     return list(batches.values())
@@ -189,9 +189,9 @@ def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
     return [tuple(step for step in steps if step.from_seconds == time) for time in times]
 
 
-def rungs(status: LadderStatus, standings: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
+def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
     """Every step of a ladder with its state. is_kept: id of a change -> whether its last verdict found no harm."""
-    taken = steps_taken(status.ladder, standings)
+    taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT
     found = [

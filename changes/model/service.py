@@ -209,7 +209,7 @@ class ChangeService(Protocol):
         """The same with `tried`; nothing is kept."""
 
     def accept(self, who: Person, request: ChangeRequest) -> list[ChangeStatus]:
-        """Write down, then do; UsageError names the rule that stops it. The same key again: the same standings."""
+        """Write down, then do; UsageError names the rule that stops it. The same key again: the same statuses."""
 
     def changes(self, who: Person) -> list[ChangeStatus]:
         """Everything that was accepted, the newest first."""

@@ -88,9 +88,9 @@ NOT_READ: Final = "not set, or an earlier change's id"
 CHANGE_ID: Final = "this change's id"
 
 
-def changes_table(standings: Iterable[ChangeStatus]) -> Table:
+def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
     """Changes as rows, the newest first."""
-    return Table.from_rows(CHANGES, [_row(s) for s in sorted(standings, key=lambda s: -s.accepted_seconds)])
+    return Table.from_rows(CHANGES, [_row(s) for s in sorted(statuses, key=lambda s: -s.accepted_seconds)])
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> Table:
@@ -182,29 +182,29 @@ def overridden_rules(change: Change) -> list[str]:
     return [rule for rule, outcome in change.guardrails.items() if outcome.startswith("overridden")]
 
 
-def _row(standing: ChangeStatus) -> dict[str, Any]:
-    change = standing.change
+def _row(status: ChangeStatus) -> dict[str, Any]:
+    change = status.change
     raised = [f"{rule} {outcome}" for rule, outcome in change.guardrails.items() if outcome != "pass"]
     return {
         "change": change.id,
-        "time": standing.accepted_seconds,
+        "time": status.accepted_seconds,
         "actor": change.actor,
         "cluster": change.cluster,
         "namespace": change.namespace,
         "kind": change.kind,
         "workload": change.name,
-        "state": standing.state.value,
+        "state": status.state.value,
         "method": change.method,
         "moved": moves_summary(change),
         "overridden": ", ".join(overridden_rules(change)),
-        "verdict": VERDICTS.get(standing.state, ""),
-        "since": standing.since_seconds,
-        "last_actor": standing.actor,
+        "verdict": VERDICTS.get(status.state, ""),
+        "since": status.since_seconds,
+        "last_actor": status.actor,
         "saved_cpu": change.savings.frees.millicores,
         "saved_memory": change.savings.frees.bytes,
         "raised_cpu": change.savings.raises.millicores,
         "raised_memory": change.savings.raises.bytes,
-        "words": standing.words,
+        "words": status.words,
         "batch": change.batch,
         "guardrails": "; ".join(raised),
     }

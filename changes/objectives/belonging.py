@@ -87,17 +87,17 @@ def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, s
 
 
 def ownership(
-    selectors: Iterable[Selector], near: Surroundings, namespace: str, labels: Mapping[str, str]
+    selectors: Iterable[Selector], surroundings: Surroundings, namespace: str, labels: Mapping[str, str]
 ) -> Ownership:
     """Return whose an objective is. namespace, labels: of its object."""
-    verdicts = [_selector_owner(selector, near, namespace) for selector in selectors]
+    verdicts = [_selector_owner(selector, surroundings, namespace) for selector in selectors]
     if Ownership.OTHER in verdicts:
         return Ownership.OTHER
     if verdicts and set(verdicts) == {Ownership.OWN}:
         return Ownership.OWN
-    if namespace != near.workload.namespace or Ownership.OWN in verdicts:
+    if namespace != surroundings.workload.namespace or Ownership.OWN in verdicts:
         return Ownership.UNKNOWN  # of a part of the query nobody knows whose it is
-    return _object_owner(labels, near)
+    return _object_owner(labels, surroundings)
 
 
 def namespace_label(selector: Selector) -> str:
@@ -119,56 +119,56 @@ def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
     return ""
 
 
-def _selector_owner(selector: Selector, near: Surroundings, namespace: str) -> Ownership:
+def _selector_owner(selector: Selector, surroundings: Surroundings, namespace: str) -> Ownership:
     spaces = {value for label, operator, value in selector.matchers if operator == "=" and label in NAMESPACE_LABELS}
-    if near.workload.namespace not in (spaces or {namespace}):
+    if surroundings.workload.namespace not in (spaces or {namespace}):
         return Ownership.OTHER
-    found = {_matcher_owner(*matcher, near) for matcher in selector.matchers}
+    found = {_matcher_owner(*matcher, surroundings) for matcher in selector.matchers}
     for owner in (Ownership.OTHER, Ownership.OWN):
         if owner in found:
             return owner
     return Ownership.UNKNOWN
 
 
-def _matcher_owner(label: str, operator: str, value: str, near: Surroundings) -> Ownership:
+def _matcher_owner(label: str, operator: str, value: str, surroundings: Surroundings) -> Ownership:
     if label in POD_LABELS and operator in ("=", "=~"):
-        return _pod_owner(operator, value, near)
+        return _pod_owner(operator, value, surroundings)
     if operator != "=":
         return Ownership.UNKNOWN
     if label in WORKLOAD_LABELS:
-        is_own = value == near.workload.name and WORKLOAD_LABELS[label] in ("", near.workload.kind)
+        is_own = value == surroundings.workload.name and WORKLOAD_LABELS[label] in ("", surroundings.workload.kind)
         return Ownership.OWN if is_own else Ownership.OTHER
-    if label in SERVICE_LABELS and near.services is not None and value in near.services:
-        return Ownership.OWN if near.services[value] else Ownership.OTHER
-    return _label_owner(APP_LABELS[label], value, near) if label in APP_LABELS else Ownership.UNKNOWN
+    if label in SERVICE_LABELS and surroundings.services is not None and value in surroundings.services:
+        return Ownership.OWN if surroundings.services[value] else Ownership.OTHER
+    return _label_owner(APP_LABELS[label], value, surroundings) if label in APP_LABELS else Ownership.UNKNOWN
 
 
-def _label_owner(key: str, value: str, near: Surroundings) -> Ownership:
+def _label_owner(key: str, value: str, surroundings: Surroundings) -> Ownership:
     """Return whose pods have this value of a label: others' too, this workload's alone, or nobody knows."""
-    own = near.labels.get(key)
-    if own is None or (own == value and near.others is None):
+    own = surroundings.labels.get(key)
+    if own is None or (own == value and surroundings.others is None):
         return Ownership.UNKNOWN
-    is_shared = any(labels.get(key) == value for _, labels in near.others or ())
+    is_shared = any(labels.get(key) == value for _, labels in surroundings.others or ())
     return Ownership.OWN if own == value and not is_shared else Ownership.OTHER
 
 
-def _pod_owner(operator: str, value: str, near: Surroundings) -> Ownership:
-    name = near.workload.name
+def _pod_owner(operator: str, value: str, surroundings: Surroundings) -> Ownership:
+    name = surroundings.workload.name
     if operator == "=":
-        return Ownership.OWN if re.fullmatch(pod_names_pattern(near.workload), value) else Ownership.OTHER
-    if value == pod_names_pattern(near.workload):
+        return Ownership.OWN if re.fullmatch(pod_names_pattern(surroundings.workload), value) else Ownership.OTHER
+    if value == pod_names_pattern(surroundings.workload):
         return Ownership.OWN
     found = _HEAD.match(value)
     head = found.group(1) if found else ""
     if not name.startswith(head) and not head.startswith(f"{name}-"):
         return Ownership.OTHER
-    if len(head) < len(name) or near.others is None:
+    if len(head) < len(name) or surroundings.others is None:
         return Ownership.UNKNOWN
-    return Ownership.UNKNOWN if any(pod.startswith(head) for pod, _ in near.others) else Ownership.OWN
+    return Ownership.UNKNOWN if any(pod.startswith(head) for pod, _ in surroundings.others) else Ownership.OWN
 
 
-def _object_owner(labels: Mapping[str, str], near: Surroundings) -> Ownership:
-    named = [_label_owner(key, labels[key], near) for key in APP_LABELS.values() if key in labels]
+def _object_owner(labels: Mapping[str, str], surroundings: Surroundings) -> Ownership:
+    named = [_label_owner(key, labels[key], surroundings) for key in APP_LABELS.values() if key in labels]
     if Ownership.OTHER in named:
         return Ownership.OTHER
     return Ownership.BY_OBJECT if Ownership.OWN in named else Ownership.UNKNOWN

@@ -84,13 +84,13 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
     asked, refused = objectives_of_policies(policies or (), live)
     reading = read_slo_objects(client, workload.namespace, everywhere)
     usable = [slo for slo in reading.objects if not slo.reason]
-    near = surroundings(client, live, workload) if usable else Surroundings(workload)
+    surroundings = read_surroundings(client, live, workload) if usable else Surroundings(workload)
     bound: dict[str, tuple[SloObject, Objective]] = {}
     useless = [slo for slo in reading.objects if slo.reason and _is_near(slo, workload)]
     gaps = [*reading.gaps, *(f"{slo.title}: {slo.reason}" for slo in useless)]
     for slo in usable:
         try:
-            objective = bind(slo, near)
+            objective = bind(slo, surroundings)
         except UsageError as error:
             gaps.append(f"{slo.title}: {error.message}")
             continue
@@ -108,18 +108,18 @@ def _is_near(slo: SloObject, workload: WorkloadRef) -> bool:
     return slo.namespace == workload.namespace
 
 
-def bind(slo: SloObject, near: Surroundings) -> Objective | None:
+def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
     """Return the objective of an object, narrowed to the workload; None where it is another's.
 
     UsageError says why it is not used where it may be the workload's.
     """
-    workload = near.workload
+    workload = surroundings.workload
 
     def fill(text: str) -> str:
         return fill_variables(text, workload, HOUR_SECONDS)
 
     selectors = selectors_of(fill(slo.query))
-    owner = ownership(selectors, near, slo.namespace, slo.labels)
+    owner = ownership(selectors, surroundings, slo.namespace, slo.labels)
     if owner is Ownership.OTHER or (owner is Ownership.UNKNOWN and not _is_near(slo, workload)):
         return None
     if owner is Ownership.UNKNOWN:
@@ -203,19 +203,21 @@ def _path(kind: str, namespace: str) -> str:
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
 
 
-def surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surroundings:
+def read_surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surroundings:
     """Return who else is in the workload's namespace, as far as it may be listed."""
     labels = pod_labels(live)
-    near = Surroundings(workload, labels)
+    surroundings = Surroundings(workload, labels)
     pods = _list_kind(client, "v1/pods", workload.namespace)
     services = _list_kind(client, "v1/services", workload.namespace)
     if pods is None:
-        return near
+        return surroundings
     own = {pod["metadata"]["name"] for pod in workload_pods(pods, workload, str(live["metadata"].get("uid", "")))}
     heads = [pod["metadata"] for pod in pods if pod["metadata"]["name"] not in own]
-    near = replace(near, others=others_of(((str(h.get("name")), h.get("labels") or {}) for h in heads), labels))
+    surroundings = replace(
+        surroundings, others=others_of(((str(h.get("name")), h.get("labels") or {}) for h in heads), labels)
+    )
     if services is None:
-        return near
+        return surroundings
     selectors = {str(service["metadata"]["name"]): (service.get("spec") or {}).get("selector") for service in services}
     alone = own_services(selectors, [head.get("labels") or {} for head in heads], labels)
-    return replace(near, services={name: name in alone for name in selectors})
+    return replace(surroundings, services={name: name in alone for name in selectors})

@@ -146,13 +146,13 @@ def _block(metric: str, inside: str, labels: Callable[[Selector], str], filled: 
     return "{" + ",".join(parts) + "}"
 
 
-def _name_before(tokens: Sequence[re.Match[str]], place: int) -> str:
-    near = [t for t in tokens[:place] if t.lastgroup not in ("space", "comment")]
-    return near[-1].group() if near and near[-1].lastgroup == "name" else ""
+def _name_before(tokens: Sequence[re.Match[str]], index: int) -> str:
+    surroundings = [t for t in tokens[:index] if t.lastgroup not in ("space", "comment")]
+    return surroundings[-1].group() if surroundings and surroundings[-1].lastgroup == "name" else ""
 
 
-def _next_mark(tokens: Sequence[re.Match[str]], place: int) -> str:
-    return next((t.group() for t in tokens[place + 1 :] if t.lastgroup not in ("space", "comment")), "")
+def _next_mark(tokens: Sequence[re.Match[str]], index: int) -> str:
+    return next((t.group() for t in tokens[index + 1 :] if t.lastgroup not in ("space", "comment")), "")
 
 
 def _selector(node: Any) -> Selector:

@@ -24,7 +24,7 @@ from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.decide.regression_check import Measure, Objective
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.conventions import ServiceQueries, queries_for
-from cotenant.changes.objectives.declared import declared_objectives, surroundings
+from cotenant.changes.objectives.declared import declared_objectives, read_surroundings
 from cotenant.changes.objectives.found import FoundObjective, Guards, ServiceWeek, decide_objective, decide_objectives
 from cotenant.changes.objectives.query_variables import fill_variables
 from cotenant.changes.objectives.week import hours, narrow_to_cluster, objective_week
@@ -61,8 +61,8 @@ def find_guards(
     found: list[FoundObjective] = []
     end = int(now_seconds)
     more = ",".join(f"{key}={quote(value)}" for key, value in labels.items())
-    near = surroundings(cluster, live, workload)
-    gaps = [] if near.services is not None else [NO_SERVICES]
+    surroundings = read_surroundings(cluster, live, workload)
+    gaps = [] if surroundings.services is not None else [NO_SERVICES]
     declared = declared_objectives(cluster, live, workload, everywhere=True)
     for objective in declared.objectives:
         slo = declared.slo_objects.get(objective.name)
@@ -75,7 +75,7 @@ def find_guards(
         is_used = slo is None or slo.namespace == workload.namespace
         found.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
     gaps += [*declared.gaps, *(f"{refusal.name}: {refusal.error}" for refusal in declared.refused)]
-    services = [name for name, is_own in (near.services or {}).items() if is_own]
+    services = [name for name, is_own in (surroundings.services or {}).items() if is_own]
     for ways in queries_for(services, more):
         try:
             measured = next(((way, w) for way in ways if (w := _week(source, way, workload, end))), None)

@@ -76,9 +76,9 @@ def sloth_objectives(body: Any) -> list[SloObject]:
     """Return the objectives of a PrometheusServiceLevel (sloth.slok.dev/v1); Sloth's own settings have the period."""
     spec = _map(_map(body).get("spec"))
     made = []
-    for place, slo in enumerate(map(_map, _list(spec.get("slos"))), 1):
+    for number, slo in enumerate(map(_map, _list(spec.get("slos"))), 1):
         sli = _map(slo.get("sli"))
-        objective = replace(_head(SLOTH, body), name=_text(slo.get("name")) or f"objective {place}")
+        objective = replace(_head(SLOTH, body), name=_text(slo.get("name")) or f"objective {number}")
         made.append(_with_ratio(objective, partial(_sloth_ratio, sli), _percent(slo.get("objective"))))
     return made or [replace(_head(SLOTH, body), reason="it has no objectives")]
 
@@ -128,9 +128,9 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
     period = _map(next(iter(_list(spec.get("timeWindow"))), None))
     head = replace(_head(OPENSLO, body), window=_text(period.get("duration")))
     made = []
-    for place, promise in enumerate(map(_map, _list(spec.get("objectives"))), 1):
+    for number, promise in enumerate(map(_map, _list(spec.get("objectives"))), 1):
         owner = promise if promise.get("indicator") or promise.get("indicatorRef") else spec
-        objective = replace(head, name=_text(promise.get("displayName")) or f"objective {place}")
+        objective = replace(head, name=_text(promise.get("displayName")) or f"objective {number}")
         made.append(
             _with_ratio(
                 objective,

@@ -17,11 +17,11 @@ FIX = "`cotenant recs ladders` lists them."
 
 
 def ladders_of(
-    ladders: Mapping[str, LadderStatus], standings: Sequence[ChangeStatus], pace: Pace, who: Person
+    ladders: Mapping[str, LadderStatus], statuses: Sequence[ChangeStatus], pace: Pace, who: Person
 ) -> list[LadderProgress]:
     """The ladders of namespaces that the person may read, with every step, the newest first."""
     mine = [status for status in ladders.values() if who.may(Right.READ, status.ladder.namespace)]
-    return [ladder_progress(status, standings, pace) for status in sorted(mine, key=lambda s: -s.accepted_seconds)]
+    return [ladder_progress(status, statuses, pace) for status in sorted(mine, key=lambda s: -s.accepted_seconds)]
 
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
@@ -56,7 +56,7 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
     status = find_ladder(actions.journal.ladders(), who, id_)
     ladder = status.ladder
     who.require(Right.ACCEPT, ladder.namespace)
-    taken = steps_taken(ladder, actions.journal.standings().values())
+    taken = steps_taken(ladder, actions.journal.statuses().values())
     if not 0 <= place < len(taken):
         raise UsageError(
             f"ladder {ladder.id} has taken {len(taken)} steps: there is no way back to {place}",

@@ -99,12 +99,12 @@ class Ladders:
 
     def _decide(self, actions: Actions, status: LadderStatus) -> tuple[LadderDecision, Review | None]:
         """The decision on one ladder, and the review of the step where it is to be taken."""
-        standings = list(actions.journal.standings().values())
+        statuses = list(actions.journal.statuses().values())
         ladder, pace = status.ladder, pace_of(actions.settings)
-        decision = judge_history(status, standings, pace)
+        decision = judge_history(status, statuses, pace)
         if decision.verdict is not LadderVerdict.TAKE:
             return decision, None
-        last = steps_taken(ladder, standings)[-1]
+        last = steps_taken(ladder, statuses)[-1]
         live = read_objects(actions, [step.change for step in last])
         fresh = list(self.recommended(ladder.ref))
         for decision in (judge_objects(last, live), judge_results(ladder, last, fresh)):
@@ -119,12 +119,12 @@ class Ladders:
         if why := switch_reason(actions.client, self.switch_namespace):
             return wait(Reason.LADDER_PAUSED, why), None
         moved, requested = abs(review.savings.net.millicores), self.requested_millicores()
-        turn = judge_turn(standings, moved, requested, actions.settings.guardrails)
+        turn = judge_turn(statuses, moved, requested, actions.settings.guardrails)
         return _admit(actions, review) if turn.verdict is LadderVerdict.TAKE else (turn, None)
 
     def _take_step(self, actions: Actions, status: LadderStatus, review: Review) -> list[ChangeStatus]:
         ladder = status.ladder
-        taken = len(steps_taken(ladder, actions.journal.standings().values()))
+        taken = len(steps_taken(ladder, actions.journal.statuses().values()))
         terms = AcceptanceTerms(
             batch=ladder.key(taken),
             canary=ladder.canary,

@@ -32,44 +32,44 @@ def settle(actions: Actions) -> list[ChangeStatus]:
     A change whose objects may not be read, or are refused for another reason of their own, keeps its state and has the
     reason as its words. ClusterUnreachable where nobody answers, StoreError where the ledger cannot be written.
     """
-    open_ones = [s for s in actions.journal.standings().values() if not s.state.settled]
-    return [_settle_or_explain(actions, standing) for standing in open_ones]
+    open_ones = [s for s in actions.journal.statuses().values() if not s.state.settled]
+    return [_settle_or_explain(actions, status) for status in open_ones]
 
 
-def _settle_or_explain(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def _settle_or_explain(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     try:
-        return settle_change(actions, standing)
+        return settle_change(actions, status)
     except (ClusterUnreachable, NotLeader, StoreError):
         raise
     except CotenantError as error:
-        return replace(standing, words=str(error))
+        return replace(status, words=str(error))
 
 
-def settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """Read the cluster about one change without an outcome."""
-    settled = _settle_change(actions, standing)
+    settled = _settle_change(actions, status)
     actions.reached("settled")
     actions.finish()
     return settled
 
 
-def verify(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """Judge a change after its soak time, and one that was found good once more at its second age.
 
     What makes it a regression: see `judging`. Where a latency is to be compared and nobody can say how it is, the
     change is neither good nor bad and stays as it is. NoData while it soaks.
     """
     pace, now = pace_of(actions.settings), actions.journal.clock.now_seconds()
-    age = pace.verify_seconds if standing.state is ChangeState.VERIFIED else pace.soak_seconds
-    remaining_seconds = standing.begun_seconds + age - now
+    age = pace.verify_seconds if status.state is ChangeState.VERIFIED else pace.soak_seconds
+    remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
         raise NoData(
-            f"change {standing.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
+            f"change {status.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
         )
-    happened, message, verdict = compute_change_verdict(actions, standing)
-    if happened is ChangeEvent.UNJUDGED and standing.words == message:
-        return standing
-    verified = actions.teller.record(standing, happened, message, verdict)
+    happened, message, verdict = compute_change_verdict(actions, status)
+    if happened is ChangeEvent.UNJUDGED and status.words == message:
+        return status
+    verified = actions.events.record(status, happened, message, verdict)
     actions.reached("judged")
     actions.finish()
     return verified
@@ -81,64 +81,66 @@ def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
     return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 
 
-def _settle_change(actions: Actions, standing: ChangeStatus) -> ChangeStatus:
+def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """The state of one change whose outcome is unknown, found by reading every object that it should have written.
 
     Its workload deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a
     wave. A part: refused, done by half.
     """
-    _let_writes_arrive(actions, standing)
-    back = standing.state is ChangeState.ROLLBACK_UNKNOWN
-    if gone := _describe_deletion(actions, standing):
-        return actions.teller.record(standing, ChangeEvent.GONE, gone)
-    note = standing.change.rollback_note if back else standing.change.id
-    write_states = [(write, _holds(actions, write, note, back)) for write in standing.change.writes]
+    _let_writes_arrive(actions, status)
+    back = status.state is ChangeState.ROLLBACK_UNKNOWN
+    if gone := _describe_deletion(actions, status):
+        return actions.events.record(status, ChangeEvent.GONE, gone)
+    note = status.change.rollback_note if back else status.change.id
+    write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]
     live_writes = [write for write, is_live in write_states if is_live]
     complete = bool(live_writes) and not any(is_live is False for _, is_live in write_states)
     if back:
-        return _rolled_back(actions, standing, write_states)
+        return _rolled_back(actions, status, write_states)
     if complete:
         why, message = (
-            summarize_resize_answers(resize_answers) if (resize_answers := actions.heard(live_writes)) else ("", "")
+            summarize_resize_answers(resize_answers)
+            if (resize_answers := actions.resize_answers(live_writes))
+            else ("", "")
         )
         if why:
-            return actions.refused(standing, live_writes, why)
-        return actions.teller.record(standing, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
-    if standing.change.wave and not live_writes:
-        return actions.teller.record(standing, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
-    return actions.refused(
-        standing, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
+            return actions.roll_back_and_fail(status, live_writes, why)
+        return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
+    if status.change.wave and not live_writes:
+        return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
+    return actions.roll_back_and_fail(
+        status, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
 
 
-def _let_writes_arrive(actions: Actions, standing: ChangeStatus) -> None:
+def _let_writes_arrive(actions: Actions, status: ChangeStatus) -> None:
     """Wait until a write of the process that was last to act on the change has arrived, and none can follow it."""
-    fenced = actions.journal.fence(standing.change.id)
-    waited = 0.0 if fenced else actions.journal.clock.now_seconds() - standing.since_seconds
+    fenced = actions.journal.fence(status.change.id)
+    waited = 0.0 if fenced else actions.journal.clock.now_seconds() - status.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
 
 
 def _rolled_back(
-    actions: Actions, standing: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
+    actions: Actions, status: ChangeStatus, write_states: Sequence[tuple[Write, bool | None]]
 ) -> ChangeStatus:
     """A rollback that was begun is gone on with, one that never reached the cluster is not; pods end."""
     if write_states and all(is_live is False for _, is_live in write_states):
-        return actions.teller.record(standing, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
+        return actions.events.record(status, ChangeEvent.ROLLBACK_LOST, "the cluster still holds the change")
     try:
-        actions.take_back([write for write, is_live in write_states if is_live is False], standing.change)
+        actions.roll_back_writes([write for write, is_live in write_states if is_live is False], status.change)
     except CotenantError as error:
-        return actions.teller.record(standing, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
-    message = "; ".join(filter(None, (FOUND, actions.give_back(standing.change))))
-    return actions.teller.record(standing, ChangeEvent.ROLLED_BACK, message)
+        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
+    message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))
+    return actions.events.record(status, ChangeEvent.ROLLED_BACK, message)
 
 
-def _describe_deletion(actions: Actions, standing: ChangeStatus) -> str:
+def _describe_deletion(actions: Actions, status: ChangeStatus) -> str:
     """Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise."""
-    writes = object_writes([standing.change])
-    live = read_objects(actions, [standing.change])
+    writes = object_writes([status.change])
+    live = read_objects(actions, [status.change])
     if not writes or any(_is_same(live[write.address.path], write) for write in writes):
         return ""
-    what = "rolled back" if standing.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
+    what = "rolled back" if status.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
     names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
     return f"{names} was deleted before anything said that the change had been {what}"
 

@@ -44,12 +44,12 @@ ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR
 """Annotations of a workload with its own query of a measure."""
 
 
-def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
+def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:
     """The verdict on a change, in words, and every rule with its numbers.
 
     Harm counts first: whoever put the old values back by hand may have done it for that reason.
     """
-    change, since, now = standing.change, standing.begun_seconds, actions.journal.clock.now_seconds()
+    change, since, now = status.change, status.begun_seconds, actions.journal.clock.now_seconds()
     objects = read_objects(actions, [change])
     path = address_of(change.ref).path
     live = objects[path] if path in objects else read_object(actions, address_of(change.ref))
@@ -66,7 +66,7 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
-    if lost := find_loss(actions, standing, objects):
+    if lost := find_loss(actions, status, objects):
         return ChangeEvent.GONE, lost, verdict
     if silent := unready or unanswered_query_reason(rules):
         return ChangeEvent.UNJUDGED, f"not verified: {silent}", verdict
@@ -74,26 +74,26 @@ def compute_change_verdict(actions: Actions, standing: ChangeStatus) -> tuple[Ch
     return ChangeEvent.VERIFIED, f"after {(now - since) / 60:.0f} minutes: {looked}; {said(compared)}", verdict
 
 
-def find_loss(actions: Actions, standing: ChangeStatus, objects: Live) -> str:
+def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
     """Return what the cluster no longer has of a change in force, and who changed it, as text; "" while it has all.
 
     objects: all that the change has written, as `read_objects` returns them.
     """
-    same = [s for s in actions.journal.standings().values() if s.change.ref == standing.change.ref]
-    rewritten = rewritten_fields(same).get(standing.change.id, frozenset())
-    return describe_loss(standing.change, objects, standing.begun_seconds, rewritten)
+    same = [s for s in actions.journal.statuses().values() if s.change.ref == status.change.ref]
+    rewritten = rewritten_fields(same).get(status.change.id, frozenset())
+    return describe_loss(status.change, objects, status.begun_seconds, rewritten)
 
 
-def why_not_send(actions: Actions, standing: ChangeStatus) -> str:
+def why_not_send(actions: Actions, status: ChangeStatus) -> str:
     """Return why a change that has waited is not to be sent any more, as text; "" where nothing is against it.
 
     Nobody knew of kills for lack of memory since then when it was accepted; where pods may not be listed nobody knows.
     """
     try:
-        live = read_object(actions, address_of(standing.change.ref))
-        if live is None or not (lowered := with_less_memory(standing.change, live)):
+        live = read_object(actions, address_of(status.change.ref))
+        if live is None or not (lowered := with_less_memory(status.change, live)):
             return ""
-        killed = kills_since(_own_pods(actions, standing.change, live), standing.accepted_seconds, lowered)
+        killed = kills_since(_own_pods(actions, status.change, live), status.accepted_seconds, lowered)
     except ClusterForbidden:
         return ""
     since = agree(killed, "container that gets less was OOM-killed", "containers that get less were OOM-killed")

@@ -65,9 +65,9 @@ class NothingClimbed:
         return []
 
 
-def accepted_by_people(standing: ChangeStatus) -> bool:
+def accepted_by_people(status: ChangeStatus) -> bool:
     """Return whether a person accepted it; the autopilot watches its own changes, by its own policies."""
-    return not accepted_by_autopilot(standing)
+    return not accepted_by_autopilot(status)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class Watcher:
             now = actions.journal.clock.now_seconds()
             if self._scope.rechecks:
                 moved += self._recheck(actions, now)
-        news = [item for standing in moved if (item := news_of(standing)) is not None]
+        news = [item for status in moved if (item := news_of(status)) is not None]
         fresh = [item for item in self._ahead(now) if item.title not in self._told]
         self._told.update(item.title for item in fresh)
         if news or fresh:
@@ -123,14 +123,14 @@ class Watcher:
     def _recheck(self, actions: Actions, now_seconds: float) -> list[ChangeStatus]:
         """Write down which verified changes are no longer in force; one that may not be read stays as it is."""
         gone: list[ChangeStatus] = []
-        standings = actions.journal.standings().values()
-        for standing in due_rechecks(standings, now_seconds, pace_of(actions.settings), self._compared):
-            self._compared[standing.change.id] = now_seconds
+        statuses = actions.journal.statuses().values()
+        for status in due_rechecks(statuses, now_seconds, pace_of(actions.settings), self._compared):
+            self._compared[status.change.id] = now_seconds
             try:
-                if lost := find_loss(actions, standing, read_objects(actions, [standing.change])):
-                    gone.append(actions.teller.record(standing, ChangeEvent.GONE, lost))
+                if lost := find_loss(actions, status, read_objects(actions, [status.change])):
+                    gone.append(actions.events.record(status, ChangeEvent.GONE, lost))
             except CotenantError as error:
-                log.info("a change could not be compared", change=standing.change.id, err=error.message)
+                log.info("a change could not be compared", change=status.change.id, err=error.message)
         if gone:
             actions.finish()
         return gone
@@ -159,7 +159,7 @@ class Watcher:
         return stop
 
 
-def news_of(standing: ChangeStatus) -> News | None:
+def news_of(status: ChangeStatus) -> News | None:
     """Return the notification about a change that moved; None for a change that goes as expected."""
     titles = {
         ChangeState.REGRESSED: ("did harm", True),
@@ -168,13 +168,11 @@ def news_of(standing: ChangeStatus) -> News | None:
         ChangeState.FAILED: ("was refused", True),
         ChangeState.GONE: ("is no longer in force", False),
     }
-    title, bad = (
-        ("could not be rolled back", True) if standing.rollback_failed else titles.get(standing.state, ("", False))
-    )
+    title, bad = ("could not be rolled back", True) if status.rollback_failed else titles.get(status.state, ("", False))
     if not title:
         return None
-    change = standing.change
-    return News(f"{change.workload}: change {change.id} {title}", standing.words or f"by {standing.actor}", bad)
+    change = status.change
+    return News(f"{change.workload}: change {change.id} {title}", status.words or f"by {status.actor}", bad)
 
 
 def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus]:
@@ -185,8 +183,8 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
         now = actions.journal.clock.now_seconds()
         may_change = is_open(actions.settings.windows, now) if scope.may_change is None else scope.may_change
         pace = pace_of(actions.settings, may_change)
-        standings = actions.journal.standings().values()
-        steps = [s for s in due(standings, now, pace, scope.mine) if _key(s) not in stuck]
+        statuses = actions.journal.statuses().values()
+        steps = [s for s in due(statuses, now, pace, scope.mine) if _key(s) not in stuck]
         if not steps:
             break
         for step in steps:
@@ -194,9 +192,9 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
             try:
                 moved_to = _perform_step(actions, step)
             except CotenantError as error:
-                log.warning("a step failed", due=step.due, change=step.standing.change.id, err=error.message)
+                log.warning("a step failed", due=step.due, change=step.status.change.id, err=error.message)
                 continue
-            if moved_to == step.standing:
+            if moved_to == step.status:
                 continue  # it could not be judged, still
             log.info("a step was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
             moved[moved_to.change.id] = moved_to
@@ -205,7 +203,7 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
 
 def _key(step: DueStep) -> tuple[str, Due]:
     """Each step is done once per round: what fails is not tried again at once."""
-    return step.standing.change.id, step.due
+    return step.status.change.id, step.due
 
 
 def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) -> None:
@@ -223,19 +221,19 @@ def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) 
 
 def _perform_step(actions: Actions, step: DueStep) -> ChangeStatus:
     if step.due in (Due.RESUME, Due.ROLL_BACK):
-        require_patching(actions, step.standing.change.namespace, step.standing.change.writes)
+        require_patching(actions, step.status.change.namespace, step.status.change.writes)
     doing: dict[Due, Callable[[], ChangeStatus]] = {
-        Due.SETTLE: lambda: settle_change(actions, step.standing),
-        Due.VERIFY: lambda: verify(actions, step.standing),
+        Due.SETTLE: lambda: settle_change(actions, step.status),
+        Due.VERIFY: lambda: verify(actions, step.status),
         Due.RESUME: lambda: _resume(actions, step),
-        Due.CANCEL: lambda: actions.cancel(step.standing, step.why),
-        Due.ROLL_BACK: lambda: actions.roll_back(step.standing, step.why),
+        Due.CANCEL: lambda: actions.cancel(step.status, step.why),
+        Due.ROLL_BACK: lambda: actions.roll_back(step.status, step.why),
     }
     return doing[step.due]()
 
 
 def _resume(actions: Actions, step: DueStep) -> ChangeStatus:
     """Send what has waited, unless something is against it that nobody knew of when it was accepted."""
-    if why := why_not_send(actions, step.standing):
-        return actions.cancel(step.standing, why)
-    return actions.resume(step.standing, step.why)
+    if why := why_not_send(actions, step.status):
+        return actions.cancel(step.status, why)
+    return actions.resume(step.status, step.why)

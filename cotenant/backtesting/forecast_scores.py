@@ -136,12 +136,12 @@ def _curve_rows(ledger: BacktestScores) -> Iterator[dict[str, Any]]:
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)
         loss, hourly = scores.pinball_by_level(ledger, contender), scores.hourly_coverage(ledger, contender)
-        for place, level in enumerate(LEVELS):
+        for index, level in enumerate(LEVELS):
             yield {
                 "contender": contender,
                 "level": level,
-                "coverage": coverage[place],
-                "worst_tenth": worst[place],
-                "pinball": loss[place],
-                "by_hour": hourly[:, place].tolist(),
+                "coverage": coverage[index],
+                "worst_tenth": worst[index],
+                "pinball": loss[index],
+                "by_hour": hourly[:, index].tolist(),
             }

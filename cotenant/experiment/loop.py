@@ -107,8 +107,8 @@ class SharingLoop:
         for first in range(steps.start, steps.stop, BLOCK_STEPS):
             slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
             lent = self._offered_capacity(slots)
-            for place, slot in enumerate(slots.tolist()):
-                offered, step = lent[:, :, place], slot - steps.start
+            for index, slot in enumerate(slots.tolist()):
+                offered, step = lent[:, :, index], slot - steps.start
                 if slot == self.world.effect.first:
                     self._begin_anew(np.isin(self.running.node, self.world.effect.failed), accounts)
                 self._place(offered, slot, step)

@@ -58,14 +58,14 @@ class Board(Feature):
             before = self._states.get(state.feature)
             if state.same(before):
                 return
-            same = before is not None and before.standing is state.standing
+            same = before is not None and before.condition is state.condition
             self._states[state.feature] = (
                 replace(state, since_seconds=before.since_seconds) if same and before else state
             )
-        log_state = log.info if state.standing in QUIET else log.warning
-        log_state("feature", feature=state.feature, state=state.standing.value, message=state.message)
-        if self._events and state.standing not in QUIET:
-            self._events.record(self._subject(), state.standing.value, f"{state.feature}: {state.message}", True)
+        log_state = log.info if state.condition in QUIET else log.warning
+        log_state("feature", feature=state.feature, state=state.condition.value, message=state.message)
+        if self._events and state.condition not in QUIET:
+            self._events.record(self._subject(), state.condition.value, f"{state.feature}: {state.message}", True)
 
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record an Event for each note of a feature that is a warning or marked as an event."""
@@ -96,7 +96,7 @@ class Board(Feature):
         waiting = [
             s
             for s in self.states.values()
-            if s.standing in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE) and not s.of_source
+            if s.condition in (ControllerCondition.WAITING, ControllerCondition.UNREACHABLE) and not s.of_source
         ]
         return "; ".join(f"{s.feature}: {s.message}" for s in waiting)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cotenant.base.controllers.loop import Feature, Unled
+from cotenant.base.controllers.loop import Feature, NoElection
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.logs.metrics import Metrics
@@ -49,7 +49,7 @@ class FeatureDependencies:
     results: Callable[[], RunResults]
     metrics: Metrics | None = None
     cluster: str = "default"
-    leadership: Leadership = field(default_factory=Unled)
+    leadership: Leadership = field(default_factory=NoElection)
     clock: Clock = field(default_factory=SystemClock)
     fast_forward: bool = False
     published_until: Callable[[], float | None] = lambda: None

@@ -24,7 +24,7 @@ from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.settings import Settings
@@ -47,9 +47,9 @@ def run(job: PipelineJob) -> RunResults:
         inventory = store.read_inventory()
         if live is not None and inventory is not None:
             store.write_inventory(overlay(inventory, live))
-    analysis = corridor.analyse(store, settings, clock, Silent())
+    analysis = daily_analysis.analyse(store, settings, clock, Silent())
     if job.keep:
-        corridor.publish(analysis, store, settings)
+        daily_analysis.publish(analysis, store, settings)
     return collect(analysis, with_medians=settings.descheduler.enabled and settings.descheduler.mode == "forecast")
 
 

@@ -17,7 +17,7 @@ import structlog
 
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import FIELD_MANAGER, ObjectNote
-from cotenant.base.controllers.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, Unled
+from cotenant.base.controllers.loop import AlwaysLeads, Feature, FeatureRunner, Hub, LoopContext, NoElection
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import CotenantError, SettingsError
 from cotenant.base.http.health import Checks, HealthServer
@@ -72,7 +72,7 @@ class Manager:
         options = options or Options()
         self._settings, self._clock = settings, clock or SystemClock()
         self._lease = self._candidate(client, options) if settings.manager.write and options.elect else None
-        self.leadership: Leadership = self._lease or (AlwaysLeads() if settings.manager.write else Unled())
+        self.leadership: Leadership = self._lease or (AlwaysLeads() if settings.manager.write else NoElection())
         self._client = client
         audit = Audit(metrics)
         self._events = self._recorder(client)
@@ -90,7 +90,7 @@ class Manager:
             metrics.expect("pipeline", settings.manager.pipeline_interval_seconds)
         audit.expect(names)
         server_clock = None if options.fast_forward else client.server_clock
-        around = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board, server_clock)
+        context = LoopContext(self.hub, self.leadership, self._clock, settings.manager, audit, self.board, server_clock)
         parts = FeatureDependencies(
             client,
             settings,
@@ -105,7 +105,7 @@ class Manager:
         )
         working = features(parts, names)
         reporters: list[Feature] = [self.board] if settings.manager.write else []
-        self.runners = [self._runner(feature, client, around) for feature in (*working, *reporters)]
+        self.runners = [self._runner(feature, client, context) for feature in (*working, *reporters)]
         self._metrics = metrics
 
     def start(self) -> None:
@@ -208,9 +208,9 @@ class Manager:
             return None
         return EnforcementCollector(client, self._settings, cluster, self.leadership, self._clock)
 
-    def _runner(self, feature: Feature, client: KubeClient, around: LoopContext) -> FeatureRunner:
+    def _runner(self, feature: Feature, client: KubeClient, context: LoopContext) -> FeatureRunner:
         sender = Sender(client.sibling(), self.leadership, time.monotonic, bool(feature.needs), feature.listed)
-        runner = FeatureRunner(feature, sender, around)
+        runner = FeatureRunner(feature, sender, context)
         self.hub.join(runner)
         return runner
 

@@ -1,4 +1,5 @@
 """The pipeline: history -> portraits -> forecasts -> reclaimable, recommendations -> results.
 
-`corridor.analyse` runs it once over the stored history; `tables` and `overview` convert the result for the surfaces.
+`daily_analysis.analyse` runs it once over the stored history; `tables` and `overview` convert the result for the
+surfaces.
 """

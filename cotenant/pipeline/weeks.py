@@ -102,14 +102,14 @@ def _rows(analysis: WeekAnalysis) -> list[dict[str, Any]]:
         {
             **subject(ref),
             "resource": ahead.resource.value,
-            "relative_loss": float(ahead.relative_loss[place]),
-            "covered": float(ahead.covered[place]),
+            "relative_loss": float(ahead.relative_loss[index]),
+            "covered": float(ahead.covered[index]),
             "start": ahead.grid.start_seconds,
-            **{name: [float(v) for v in path[place]] for name, path in paths.items()},
+            **{name: [float(v) for v in path[index]] for name, path in paths.items()},
             **_decomposition_columns(analysis.parts.get(ref)),
         }
-        for place, ref in enumerate(ahead.refs)
-        if np.isfinite(ahead.quantiles[place]).all()
+        for index, ref in enumerate(ahead.refs)
+        if np.isfinite(ahead.quantiles[index]).all()
     ]
 
 

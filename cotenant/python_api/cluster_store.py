@@ -21,7 +21,7 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
-from cotenant.pipeline import corridor, day_margins, known_siblings, stored_history
+from cotenant.pipeline import daily_analysis, day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables
 from cotenant.pipeline.containers import Before, assess
 from cotenant.profiler.synthetic import SyntheticSpec, generate
@@ -86,8 +86,8 @@ def demo_store(
     cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
     demo.refill(store, cluster, Silent())
     if analyse:
-        analysis = corridor.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
-        corridor.publish(analysis, store, own, demo=True)
+        analysis = daily_analysis.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
+        daily_analysis.publish(analysis, store, own, demo=True)
     return opened_store
 
 

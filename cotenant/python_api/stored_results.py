@@ -65,8 +65,8 @@ def portraits(store: Store, where: str, resource: Resource) -> pd.DataFrame:
     no_ladder = [None] * len(names)
     ladder = np.array([rows[key]["ladder"] if key in rows else no_ladder for key in keys], dtype=np.float64)
     frame = as_frame(workloads)[["namespace", "kind", "workload", "pattern"]].copy()
-    for place, name in enumerate(names):
-        frame[f"{name}_{resource.unit}"] = ladder.reshape(len(keys), len(names))[:, place]
+    for index, name in enumerate(names):
+        frame[f"{name}_{resource.unit}"] = ladder.reshape(len(keys), len(names))[:, index]
     for name, source in LISTS.items():
         cells = [np.array(rows[key][source] if key in rows else (), dtype=np.float64) for key in keys]
         column = name if source == "weights" else f"{name}_{resource.unit}"

@@ -56,28 +56,28 @@ def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
 
 def node_report_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
     """NodeMetrics, and the forecasts that the manager would publish, as the server keeps them; nodes: uid by name."""
-    born = moment(results.computed_seconds)
+    created_at = moment(results.computed_seconds)
     for metric in metrics:
-        yield METRICS, _with_server_fields(metric, born)
+        yield METRICS, _with_server_fields(metric, created_at)
     existing_nodes = {name: ExistingObject("v1", "Node", name, uid) for name, uid in nodes.items()}
     view = ForecastView(results, {}, existing_nodes)
     for intent in forecast_intents(view, results.computed_seconds, ManagerSettings()).intents:
         if isinstance(intent, Apply):
-            yield FORECASTS, _with_server_fields(dict(intent.body), born)
+            yield FORECASTS, _with_server_fields(dict(intent.body), created_at)
 
 
-def _with_server_fields(body: Json, born: str) -> Json:
+def _with_server_fields(body: Json, created_at: str) -> Json:
     """Return the object with the fields that a server adds; the uid is the same in two demos of a seed."""
     kind, meta = body["kind"], body["metadata"]
-    return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": born}}
+    return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": created_at}}
 
 
 def _pod_usage(cluster: SyntheticCluster) -> dict[tuple[str, str], Pair]:
     """Millicores and bytes of each pod: the sum of its containers."""
     sums: dict[tuple[str, str], list[float]] = {}
-    for place, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
+    for index, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
         for ref, value in zip(cluster.usage[signal].refs, _last(cluster, signal), strict=True):
-            sums.setdefault((ref.namespace, ref.pod), [0.0, 0.0])[place] += value
+            sums.setdefault((ref.namespace, ref.pod), [0.0, 0.0])[index] += value
     return {key: (cpu, memory) for key, (cpu, memory) in sums.items() if cpu and memory}
 
 
@@ -88,7 +88,7 @@ def _last(cluster: SyntheticCluster, signal: Signal) -> list[float]:
 
 
 def _metric(node: str, total: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
-    system = [max(total[place] - sum(used[place] for _, _, used in pods), 0.0) for place in range(2)]
+    system = [max(total[index] - sum(used[index] for _, _, used in pods), 0.0) for index in range(2)]
     status = metric_status(total, (system[0], system[1]), pods, time_seconds)
     meta = {"name": node, "labels": dict(DEMO_LABELS)}
     return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": meta, "spec": {}, "status": status}

@@ -59,22 +59,22 @@ def initial_objects(
 
     gpus: by workload the container that requests a whole GPU; the nodes of such pods have GPUs.
     """
-    born = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
+    created_at = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
     for name in (*OWN_NAMESPACES, *names):
-        yield ("", "namespaces"), _namespace(name, born)
+        yield ("", "namespaces"), _namespace(name, created_at)
     owners = gpus or {}
     with_gpus = {pod.node for pod in inventory.pods if pod.running and pod.workload in owners}
     for node in inventory.nodes:
-        yield ("", "nodes"), _node(node, born, GPUS_OF_NODE if node.name in with_gpus else 0)
+        yield ("", "nodes"), _node(node, created_at, GPUS_OF_NODE if node.name in with_gpus else 0)
         if node.name in with_gpus:
-            yield DEVICES, _device(node.name, born)
+            yield DEVICES, _device(node.name, created_at)
     templates = {w.ref: template_of(w, owners.get(w.ref, "")) for w in inventory.workloads}
     pods = list(_pods(inventory, templates))
     ready = _counts(inventory)
     for workload in inventory.workloads:
         if workload.ref.kind in KINDS:
-            controller = _controller(workload, templates[workload.ref], ready[workload.ref], born)
+            controller = _controller(workload, templates[workload.ref], ready[workload.ref], created_at)
             yield controller
             if workload.ref.kind == "Deployment":
                 digest = template_hash(controller[1]["spec"]["template"])
@@ -83,12 +83,15 @@ def initial_objects(
                     **current_set["metadata"],
                     "uid": uid_of("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
                 }
-                yield ("apps", "replicasets"), {**current_set, "metadata": {**metadata, "creationTimestamp": born}}
+                yield (
+                    ("apps", "replicasets"),
+                    {**current_set, "metadata": {**metadata, "creationTimestamp": created_at}},
+                )
         if workload.autoscaler:
-            yield _scaler(workload, workload.autoscaler, born)
+            yield _scaler(workload, workload.autoscaler, created_at)
     for pod in pods:
         yield ("", "pods"), pod
-    yield from _bounds(inventory, pods, born)
+    yield from _bounds(inventory, pods, created_at)
 
 
 def template_of(workload: Workload, with_gpu: str = "") -> Json:
@@ -177,11 +180,11 @@ def controller_status(kind: str, desired: int, updated: int, ready: int, generat
     }
 
 
-def _meta(name: str, namespace: str, kind: str, born: str, **more: Any) -> Json:
+def _meta(name: str, namespace: str, kind: str, created_at: str, **more: Any) -> Json:
     """Return metadata of an object of the demo; its uid follows from its name, so that demos of a seed are alike."""
     inside = {"namespace": namespace} if namespace else {}
     fields = {key: value for key, value in more.items() if value}
-    return {"name": name, **inside, "uid": uid_of(kind, namespace, name), "creationTimestamp": born, **fields}
+    return {"name": name, **inside, "uid": uid_of(kind, namespace, name), "creationTimestamp": created_at, **fields}
 
 
 def uid_of(kind: str, namespace: str, name: str) -> str:
@@ -215,13 +218,17 @@ def set_name(deployment: str, digest: str) -> str:
     return f"{deployment}-{digest}"
 
 
-def _namespace(name: str, born: str) -> Json:
+def _namespace(name: str, created_at: str) -> Json:
     labels = {**DEMO_LABELS, "kubernetes.io/metadata.name": name}
-    head = {"apiVersion": "v1", "kind": "Namespace", "metadata": _meta(name, "", "Namespace", born, labels=labels)}
+    head = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": _meta(name, "", "Namespace", created_at, labels=labels),
+    }
     return {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
 
 
-def _device(node: str, born: str) -> Json:
+def _device(node: str, created_at: str) -> Json:
     """The GPUs of a node, as its agent would report them."""
     whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
     devices = [
@@ -229,11 +236,11 @@ def _device(node: str, born: str) -> Json:
         | {"resources": whole}
         for minor in range(GPUS_OF_NODE)
     ]
-    meta = _meta(node, "", "Device", born, labels=dict(DEMO_LABELS))
+    meta = _meta(node, "", "Device", created_at, labels=dict(DEMO_LABELS))
     return {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}
 
 
-def _node(node: Node, born: str, gpus: int) -> Json:
+def _node(node: Node, created_at: str, gpus: int) -> Json:
     standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
     labels, marks = {**standard, **node.labels, **DEMO_LABELS}, dict([KWOK_ANNOTATION])
     devices = {NVIDIA_GPU: str(gpus), GPU_CORE: str(gpus * WHOLE), GPU_MEMORY_RATIO: str(gpus * WHOLE)} if gpus else {}
@@ -241,8 +248,8 @@ def _node(node: Node, born: str, gpus: int) -> Json:
         key: {**_amounts(resources), **devices, "pods": str(_PODS_PER_NODE)}
         for key, resources in (("capacity", node.capacity), ("allocatable", node.allocatable))
     }
-    ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": born}
-    meta = _meta(node.name, "", "Node", born, labels=labels, annotations=marks)
+    ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": created_at}
+    meta = _meta(node.name, "", "Node", created_at, labels=labels, annotations=marks)
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -259,12 +266,12 @@ def _counts(inventory: Inventory) -> Mapping[WorkloadRef, int]:
     return counts
 
 
-def _controller(workload: Workload, template: Json, ready: int, born: str) -> Stored:
+def _controller(workload: Workload, template: Json, ready: int, created_at: str) -> Stored:
     ref = workload.ref
     version, plural = KINDS[ref.kind]
     labels = {**workload.labels, **pod_labels(workload)}
     meta = _meta(
-        *(ref.name, ref.namespace, ref.kind, born),
+        *(ref.name, ref.namespace, ref.kind, created_at),
         generation=1,
         labels=labels,
         annotations=dict(workload.annotations),
@@ -279,7 +286,7 @@ def _controller(workload: Workload, template: Json, ready: int, born: str) -> St
     return (version.partition("/")[0], plural), {**body, "status": status}
 
 
-def _scaler(workload: Workload, scaler: Autoscaler, born: str) -> Stored:
+def _scaler(workload: Workload, scaler: Autoscaler, created_at: str) -> Stored:
     ref = workload.ref
     version, _ = KINDS[ref.kind]
     metrics = [
@@ -296,7 +303,7 @@ def _scaler(workload: Workload, scaler: Autoscaler, born: str) -> Stored:
         "metrics": metrics,
         "behavior": {"scaleUp": {"tolerance": "0"}},
     }
-    meta = _meta(scaler.name, ref.namespace, "HorizontalPodAutoscaler", born, labels=dict(DEMO_LABELS))
+    meta = _meta(scaler.name, ref.namespace, "HorizontalPodAutoscaler", created_at, labels=dict(DEMO_LABELS))
     head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta}
     return ("autoscaling", "horizontalpodautoscalers"), {**head, "spec": spec}
 
@@ -343,10 +350,10 @@ def owner_reference(version: str, kind: str, name: str, uid: str) -> Json:
     return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
 
 
-def _bounds(inventory: Inventory, pods: Iterable[Json], born: str) -> Iterator[Stored]:
+def _bounds(inventory: Inventory, pods: Iterable[Json], created_at: str) -> Iterator[Stored]:
     for namespace in sorted({limit_range.namespace for limit_range in inventory.limit_ranges}):
         mine = [limit_range for limit_range in inventory.limit_ranges if limit_range.namespace == namespace]
-        yield ("", "limitranges"), _limit_range(namespace, mine, born)
+        yield ("", "limitranges"), _limit_range(namespace, mine, created_at)
     listed = list(pods)
     names = sorted({(quota.namespace, quota.name) for quota in inventory.quotas})
     for namespace, name in names:
@@ -355,13 +362,13 @@ def _bounds(inventory: Inventory, pods: Iterable[Json], born: str) -> Iterator[S
             for q in inventory.quotas
             if (q.namespace, q.name) == (namespace, name)
         }
-        meta = _meta(name, namespace, "ResourceQuota", born, labels=dict(DEMO_LABELS))
+        meta = _meta(name, namespace, "ResourceQuota", created_at, labels=dict(DEMO_LABELS))
         quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
         used = used_by(p for p in listed if p["metadata"]["namespace"] == namespace)
         yield ("", "resourcequotas"), status_of(quota, used)
 
 
-def _limit_range(namespace: str, ranges: Iterable[LimitRange], born: str) -> Json:
+def _limit_range(namespace: str, ranges: Iterable[LimitRange], created_at: str) -> Json:
     item: Json = {"type": "Container"}
     for limit_range in ranges:
         amounts = (("min", limit_range.minimum), ("max", limit_range.maximum))
@@ -370,7 +377,7 @@ def _limit_range(namespace: str, ranges: Iterable[LimitRange], born: str) -> Jso
                 item.setdefault(key, {})[limit_range.resource.value] = format_amount(limit_range.resource, amount)
         if limit_range.max_ratio is not None:
             item.setdefault("maxLimitRequestRatio", {})[limit_range.resource.value] = f"{limit_range.max_ratio:g}"
-    meta = _meta("team", namespace, "LimitRange", born, labels=dict(DEMO_LABELS))
+    meta = _meta("team", namespace, "LimitRange", created_at, labels=dict(DEMO_LABELS))
     return {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [item]}}
 
 

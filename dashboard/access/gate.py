@@ -131,16 +131,16 @@ class Gate:
         self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")
 
-    def people(self) -> Person:
+    def current_user(self) -> Person:
         """The person of the current request; outside of one a person without any right."""
         return self._who.get() or Person("", (), IdentitySource.PROXY, ())
 
-    def located(self, people: Callable[[], Person]) -> Callable[[], Person]:
-        """Return a function that adds the source of the current request to the person that `people` returns."""
+    def located(self, current_user: Callable[[], Person]) -> Callable[[], Person]:
+        """Return a function that adds the source of the current request to the person that `current_user` returns."""
 
         def person_asking() -> Person:
             here = self._who.get()
-            return replace(people(), source=here.source) if here else people()
+            return replace(current_user(), source=here.source) if here else current_user()
 
         return person_asking
 

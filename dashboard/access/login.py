@@ -22,14 +22,14 @@ from cotenant.dashboard.access.oidc import LoginAttempt, LoginRefused, Provider,
 from cotenant.dashboard.access.sessions import LOGIN, LOGIN_SECONDS, SESSION, Session
 
 
-def router(gate: Gate, people: Callable[[], Person], base: str) -> APIRouter:
+def router(gate: Gate, current_user: Callable[[], Person], base: str) -> APIRouter:
     """Below the base path of an application: auth/login, auth/callback, auth/logout, api/v1/me."""
     routes = APIRouter(prefix=base.rstrip("/"))
 
     @routes.get("/api/v1/me", summary="Who you are here, your roles, and the token that a write needs", tags=["access"])
     def me(request: Request) -> Mapping[str, Any]:
         visit = visit_of(request)
-        return person_document(people()) | {"csrf": "" if visit.bearer else gate.token(visit)}
+        return person_document(current_user()) | {"csrf": "" if visit.bearer else gate.token(visit)}
 
     @routes.post("/auth/logout", summary="End this login", tags=["access"])
     def logout(request: Request, response: Response) -> Mapping[str, str]:

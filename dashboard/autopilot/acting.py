@@ -106,7 +106,7 @@ def button(view: View, act: str, name: str = EVERYTHING) -> Component:
 def _not_everywhere(view: View) -> str:
     """Why the person may not resume what concerns all namespaces; "" when they may."""
     try:
-        view.given.people().require_everywhere(Right.APPROVE)
+        view.given.current_user().require_everywhere(Right.APPROVE)
     except NotAllowed as error:
         return f"{error.message}. {error.fix}"
     return ""
@@ -136,7 +136,7 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
     chosen = {"act": act, "name": name}
     if act != ACT:
         return confirm_step(act, name, [lines_frame(view, chosen)]), chosen
-    policy = in_cluster(view.given.autopilot).policy(view.given.people(), name)
+    policy = in_cluster(view.given.autopilot).policy(view.given.current_user(), name)
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
@@ -147,7 +147,7 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
 
 def lines_frame(view: View, chosen: Mapping[str, str]) -> Component:
     """The frame with everything that the confirmed act writes, while no reason is given."""
-    return html.Div(act_lines(view, partial(carry_out, view.given.people(), chosen, "")), id=LINES)
+    return html.Div(act_lines(view, partial(carry_out, view.given.current_user(), chosen, "")), id=LINES)
 
 
 def act_lines(view: View, act: Callable[[AutopilotService], object]) -> list[Component]:
@@ -161,7 +161,7 @@ def act_lines(view: View, act: Callable[[AutopilotService], object]) -> list[Com
 
 def done(view: View, chosen: Mapping[str, str], reason: str) -> str:
     """Do it; what is said about it."""
-    carry_out(view.given.people(), chosen, reason, in_cluster(view.given.autopilot))
+    carry_out(view.given.current_user(), chosen, reason, in_cluster(view.given.autopilot))
     return TEXTS[chosen["act"]].done.format(name=_policy_label(chosen["name"]))
 
 
@@ -218,7 +218,7 @@ def register(app: Dash, view: View) -> None:
     def _lines(reason: str | None, chosen: Mapping[str, str] | None) -> Any:
         if not chosen:
             return no_update
-        return act_lines(view, partial(carry_out, view.given.people(), chosen, reason or ""))
+        return act_lines(view, partial(carry_out, view.given.current_user(), chosen, reason or ""))
 
     @app.callback(
         Output(WORK, "children", allow_duplicate=True),

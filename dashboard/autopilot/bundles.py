@@ -66,7 +66,9 @@ def register(app: Dash, view: View) -> None:
             return [no_update, no_update]
         try:
             namespaces = asked["namespaces"].split(",")
-            files = in_cluster(view.given.autopilot).bundle(view.given.people(), BundleForm(asked["form"]), namespaces)
+            files = in_cluster(view.given.autopilot).bundle(
+                view.given.current_user(), BundleForm(asked["form"]), namespaces
+            )
         except CotenantError as error:
             return [no_update, panels.trouble(error)]
         announce("The bundle is in your downloads.")

@@ -101,7 +101,7 @@ def editor(view: View, name: str) -> Component:
     if name == NEW or name.startswith(f"{NEW}/"):
         title, body, before = "New policy", draft_of(name), None
     else:
-        body = in_cluster(view.given.autopilot).policy(view.given.people(), name).body
+        body = in_cluster(view.given.autopilot).policy(view.given.current_user(), name).body
         title, before = f"{TITLE} {visible(name)}", body["spec"]
     text = dmc.Textarea(
         id="policy-text",
@@ -137,7 +137,7 @@ def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: Aut
         disabled=bool(may_not),
         title=may_not or FIELDS,
     )
-    who = view.given.people()
+    who = view.given.current_user()
     why = [html.P(may_not, className="panel-note")] if may_not else act_lines(
         view, lambda tried: tried.save_policy(who, body, before)
     )  # fmt: skip
@@ -156,13 +156,13 @@ def begin_preview(view: View, text: str, before: Mapping[str, Any] | None) -> Co
 
 def _preview_job(view: View, text: str) -> PreviewJob:
     """Return the job of a text's preview: begun anew where this process has none, because another one had begun it."""
-    who, body = view.given.people(), parse_policy(text)
+    who, body = view.given.current_user(), parse_policy(text)
     service = in_cluster(view.given.autopilot)
     return JOBS.job(_key(view, text), lambda: PreviewJob(lambda progress: service.try_policy(who, body, progress)))
 
 
 def _key(view: View, text: str) -> tuple[str, str, str]:
-    return view.settings.base_path, view.given.people().name, text
+    return view.settings.base_path, view.given.current_user().name, text
 
 
 def _present(view: View, text: str, before: Mapping[str, Any] | None, job: PreviewJob) -> Component:
@@ -281,7 +281,7 @@ def _register_save(app: Dash, view: View) -> None:
             return no_update, no_update, no_update
         try:
             body = parse_policy(text)
-            name = in_cluster(view.given.autopilot).save_policy(view.given.people(), body, before)
+            name = in_cluster(view.given.autopilot).save_policy(view.given.current_user(), body, before)
         except CotenantError as error:
             return panels.trouble(error), no_update, no_update
         message = f"Saved {visible(name)}. It observes until it is approved."

@@ -200,9 +200,9 @@ def objective_answers(body: Mapping[str, Any]) -> list[Any]:
 def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str, Any]:
     """Return the object with the objectives as the form has them; one without any answer is left out."""
     before, written = _objectives(body), []
-    for place in range(MOST_OBJECTIVES):
-        objective: dict[str, Any] = {"": before[place] if place < len(before) else {}}
-        for part, answer in zip(OBJECTIVE, _of_objective(answers, place), strict=True):
+    for index in range(MOST_OBJECTIVES):
+        objective: dict[str, Any] = {"": before[index] if index < len(before) else {}}
+        for part, answer in zip(OBJECTIVE, _of_objective(answers, index), strict=True):
             objective = with_form_value(objective, part, answer)
         written += [objective[""]] if objective else []
     made = copy.deepcopy(dict(body))
@@ -210,8 +210,8 @@ def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str
     return made
 
 
-def _of_objective(values: Sequence[Any], place: int) -> Sequence[Any]:
-    return values[place * len(OBJECTIVE) : (place + 1) * len(OBJECTIVE)]
+def _of_objective(values: Sequence[Any], index: int) -> Sequence[Any]:
+    return values[index * len(OBJECTIVE) : (index + 1) * len(OBJECTIVE)]
 
 
 def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -222,23 +222,23 @@ def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def objective_ids() -> list[str]:
     """Ids of the components of all objectives, in the order of `objective_answers`."""
-    return [f"policy-objective-{place}-{part.path[-1]}" for place in range(MOST_OBJECTIVES) for part in OBJECTIVE]
+    return [f"policy-objective-{index}-{part.path[-1]}" for index in range(MOST_OBJECTIVES) for part in OBJECTIVE]
 
 
 def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
     """The form of a policy, filled from its object. existing: its namespace and name stay as they are."""
     parts = [
-        _component(field, field.id, form_value(body, field), fixed=existing and place < IDENTITY)
-        for place, field in enumerate(FIELDS)
+        _component(field, field.id, form_value(body, field), fixed=existing and index < IDENTITY)
+        for index, field in enumerate(FIELDS)
     ]
     return html.Div([*parts, _objectives_form(body)], className="policy-form")
 
 
 def _objectives_form(body: Mapping[str, Any]) -> Component:
     ids, values, slots = objective_ids(), objective_answers(body), []
-    for place in range(MOST_OBJECTIVES):
-        fields = zip(OBJECTIVE, _of_objective(ids, place), _of_objective(values, place), strict=True)
-        legend = html.Legend(f"Objective {place + 1}")
+    for index in range(MOST_OBJECTIVES):
+        fields = zip(OBJECTIVE, _of_objective(ids, index), _of_objective(values, index), strict=True)
+        legend = html.Legend(f"Objective {index + 1}")
         slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in fields)]))
     summary = html.Summary("Objectives: a change after which one is broken is rolled back")
     note = html.P(QUERY_NOTE, className="panel-note")

@@ -35,7 +35,7 @@ def acts(view: View, right: Right) -> Callable[[Callable[..., Any]], Callable[..
             if ctx.triggered and all(trigger["value"] is None for trigger in ctx.triggered):
                 return _no_updates()  # a button came into the page: nobody has pressed it yet
             try:
-                view.given.people().require(right)
+                view.given.current_user().require(right)
                 return function(*args)
             except CotenantError as error:
                 announce(panels.failure_state(error.message, error.fix))
@@ -83,7 +83,7 @@ def register(app: Dash, view: View) -> None:
 
 def missing_role_sentence(view: View, right: Right, namespace: str = "") -> str:
     """Return a sentence with the role that the requesting person lacks for a right; "" when they may."""
-    who = view.given.people()
+    who = view.given.current_user()
     if not who.may(right, namespace):
         needed = " or ".join(role.value for role in Role if right in RIGHTS[role])
         place = f" in namespace {namespace}" if namespace else ""

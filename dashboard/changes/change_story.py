@@ -71,25 +71,23 @@ def title(change: Change) -> str:
 
 
 def body(
-    standing: ChangeStatus,
+    status: ChangeStatus,
     rows: Sequence[LedgerEntry],
     allowed: Allowed,
     left_seconds: float | None,
     verdict: Sequence[Component] = (),
 ) -> Component:
     """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
-    change = standing.change
+    change = status.change
     return html.Div(
         [
-            _state(standing, left_seconds),
+            _state(status, left_seconds),
             _buttons(allowed),
             *verdict,
             *(review_steps.all_written(allowed.written) or (html.H3("What moved"), _moved_fields(change))),
-            *review_steps.steps(
-                change.next_steps if standing.state.in_force and not change.ladder else (), "Next steps"
-            ),
+            *review_steps.steps(change.next_steps if status.state.in_force and not change.ladder else (), "Next steps"),
             html.H3("Freed and raised"),
-            _freed_requests(standing),
+            _freed_requests(status),
             html.H3("Guardrails"),
             _guardrails(change),
             html.H3("Rows of the ledger"),
@@ -100,27 +98,27 @@ def body(
     )
 
 
-def _state(standing: ChangeStatus, left_seconds: float | None) -> Component:
-    change = standing.change
-    line: list[Any] = [change_tables.chip(standing.state), " ", visible(standing.words) if standing.words else ""]
+def _state(status: ChangeStatus, left_seconds: float | None) -> Component:
+    change = status.change
+    line: list[Any] = [change_tables.chip(status.state), " ", visible(status.words) if status.words else ""]
     facts = [
         f"accepted by {visible(change.actor)}",
-        panels.moment(standing.accepted_seconds),
+        panels.moment(status.accepted_seconds),
         f"method {review_steps.METHODS.get(change.method, (change.method,))[0]}",
         html.Span(["batch ", dcc.Link(change.batch, href=f"?batch={change.batch}")]),
         *([f"cluster {visible(change.cluster)}"] if change.cluster else []),
         f"on recommendation {visible(change.recommendation)}",
     ]
     spaced = [part for fact in facts for part in (fact, " · ")][:-1]
-    return html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(standing, left_seconds)])
+    return html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(status, left_seconds)])
 
 
-def _soak(standing: ChangeStatus, left_seconds: float | None) -> Component:
+def _soak(status: ChangeStatus, left_seconds: float | None) -> Component:
     if left_seconds is None:
         text = {
             ChangeState.UNKNOWN: "Outcome unknown: an administrator can resolve it.",
             ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
-        }.get(standing.state, "")
+        }.get(status.state, "")
     elif left_seconds:
         text = f"{display.duration(left_seconds)} of soak time left; verified after it."
     else:
@@ -172,12 +170,12 @@ def _moved_fields(change: Change) -> Component:
     return html.Div([panels.facts(("Field", "Before", "After", "Of"), rows[:MOVES_SHOWN], "What moved"), *rest])
 
 
-def _freed_requests(standing: ChangeStatus) -> Component:
-    change = standing.change
+def _freed_requests(status: ChangeStatus) -> Component:
+    change = status.change
     promised = saving_text(change.savings, "")
-    achieved = promised if standing.state.in_force else NOTHING
+    achieved = promised if status.state.in_force else NOTHING
     word = {ChangeState.VERIFIED: "verified", ChangeState.APPLIED: "in force, not yet verified"}
-    note = word.get(standing.state, "the cluster does not hold it" if not standing.state.in_force else "in force")
+    note = word.get(status.state, "the cluster does not hold it" if not status.state.in_force else "in force")
     return panels.facts(("", "Requests"), [("Expected", promised), ("Achieved", f"{achieved} ({note})")], "Freed")
 
 

@@ -58,7 +58,7 @@ def body(
 def values(recommendation: Recommendation) -> list[Component]:
     """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
     fields = recommendation.values
-    return [_value(v, repeated=any(_same(v, w) for w in fields[:place])) for place, v in enumerate(fields)]
+    return [_value(v, repeated=any(_same(v, w) for w in fields[:index])) for index, v in enumerate(fields)]
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:

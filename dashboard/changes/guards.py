@@ -57,7 +57,7 @@ def register(app: Dash, view: View) -> None:
     def _find(_clicks: int | None, name: list[str]) -> Component:
         find = in_cluster(view.given.guards, "cotenant explain guards")
         now = int(view.now_seconds())
-        return contents(find(view.given.people(), WorkloadRef(*name), now), view.given.actions, now)
+        return contents(find(view.given.current_user(), WorkloadRef(*name), now), view.given.actions, now)
 
 
 def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Component:
@@ -75,9 +75,9 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
 
 
 def _card(
-    workload: WorkloadRef, place: int, found: FoundObjective, settings: ActionSettings, end_seconds: int
+    workload: WorkloadRef, index: int, found: FoundObjective, settings: ActionSettings, end_seconds: int
 ) -> Component:
-    picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{place}", HEIGHT)] if found.values else []
+    picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{index}", HEIGHT)] if found.values else []
     title = html.H3(visible(f"{found.measure}: {found.source}"))
     if found.reason:
         return html.Section([title, html.P(f"Of no use: {visible(found.reason)}."), *picture])
@@ -95,7 +95,7 @@ def _card(
             children="Copy",
             size="xs",
             variant="default",
-            id=f"copy-guard-{place}",
+            id=f"copy-guard-{index}",
         )
         head = html.Div([html.Span("To use it:"), copy], className="panel-head")
         use = html.Div([head, html.Pre(html.Code(command), className="command", tabIndex=0)])

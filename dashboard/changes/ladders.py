@@ -47,7 +47,7 @@ def ladders_of(view: View) -> list[LadderProgress]:
     """The ladders that the person may read, the newest first; none where nobody can act."""
     if view.given.changes is None:
         return []
-    return view.given.changes.ladders(view.given.people())
+    return view.given.changes.ladders(view.given.current_user())
 
 
 def summary(view: View) -> Component:
@@ -148,13 +148,13 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
 
     Raises UsageError when there is no ladder of that id.
     """
-    service, who = change_tables.require_changes(view), view.given.people()
+    service, who = change_tables.require_changes(view), view.given.current_user()
     found = next((progress for progress in service.ladders(who) if progress.status.ladder.id == ladder), None)
     if found is None:
         raise UsageError(f"There is no ladder {ladder!r}.", fix="Look at the page again.")
-    standings = {standing.change.id: standing for standing in service.changes(who)}
+    statuses = {status.change.id: status for status in service.changes(who)}
     ids = [id_ for rung in reversed(found.rungs) if rung.place > step for id_ in reversed(rung.changes)]
-    going = [standings[id_].change for id_ in ids if standings[id_].state.in_force]
+    going = [statuses[id_].change for id_ in ids if statuses[id_].state.in_force]
     where = f"step {display.number(step)}" if step else "before the first step"
     lead = f"Put {visible(str(found.status.ladder.ref))} back to {where}; no later step is taken:"
     return change_story.rollback_list(lead, going), {"ladder": ladder, "step": step}
@@ -181,7 +181,7 @@ def register(app: Dash, view: View, news: str, version: Any) -> None:
     def _act(request: Mapping[str, Any] | None, _search: str | None) -> Any:
         if not request:
             return no_update
-        stopped = change_tables.require_changes(view).stop_ladder(view.given.people(), str(request["ladder"]))
+        stopped = change_tables.require_changes(view).stop_ladder(view.given.current_user(), str(request["ladder"]))
         acting.announce(visible(f"No further step of {stopped.ladder.ref} is taken."))
         view.source.forget()
         return version()

@@ -48,7 +48,7 @@ def register(app: Dash, view: View) -> None:
 
 def contents(view: View) -> Component:
     """Both panels."""
-    mine = _own_rights(view.given.people(), acting_here=view.given.changes is not None)
+    mine = _own_rights(view.given.current_user(), acting_here=view.given.changes is not None)
     cluster = panels.render_guarded(lambda: _cluster(view), "What the cluster allows")
     return html.Div([mine, cluster], className="row permitting")
 
@@ -91,7 +91,7 @@ def _no(word: str) -> Component:
 
 def _cluster(view: View) -> Component:
     title = "What the cluster allows"
-    service, who = view.given.changes, view.given.people()
+    service, who = view.given.changes, view.given.current_user()
     if service is None:
         why = "A read-only dashboard needs no right. One that may change things asks:"
         return panels.panel(

@@ -240,11 +240,11 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
     Files beyond MOST_TEXT characters are left to the download, with a line that counts them.
     """
     shown, characters_left = [], MOST_TEXT
-    for place, (path, text) in enumerate(contents.items()):
+    for index, (path, text) in enumerate(contents.items()):
         if len(text) > characters_left:
             break
         characters_left -= len(text)
-        shown.append(_file(path, text, is_open=commands or place < 2))
+        shown.append(_file(path, text, is_open=commands or index < 2))
     rest = measures.left_out_count(len(contents), len(shown))
     more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
     return [html.Div(shown, id="review-files"), *more]
@@ -257,13 +257,13 @@ def _file(path: str, text: str, *, is_open: bool) -> Component:
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------
-def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
+def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, why_not: str) -> list[Component]:
     """Each change with where it is, and the ways on: the list of changes, judging, rolling back."""
-    rows = [_change(status, base, soak_minutes, why_not) for status in standings]
+    rows = [_change(status, base, soak_minutes, why_not) for status in statuses]
     titles = ("Workload", "State", "What happened", "")
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     table = html.Div(html.Table([head, html.Tbody(rows)], className="facts"), className="scroll tall", tabIndex=0)
-    force = [status for status in standings if status.state.in_force]
+    force = [status for status in statuses if status.state.in_force]
     buttons = [
         html.Button(
             label,
@@ -274,13 +274,13 @@ def outcome(standings: Sequence[ChangeStatus], base: str, soak_minutes: float, w
         for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
     ]
     note = [html.P(why_not, className="panel-note")] if why_not else []
-    return [html.P(count_by_state(standings), className="lead-words", id="review-outcome-words", role="status"), table,
+    return [html.P(count_by_state(statuses), className="lead-words", id="review-outcome-words", role="status"), table,
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 
-def count_by_state(standings: Sequence[ChangeStatus]) -> str:
+def count_by_state(statuses: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
-    states = Counter(status.state.value for status in standings)
+    states = Counter(status.state.value for status in statuses)
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 

@@ -87,8 +87,8 @@ def diff(
     return [
         *(
             workload_section(review, _moves(review, review.recommendations, highs.get(review.workload, {}), currency),
-                   _costs(review, review.recommendations), is_open=place < OPEN_AT_FIRST)
-            for place, review in enumerate(looks[:MOST_SHOWN])
+                   _costs(review, review.recommendations), is_open=index < OPEN_AT_FIRST)
+            for index, review in enumerate(looks[:MOST_SHOWN])
         ),
         *more_of(len(looks)),
     ]  # fmt: skip

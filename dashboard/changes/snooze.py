@@ -66,7 +66,7 @@ def workload_buttons(view: View, ref: WorkloadRef) -> Component:
         if reading
         else dcc.Link("Review", href=href, id="review-open", className="button act primary")
     )
-    sees = view.given.people().may(Right.READ, ref.namespace)
+    sees = view.given.current_user().may(Right.READ, ref.namespace)
     postponed = view.given.changes.postponed().get(ref) if view.given.changes and sees else None
     if postponed is not None:
         again = html.Button(
@@ -145,7 +145,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
         ref = reviewing.parse_workload(str(request["ref"])) if request else None
         if ref is None or view.given.changes is None:
             return no_update
-        view.given.changes.recall(view.given.people(), [ref])
+        view.given.changes.recall(view.given.current_user(), [ref])
         callbacks.announce(f"{visible(str(ref))} is shown again.")
         return _reload_results(view)
 
@@ -172,7 +172,7 @@ def snooze_workloads(view: View, names: list[str], days: float | None, reason: s
         raise UsageError("it takes a reason", fix="Say in a few words why: others will ask.")
     if old := callbacks.too_old(view):
         raise UsageError(old)
-    view.given.changes.snooze(view.given.people(), refs, days, reason)
+    view.given.changes.snooze(view.given.current_user(), refs, days, reason)
     _reload_results(view)
     until = "for good" if days is None else f"for {days:g} days"
     return f"{display.counted(len(refs), 'workload')} hidden {until}. The list hides them until then."

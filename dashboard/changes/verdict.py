@@ -74,22 +74,18 @@ def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, Chan
     return judgements
 
 
-def section(view: View, standing: ChangeStatus, rows: Sequence[LedgerEntry]) -> list[Component]:
+def section(view: View, status: ChangeStatus, rows: Sequence[LedgerEntry]) -> list[Component]:
     """Chart and rules for one change; nothing where no pod ever ran with it."""
-    if standing.state not in DONE:
+    if status.state not in DONE:
         return []
-    change, verdicts = standing.change, stored_verdicts(rows)
+    change, verdicts = status.change, stored_verdicts(rows)
     workload_story = view.source.story(change.ref)
-    charts = [_chart(passage_) for passage_ in passages(standing, rows, workload_story, view.given.actions)]
+    charts = [_chart(passage_) for passage_ in passages(status, rows, workload_story, view.given.actions)]
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
         html.H3("Rules of the verdict"),
-        *(
-            [_verdict_panel(*verdicts[-1], len(verdicts))]
-            if verdicts
-            else [_pending_rules(standing, view.given.actions)]
-        ),
+        *([_verdict_panel(*verdicts[-1], len(verdicts))] if verdicts else [_pending_rules(status, view.given.actions)]),
     ]
 
 
@@ -98,39 +94,39 @@ NO_USAGE: Final = "No usage is stored around the change: the next scan brings it
 
 def last_change(view: View, ref: WorkloadRef) -> Component | None:
     """The newest change of a workload and why it is where it is; None where there is none to be read."""
-    mine = [s for s in change_tables.standings_of(view) if s.change.workload == str(ref)]
+    mine = [s for s in change_tables.statuses_of(view) if s.change.workload == str(ref)]
     if not mine:
         return None
-    standing = mine[0]
-    rows = change_tables.require_changes(view).story(view.given.people(), standing.change.id)
-    way = dcc.Link(f"Change {standing.change.id}", href=f"{view.settings.base_path}changes?open={standing.change.id}")
-    line = [change_tables.chip(standing.state), " ", panels.moment(standing.since_seconds), " · ", way]
-    details = [html.P(visible(standing.words), className="panel-note")] if standing.words else []
-    return html.Div([html.P(line), *details, *section(view, standing, rows)], id="last-change")
+    status = mine[0]
+    rows = change_tables.require_changes(view).story(view.given.current_user(), status.change.id)
+    way = dcc.Link(f"Change {status.change.id}", href=f"{view.settings.base_path}changes?open={status.change.id}")
+    line = [change_tables.chip(status.state), " ", panels.moment(status.since_seconds), " · ", way]
+    details = [html.P(visible(status.words), className="panel-note")] if status.words else []
+    return html.Div([html.P(line), *details, *section(view, status, rows)], id="last-change")
 
 
 def passages(
-    standing: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
+    status: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
 ) -> list[Passage]:
     """Usage through the change of each resource that moves (of both where neither does), as far as it is known."""
-    saved = {Resource.CPU: standing.change.saved_millicores, Resource.MEMORY: standing.change.saved_bytes}
+    saved = {Resource.CPU: status.change.saved_millicores, Resource.MEMORY: status.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
     verdicts = stored_verdicts(rows)
-    end = verdicts[-1][1].until_seconds if verdicts else standing.begun_seconds + 60 * settings.soak_minutes
+    end = verdicts[-1][1].until_seconds if verdicts else status.begun_seconds + 60 * settings.soak_minutes
     back = next((row.seconds for row in rows if row.event == ChangeEvent.ROLLED_BACK), None)
     by_resource = []
     for resource in moving:
-        times, usage, request = _series(standing, verdicts, workload_story, resource)
+        times, usage, request = _series(status, verdicts, workload_story, resource)
         if not len(usage) or np.isnan(usage).all():
             continue
-        before = _request_at(times, request, standing.begun_seconds)
+        before = _request_at(times, request, status.begun_seconds)
         after = None if before is None else before - saved[resource]
-        by_resource.append(Passage(resource, times, usage, standing.begun_seconds, end, back, before, after))
+        by_resource.append(Passage(resource, times, usage, status.begun_seconds, end, back, before, after))
     return by_resource
 
 
 def _series(
-    standing: ChangeStatus,
+    status: ChangeStatus,
     verdicts: Sequence[tuple[LedgerEntry, ChangeVerdict]],
     workload_story: Story | None,
     resource: Resource,
@@ -144,7 +140,7 @@ def _series(
         return [], np.empty(0), np.empty(0)
     usage, request = story.floats(row["mean"]), story.floats(row.get("request") or [])
     times = story.hours(int(row["start"]), len(usage))
-    near = [k for k, t in enumerate(times) if abs(t - standing.begun_seconds) <= AROUND_SECONDS]
+    near = [k for k, t in enumerate(times) if abs(t - status.begun_seconds) <= AROUND_SECONDS]
     return [times[k] for k in near], usage[near], request[near] if len(request) == len(times) else np.empty(0)
 
 
@@ -174,9 +170,9 @@ def _rule(rule: RuleResult) -> list[Any]:
     return [rule.rule, before, html.Strong(after), most, outcome]
 
 
-def _pending_rules(standing: ChangeStatus, settings: ActionSettings) -> Component:
+def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
     """Return the rules of the verification with their bounds, for a change of which nothing is measured yet."""
-    if standing.state is not ChangeState.APPLIED:
+    if status.state is not ChangeState.APPLIED:
         return html.P("It was rolled back before its verdict, or verified before the numbers were kept.",
                       className="panel-note")  # fmt: skip
     rises = (MOST_THROTTLED_RISE, MOST_PRESSURE_RISE)

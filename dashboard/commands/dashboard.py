@@ -151,7 +151,7 @@ def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
     arguments |= {"guards": guard_finder(door_of(settings), settings)}
     arguments |= {"topologies": ClusterTopologyService(door_of(settings))}
     if settings.section(AccessSettings).mode is AccessMode.NONE:
-        arguments["people"] = at_this_machine(settings.section(KubeSettings))
+        arguments["current_user"] = at_this_machine(settings.section(KubeSettings))
     return arguments
 
 

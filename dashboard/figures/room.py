@@ -88,9 +88,9 @@ def _summary(line: CapacitySeries) -> str:
     return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
 
 
-def _amount_with_moment(line: CapacitySeries, amount: float, place: int) -> str:
+def _amount_with_moment(line: CapacitySeries, amount: float, index: int) -> str:
     """Return an amount with its moment as text; place: 0 is now, k + 1 the half hour k ahead."""
-    when = f"at {display.moment(line.ahead[place - 1])}" if place else "now"
+    when = f"at {display.moment(line.ahead[index - 1])}" if index else "now"
     return f"{display.amount(amount, line.resource)} {when}"
 
 

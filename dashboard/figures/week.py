@@ -66,10 +66,10 @@ def component_chart(week: Week) -> Chart:
     last = "" if len(shown) == 1 else str(len(shown))
     layout["xaxis"] |= {"dtick": WEEK, "tick0": "1970-01-05", "tickformat": "%d %b", "anchor": f"y{last}"}
     traces, notes = [], []
-    for place, (name, values) in enumerate(shown.items()):
+    for index, (name, values) in enumerate(shown.items()):
         word, colour = PARTS[name]
-        axis = "" if place == 0 else str(place + 1)
-        top = 1 - place * height
+        axis = "" if index == 0 else str(index + 1)
+        top = 1 - index * height
         layout[f"yaxis{axis}"] = _axis(unit, [top - height, top - GAP], zero=name == "trend")
         trace = lines.line(x, values / scale, word, colour)
         traces.append(trace | {"yaxis": f"y{axis}", "hovertemplate": f"{word} %{{y:,.3~g}} {unit}<extra></extra>"})

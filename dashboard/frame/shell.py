@@ -147,7 +147,7 @@ def _header(view: View) -> Component:
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")
     launched = view.given.access.mode is AccessMode.NONE and view.given.launch_token != ""
-    me = menu(view.given.people(), view.given.access, base, launched=launched)
+    me = menu(view.given.current_user(), view.given.access, base, launched=launched)
     unfold = html.Button("Filter", id="unfold", className="button unfold", **{"aria-expanded": "false"})
     narrowing = html.Div([extent.controls(), search_box], className="narrowing")
     switch = _switch(view)
@@ -373,7 +373,7 @@ def _not_found_page(settings: DashboardSettings) -> Component:
 
 
 def _chips(overview: Overview | None, view: View) -> list[Component]:
-    namespaces = view.given.people().reads
+    namespaces = view.given.current_user().reads
     names = visible(", ".join(sorted(namespaces or ())))
     reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
     reads += [] if view.given.changes else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]

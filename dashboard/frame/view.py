@@ -74,10 +74,10 @@ class DashboardContext:
     """The same as YAML."""
     prices: PriceSettings = field(default_factory=PriceSettings)
     """What a core and a GiB cost."""
-    people: Callable[[], Person] = anonymous_viewer
+    current_user: Callable[[], Person] = anonymous_viewer
     """Who asks, in the request that is being answered."""
     access: AccessSettings = field(default_factory=AccessSettings)
-    """How it is known who asks; but for mode none it stands in for `people`."""
+    """How it is known who asks; but for mode none it stands in for `current_user`."""
     launch_token: str = field(default="", repr=False)
     """In mode none: what the first visit has to bring; "" lets everybody in who reaches the port."""
     changes: ChangeService | None = None

@@ -89,9 +89,9 @@ def saved(view: View) -> Component:
     if view.given.changes is None:
         off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
         return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
-    standings = change_tables.standings_of(view)
-    verified = change_savings(standings).verified.frees
-    detail = html.Span([*_by_state(standings), " ", _to_changes(view)], id="home-saved")
+    statuses = change_tables.statuses_of(view)
+    verified = change_savings(statuses).verified.frees
+    detail = html.Span([*_by_state(statuses), " ", _to_changes(view)], id="home-saved")
     if not (verified.millicores or verified.bytes):
         return panels.stat(label, "nothing yet", detail)
     amounts = [panels.amount(verified.amount(resource), resource) for resource in Resource if verified.amount(resource)]
@@ -100,11 +100,11 @@ def saved(view: View) -> Component:
     return panels.stat(label, value, html.Span([*money, " ", detail]))
 
 
-def _by_state(standings: list[ChangeStatus]) -> list[Any]:
+def _by_state(statuses: list[ChangeStatus]) -> list[Any]:
     """Count the verified changes, and those that wait for their verdict, in words."""
-    if not standings:
+    if not statuses:
         return ["Nothing was changed yet. A change counts here once its soak has shown no harm."]
-    verified, waiting = (count_of_states(standings, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
+    verified, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
     words = f"{display.counted(verified, 'change')} verified"
     return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]
 

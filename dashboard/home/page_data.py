@@ -105,7 +105,7 @@ class OverviewPage:
         """The namespaces that the counts and sums cover, in words; "" when they cover all."""
         if self.query.conditions:
             return OF_CHOSEN
-        return "" if self.view.given.people().reads is None else OF_THESE
+        return "" if self.view.given.current_user().reads is None else OF_THESE
 
 
 def overview_page(view: View, search: str) -> OverviewPage | None:

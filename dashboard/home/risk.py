@@ -54,14 +54,14 @@ def risk_percent(outcome: RiskOutcome) -> float:
     return outcome.risk_percent or 0.0
 
 
-def at_place(replay: WhatIf, place: int) -> RiskOutcome:
+def at_place(replay: WhatIf, index: int) -> RiskOutcome:
     """The outcome at a place of the slider; the last one beyond its end."""
-    return replay.risks[min(max(place, 0), len(replay.risks) - 1)]
+    return replay.risks[min(max(index, 0), len(replay.risks) - 1)]
 
 
 def slider(replay: WhatIf, id_: str) -> Component:
     """One place for each risk that was replayed."""
-    marks = [{"value": place, "label": f"{risk_percent(outcome):g} %"} for place, outcome in enumerate(replay.risks)]
+    marks = [{"value": index, "label": f"{risk_percent(outcome):g} %"} for index, outcome in enumerate(replay.risks)]
     return dmc.Slider(
         id=id_,
         value=first_place(replay),
@@ -143,8 +143,8 @@ def panel(view: View) -> Component:
     return panels.panel(TITLE, slider(replay, HOME_SLIDER), outcome, aside=more, note=NOTE, id_="home-try")
 
 
-def _outcome(replay: WhatIf, place: int) -> Component:
-    chosen = at_place(replay, place)
+def _outcome(replay: WhatIf, index: int) -> Component:
+    chosen = at_place(replay, index)
     days = display.counted(len(chosen.days), "day")
     said = f"On {days} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
     numbers = html.Div(stats(replay, chosen), className="stats four")

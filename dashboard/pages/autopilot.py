@@ -83,7 +83,7 @@ def overview(view: View) -> Component:
     if service is None:
         why = "Policies are read live from a cluster. Let the dashboard read one, or ask from the command line:"
         return panels.panel(SWITCH, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
-    now = service.round(view.given.people())
+    now = service.round(view.given.current_user())
     return html.Div([switch_panel(view, now), policy_panel(view, now)])
 
 
@@ -131,7 +131,7 @@ def lists(view: View, search: str) -> Component:
     service = view.given.autopilot
     if service is None:
         return html.Div()
-    who, tonight = view.given.people(), panels.address_value(search, "show") == TONIGHT
+    who, tonight = view.given.current_user(), panels.address_value(search, "show") == TONIGHT
     try:
         now = service.round(who, tonight)
     except CotenantError:
@@ -208,7 +208,7 @@ def _state(view: View, search: str) -> list[Any] | None:
     service = view.given.autopilot
     if service is None:
         return None
-    who, parts = view.given.people(), list[Any]()
+    who, parts = view.given.current_user(), list[Any]()
     try:
         for round_ in (service.round(who), service.round(who, panels.address_value(search, "show") == TONIGHT)):
             parts += [list(round_.status.rows()), list(round_.queue.rows()), round_.halt, round_.gaps]

@@ -160,10 +160,10 @@ def ledger(view: View) -> Component:
     """Show whether the ledger is intact, and the changes without an outcome."""
     if view.given.changes is None:
         return html.Span()
-    health = change_tables.visible_health(view.given.changes.ledger(), view.given.people())
+    health = change_tables.visible_health(view.given.changes.ledger(), view.given.current_user())
     tone = "red" if health.bad_row else "teal" if health.anchored else "gray"
-    standings = change_tables.standings_of(view)
-    open_ones = unsettled_count(standings)
+    statuses = change_tables.statuses_of(view)
+    open_ones = unsettled_count(statuses)
     notes = " ".join(health.notes)
     parts: list[Any] = [panels.chip(change_tables.health_words(health), tone, notes)]
     if health.notes:
@@ -182,12 +182,12 @@ def _version(view: View) -> str:
     again.
     """
     try:
-        standings = change_tables.standings_of(view)
+        statuses = change_tables.statuses_of(view)
     except CotenantError as error:
         return error.message
-    soaking = any(s.state is ChangeState.APPLIED for s in standings)
+    soaking = any(s.state is ChangeState.APPLIED for s in statuses)
     minute = int(view.now_seconds() // SECONDS_PER_MINUTE) if soaking else 0
-    return f"{change_tables.version_of(standings)}/{minute}/{acting.outage_reason(view)}"
+    return f"{change_tables.version_of(statuses)}/{minute}/{acting.outage_reason(view)}"
 
 
 def open_change(search: str) -> str:
@@ -197,39 +197,39 @@ def open_change(search: str) -> str:
 
 def story(view: View, id_: str) -> tuple[str, Component]:
     """Title and inside of the drawer."""
-    service, who = change_tables.require_changes(view), view.given.people()
-    standings = {s.change.id: s for s in service.changes(who)}
-    standing = standings.get(id_)
-    if standing is None:
+    service, who = change_tables.require_changes(view), view.given.current_user()
+    statuses = {s.change.id: s for s in service.changes(who)}
+    status = statuses.get(id_)
+    if status is None:
         raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
-    left_seconds = change_tables.soaks(standing, soak, view.now_seconds())
-    rows, can = service.story(who, id_), allowed_acts(view, standing, standings.values(), left_seconds)
-    why = panels.render_guarded(lambda: html.Div(verdict.section(view, standing, rows)))
-    steps = ladders.section(view, standing.change.ladder)
-    body = change_story.body(standing, rows, can, left_seconds, [why, *steps])
-    return change_story.title(standing.change), body
+    left_seconds = change_tables.soaks(status, soak, view.now_seconds())
+    rows, can = service.story(who, id_), allowed_acts(view, status, statuses.values(), left_seconds)
+    why = panels.render_guarded(lambda: html.Div(verdict.section(view, status, rows)))
+    steps = ladders.section(view, status.change.ladder)
+    body = change_story.body(status, rows, can, left_seconds, [why, *steps])
+    return change_story.title(status.change), body
 
 
-def allowed_acts(view: View, standing: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
+def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
     """Return what can be done with one change now, and why the rest cannot."""
-    why = acting.why_not(view, Right.ACCEPT, standing.change.namespace)
-    holds = "" if standing.state.in_force else f"It is {standing.state}: there is nothing to roll back."
-    nothing_due = "" if left_seconds is not None else f"It is {standing.state}: there is nothing to verify."
+    why = acting.why_not(view, Right.ACCEPT, status.change.namespace)
+    holds = "" if status.state.in_force else f"It is {status.state}: there is nothing to roll back."
+    nothing_due = "" if left_seconds is not None else f"It is {status.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
-    batch = [s for s in others if s.change.batch == standing.change.batch]
-    if standing.state is ChangeState.AWAITING:
-        return _second_person_acts(view, standing, [s.change for s in batch if s.state is standing.state], why)
+    batch = [s for s in others if s.change.batch == status.change.batch]
+    if status.state is ChangeState.AWAITING:
+        return _second_person_acts(view, status, [s.change for s in batch if s.state is status.state], why)
     together = [s.change.id for s in batch if s.state.in_force]
     return Allowed(why or holds, why or nothing_due or soaking, () if why else tuple(together))
 
 
-def _second_person_acts(view: View, standing: ChangeStatus, waiting: Sequence[Change], why: str) -> Allowed:
+def _second_person_acts(view: View, status: ChangeStatus, waiting: Sequence[Change], why: str) -> Allowed:
     """Return whether the requesting person may confirm or decline a change as its second person.
 
     The person who accepted the change may only decline it.
     """
-    who, change = view.given.people(), standing.change
+    who, change = view.given.current_user(), status.change
     approves = acting.why_not(view, Right.APPROVE, change.namespace)
     own = who.name == change.actor
     confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
@@ -242,16 +242,16 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
 
     Raises UsageError when there is no change of that id.
     """
-    service, who = change_tables.require_changes(view), view.given.people()
-    standings = {s.change.id: s for s in service.changes(who)}
-    if id_ not in standings:
+    service, who = change_tables.require_changes(view), view.given.current_user()
+    statuses = {s.change.id: s for s in service.changes(who)}
+    if id_ not in statuses:
         raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
-    batch = standings[id_].change.batch
-    targets = [s for s in standings.values() if s.state.in_force and (
+    batch = statuses[id_].change.batch
+    targets = [s for s in statuses.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
     lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
-    content = change_story.rollback_list(lead, [standing.change for standing in targets])
-    return content, [standing.change.id for standing in targets]
+    content = change_story.rollback_list(lead, [status.change for status in targets])
+    return content, [status.change.id for status in targets]
 
 
 def register(app: Dash, view: View) -> None:
@@ -350,7 +350,7 @@ def _register_acts(app: Dash, view: View) -> None:
     def _roll_back(_clicks: int | None, asked: Mapping[str, Any] | None) -> Any:
         if not _clicks or not asked:
             return [no_update] * 2
-        service, who = change_tables.require_changes(view), view.given.people()
+        service, who = change_tables.require_changes(view), view.given.current_user()
         if "ladder" in asked:
             done = service.go_back(who, str(asked["ladder"]), int(asked["step"]))
         else:
@@ -388,7 +388,7 @@ def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str
     def _act(request: Mapping[str, Any] | None, search: str | None) -> Any:
         if not request:
             return no_update
-        done = act(change_tables.require_changes(view), view.given.people(), open_change(search or ""))
+        done = act(change_tables.require_changes(view), view.given.current_user(), open_change(search or ""))
         return _announce_outcome(view, done, phrase)
 
 

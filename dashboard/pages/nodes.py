@@ -316,7 +316,9 @@ def register(app: Dash, view: View) -> None:
         if not clicks or service is None:
             return no_update
         node = _name_in(pathname)
-        return panels.render_guarded(lambda: cpus_of_node.topology_drawing(service.topology(view.given.people(), node)))
+        return panels.render_guarded(
+            lambda: cpus_of_node.topology_drawing(service.topology(view.given.current_user(), node))
+        )
 
     app.clientside_callback(
         ClientsideFunction("cotenant", "openNode"), Input("balance-figure", "clickData"), prevent_initial_call=True

@@ -73,7 +73,7 @@ def contents(view: View, search: str) -> Component:
     if service is None:
         why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or ask from the command line:"
         return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
-    report = service.report(view.given.people())
+    report = service.report(view.given.current_user())
     parts = [*_problems(report), quota_panel(report, search)]
     if report.quotas:
         parts.append(panels.render_guarded(lambda: _history(view, service, report, search), HISTORY))
@@ -145,7 +145,7 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
     row = next((row for row in rows if row.quota == panels.address_value(search, "open")), most_waited)
     title = f"{HISTORY} of {visible(row.quota)}, {visible(resource)}"
     try:
-        past = service.history(view.given.people(), row.quota, resource)
+        past = service.history(view.given.current_user(), row.quota, resource)
     except NoData as error:
         return panels.panel(
             title,
@@ -228,7 +228,7 @@ def _problems(report: QueueReport) -> list[Component]:
 def _state(view: View, _search: str) -> tuple[Any, ...] | None:
     if view.given.queues is None:
         return None
-    report = view.given.queues.report(view.given.people())
+    report = view.given.queues.report(view.given.current_user())
     return report.quotas, report.waiting, report.gangs, report.problems
 
 

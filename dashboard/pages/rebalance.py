@@ -89,7 +89,7 @@ def overview(view: View, search: str) -> Component:
 
 def report_of(view: View, search: str) -> RebalanceReport:
     """The round of the plugin that the URL's `plugin` names, else of LowNodeLoad; NoData without reports of nodes."""
-    moves, who = in_cluster(view.given.moves), view.given.people()
+    moves, who = in_cluster(view.given.moves), view.given.current_user()
     return moves.emptying(who) if _empties(search) else moves.report(who)
 
 
@@ -159,7 +159,7 @@ def lists(view: View, search: str) -> Component:
     service = view.given.moves
     if service is None:
         return html.Div()
-    who = view.given.people()
+    who = view.given.current_user()
     jobs = service.jobs(who)
     parts = [job_panel(view, jobs)] if len(jobs.jobs) else []
     history = service.history(who)
@@ -303,7 +303,7 @@ def _withdraw(view: View, row: Row) -> Any:
     if not str(row["phase"]).startswith(PENDING):
         return display.MISSING
     pod = str(row["pod"])
-    may = view.given.people().may(Right.APPROVE, namespace_of(pod))
+    may = view.given.current_user().may(Right.APPROVE, namespace_of(pod))
     return approval.withdraw_button(str(row["job"]), pod, "" if may else "It takes role approver or admin.")
 
 
@@ -341,7 +341,7 @@ def _state(view: View, search: str) -> list[Any] | None:
     service = view.given.moves
     if service is None:
         return None
-    who, parts = view.given.people(), list[Any]()
+    who, parts = view.given.current_user(), list[Any]()
     for read in (service.emptying if _empties(search) else service.report, service.jobs):
         try:
             answer = read(who)

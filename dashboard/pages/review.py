@@ -165,7 +165,7 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
         "version": view.source.snapshot().results_version,
         "method": method.value,
     }
-    stated = review_end.confirm(going, outs, terms, method, view.given.people(), view.given.actions)
+    stated = review_end.confirm(going, outs, terms, method, view.given.current_user(), view.given.actions)
     return [*stated, answer, dcc.Store(id="review-seen", data=shown)]
 
 
@@ -216,7 +216,7 @@ def review_workloads(
 
     Of very many the job that asks, until it is over.
     """
-    service, who = in_cluster(view.given.changes), view.given.people()
+    service, who = in_cluster(view.given.changes), view.given.current_user()
 
     def ask(dry: bool, method: Method, some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
         return (service.dry_run if dry else service.review)(who, terms.wanted(some, method))
@@ -251,7 +251,7 @@ def _ask_or_start(
 
 def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
     """The owner of a review: the person, and the key that their address has."""
-    return view.given.people().name, terms.key
+    return view.given.current_user().name, terms.key
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
@@ -267,29 +267,31 @@ def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resou
 
 def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     """The changes that were accepted under the key."""
-    standings = _accepted_under(view, terms)
-    if not standings:
+    statuses = _accepted_under(view, terms)
+    if not statuses:
         return [
             panels.empty(
                 "Nothing was accepted under this address.", why="Go back and confirm.", command="cotenant recs changes"
             )
         ]
-    standings.sort(key=lambda status: status.change.workload)
+    statuses.sort(key=lambda status: status.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
-    return review_end.outcome(standings, view.settings.base_path, view.given.actions.soak_minutes, why)
+    return review_end.outcome(statuses, view.settings.base_path, view.given.actions.soak_minutes, why)
 
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
     """Changes under the key: whoever comes back to Confirm sees them, not the button."""
     return [
         status
-        for status in in_cluster(view.given.changes).changes(view.given.people())
+        for status in in_cluster(view.given.changes).changes(view.given.current_user())
         if status.change.batch == terms.key
     ]
 
 
 def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
-    return in_cluster(view.given.changes).bundle(view.given.people(), terms.wanted(refs, Method.BUNDLE), terms.form)
+    return in_cluster(view.given.changes).bundle(
+        view.given.current_user(), terms.wanted(refs, Method.BUNDLE), terms.form
+    )
 
 
 def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
@@ -340,7 +342,7 @@ def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[WorkloadRevi
         return missing or "Nothing is left to change."
     if terms.overridden and not terms.because:
         return "Give a reason for the override in step 2."
-    if terms.second_person and terms.second_person == view.given.people().name:
+    if terms.second_person and terms.second_person == view.given.current_user().name:
         return "The second person has to be somebody else."
     return acting.too_old(view)
 
@@ -465,7 +467,7 @@ def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStat
     if terms.overridden and not terms.because:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
-    done = in_cluster(view.given.changes).accept(view.given.people(), terms.wanted(refs, method))
+    done = in_cluster(view.given.changes).accept(view.given.current_user(), terms.wanted(refs, method))
     view.source.forget()
     return done
 
@@ -482,7 +484,7 @@ def _failure_with_override(view: View, error: CotenantError) -> Component:
 
 def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
     """Roll back or judge; the result in a sentence."""
-    service, who = in_cluster(view.given.changes), view.given.people()
+    service, who = in_cluster(view.given.changes), view.given.current_user()
     if act == review_end.ROLL_BACK:
         done = service.roll_back(who, ids)
         view.source.forget()

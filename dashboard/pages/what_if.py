@@ -44,9 +44,9 @@ def _body(view: View) -> Component:
     return html.Div([panels.panel("Risk", risk.slider(replay, SLIDER), note=risk.NOTE), drawn])
 
 
-def outcome(replay: WhatIf, place: int) -> Component:
+def outcome(replay: WhatIf, index: int) -> Component:
     """Numbers and charts of one place of the slider."""
-    chosen = risk.at_place(replay, place)
+    chosen = risk.at_place(replay, index)
     days = panels.figure(charts.days(replay, chosen), "what-if-days", CHART_HEIGHT)
     short = panels.figure(charts.shortage(chosen), "what-if-short", CHART_HEIGHT)
     curve = panels.figure(charts.curve(replay, chosen), "what-if-curve", CHART_HEIGHT)

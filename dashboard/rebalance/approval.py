@@ -156,7 +156,7 @@ def chosen_pods(view: View, pod: str) -> list[str]:
     """One pod, or those of every move that the person may approve; UsageError when there is none."""
     if pod != EVERY:
         return [pod]
-    who = view.given.people()
+    who = view.given.current_user()
     moves = [row["pod"] for row in in_cluster(view.given.moves).report(who).moves.rows() if row["decision"] == "move"]
     pods = [move for move in moves if who.may(Right.APPROVE, move.partition("/")[0])]
     if not pods:
@@ -168,7 +168,7 @@ def chosen_nodes(view: View, node: str) -> list[str]:
     """Return the node as a list; for EVERY the nodes that this round would empty, UsageError if it empties none."""
     if node != EVERY:
         return [node]
-    rows = in_cluster(view.given.moves).emptying(view.given.people()).emptying.rows()
+    rows = in_cluster(view.given.moves).emptying(view.given.current_user()).emptying.rows()
     nodes = [row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED]
     if not nodes:
         raise UsageError("the round empties no node", fix="Look at the page again.")
@@ -177,7 +177,7 @@ def chosen_nodes(view: View, node: str) -> list[str]:
 
 def dry_run_form(view: View, chosen: str, texts: ApprovalTexts) -> Component:
     """The form after a dry run of one pod or node, or of every one."""
-    who = view.given.people()
+    who = view.given.current_user()
     if texts is NODES:
         return form(in_cluster(view.given.moves).preview_nodes(who, chosen_nodes(view, chosen)), texts)
     return form(in_cluster(view.given.moves).preview(who, chosen_pods(view, chosen)))
@@ -186,7 +186,7 @@ def dry_run_form(view: View, chosen: str, texts: ApprovalTexts) -> Component:
 def approve_subjects(view: View, subjects: Sequence[str], reason: str, texts: ApprovalTexts) -> Component:
     """Approve these pods or nodes, and say what became of each."""
     approve = in_cluster(view.given.moves).approve_nodes if texts is NODES else in_cluster(view.given.moves).approve
-    outcomes = approve(view.given.people(), subjects, reason)
+    outcomes = approve(view.given.current_user(), subjects, reason)
     announce(_summary(outcomes, texts))
     return result(outcomes, texts)
 
@@ -201,7 +201,7 @@ def register(app: Dash, view: View) -> None:
 
 def withdraw_move(view: View, name: str, texts: ApprovalTexts) -> Component:
     """Withdraw a job, or give a node back, and say so."""
-    who = view.given.people()
+    who = view.given.current_user()
     if texts is NODES:
         pod = visible(in_cluster(view.given.moves).withdraw_node(who, name).pod)
         message = f"Gave {pod} back: its mark is taken away, moves under way end by themselves."

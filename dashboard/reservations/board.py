@@ -144,7 +144,7 @@ def plans_of_service(view: View, search: str = "") -> BoardPlans:
     if view.given.plans is None:
         return BoardPlans()
     try:
-        listed = view.given.plans.plans(view.given.people())
+        listed = view.given.plans.plans(view.given.current_user())
     except CotenantError as error:
         return BoardPlans(trouble=panels.trouble(error))
     return filter_board(BoardPlans(listed.plans, left_out=listed.note), search)

@@ -47,7 +47,7 @@ def parse_plan_ref(text: Any) -> PlanRef:
 def answer_action(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef]]) -> Answer:
     """Run the action; show its result in the live region and beside the form."""
     try:
-        message, ref = act(in_cluster(view.given.plans), view.given.people())
+        message, ref = act(in_cluster(view.given.plans), view.given.current_user())
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.action_error(error.message, error.fix), None, no_update
@@ -57,7 +57,7 @@ def answer_action(view: View, act: Callable[[PlanService, Person], tuple[str, Pl
 
 def open_form(view: View, what: str, ref: PlanRef) -> Component:
     """Return the form or the preview that a button opens; raises UsageError for an unknown button."""
-    service, who, now = in_cluster(view.given.plans), view.given.people(), view.now_seconds()
+    service, who, now = in_cluster(view.given.plans), view.given.current_user(), view.now_seconds()
     if what == "preview":
         return plan_actions.preview_table(service.preview(who, ref), view.currency)
     plan = service.plan(who, ref)
@@ -139,7 +139,9 @@ def _register_open(app: Dash, view: View) -> None:
     def _cluster(_away: str, ref: str) -> Any:
         service = view.given.plans
         matches = (
-            [p for p in service.plans(view.given.people()).plans if f"{p.namespace}/{p.name}" == ref] if service else []
+            [p for p in service.plans(view.given.current_user()).plans if f"{p.namespace}/{p.name}" == ref]
+            if service
+            else []
         )
         return plan_actions.buttons(view, matches[0]) if matches else no_update
 
@@ -226,7 +228,7 @@ def _register_lines(app: Dash, view: View) -> None:
         )
         @acts(view, right)
         def _lines(*values: Any) -> Any:
-            return _lines_of(view, act(view.given.people(), parse_plan_ref(values[-1]), *values[:-1]))
+            return _lines_of(view, act(view.given.current_user(), parse_plan_ref(values[-1]), *values[:-1]))
 
     def approve(who: Person, ref: PlanRef, scope: str, reason: str | None) -> Callable[[PlanService], Plan]:
         return partial(_approve, who, ref, DecisionScope(scope), reason or "")
@@ -397,7 +399,7 @@ def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
 def _draw_or_failure(view: View, draw: Callable[[PlanService, Person], Component]) -> Component:
     """Return what `look` returns, or why there is nothing to show."""
     try:
-        return draw(in_cluster(view.given.plans), view.given.people())
+        return draw(in_cluster(view.given.plans), view.given.current_user())
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)

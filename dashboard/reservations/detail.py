@@ -52,7 +52,7 @@ def _unlisted_plan(view: View, ref: PlanRef) -> Plan | None:
     if view.given.plans is None:
         return None
     try:
-        return view.given.plans.plan(view.given.people(), ref)
+        return view.given.plans.plan(view.given.current_user(), ref)
     except CotenantError:
         return None
 

@@ -63,7 +63,7 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
         command = f"cotenant reservations show {name}"
         return _bare(crumbs, head, panels.empty("A plan is looked up in the cluster.", why=why, command=command))
     try:
-        plan = service.plan(view.given.people(), PlanRef(*parts))
+        plan = service.plan(view.given.current_user(), PlanRef(*parts))
     except CotenantError as error:
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
@@ -94,7 +94,7 @@ def board(view: View, plan: Plan) -> list[Component]:
     trouble: list[Component] = []
     if view.given.plans is not None:
         try:
-            entries = view.given.plans.history(view.given.people(), story.ref_to(plan))
+            entries = view.given.plans.history(view.given.current_user(), story.ref_to(plan))
         except CotenantError as error:
             trouble = [panels.trouble(error)]
     line = panels.panel(LINE, *trouble, timeline(story.timeline(plan, entries, view.now_seconds())))

@@ -66,7 +66,7 @@ def router(view: View, prefix: str) -> APIRouter:
     api = APIRouter(prefix=f"{prefix}/autopilot", tags=["autopilot"])
 
     def round_of(*, in_window: bool) -> AutopilotRound:
-        return in_cluster(view.given.autopilot).round(view.given.people(), in_window)
+        return in_cluster(view.given.autopilot).round(view.given.current_user(), in_window)
 
     def status() -> tuple[float, Table]:
         now = round_of(in_window=False)
@@ -81,7 +81,7 @@ def router(view: View, prefix: str) -> APIRouter:
         return tonight.at_seconds, tonight.queue
 
     def report() -> tuple[float, Table]:
-        return view.now_seconds(), in_cluster(view.given.autopilot).report(view.given.people(), WEEK_DAYS)
+        return view.now_seconds(), in_cluster(view.given.autopilot).report(view.given.current_user(), WEEK_DAYS)
 
     live_tables.add(api, "status", STATUS, status)
     live_tables.add(api, "queue", QUEUE, queue)
@@ -95,7 +95,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/policies/{namespace}/{name}", summary="A policy, with the digest that an approver agrees to")
     def policy(namespace: str, name: str) -> Response:
-        return json_answer(in_cluster(view.given.autopilot).policy(view.given.people(), f"{namespace}/{name}"))
+        return json_answer(in_cluster(view.given.autopilot).policy(view.given.current_user(), f"{namespace}/{name}"))
 
     _add_acts(api, view)
     return api
@@ -105,26 +105,30 @@ def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/pause", summary="Stop every act from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
-        return json_answer({"paused": in_cluster(view.given.autopilot).pause(view.given.people(), request.reason)})
+        return json_answer(
+            {"paused": in_cluster(view.given.autopilot).pause(view.given.current_user(), request.reason)}
+        )
 
     @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
         workload = WorkloadRef.required(request.workload) if request.workload else None
-        in_cluster(view.given.autopilot).resume(view.given.people(), workload, request.reason)
+        in_cluster(view.given.autopilot).resume(view.given.current_user(), workload, request.reason)
         return json_answer({"resumed": request.workload or "everything"})
 
     @api.post("/policies/{namespace}/{name}/mode", summary="Let a policy act, or only observe", **body_doc(ModeBody))
     def mode(namespace: str, name: str, body: JsonBody) -> Response:
         request, policy = read_body(body, ModeBody), f"{namespace}/{name}"
         in_cluster(view.given.autopilot).switch(
-            view.given.people(), policy, request.mode, request.reason, request.digest
+            view.given.current_user(), policy, request.mode, request.reason, request.digest
         )
         return json_answer({"policy": policy, "mode": request.mode})
 
     @api.post("/preview", summary="What a policy would do tonight if it stood like this", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
-        result = in_cluster(view.given.autopilot).try_policy(view.given.people(), read_body(body, DraftBody).policy)
+        result = in_cluster(view.given.autopilot).try_policy(
+            view.given.current_user(), read_body(body, DraftBody).policy
+        )
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
         return json_answer({**rows, **_halt(result)})
 
@@ -132,14 +136,14 @@ def _add_acts(api: APIRouter, view: View) -> None:
               **body_doc(AutopilotBundleBody))  # fmt: skip
     def bundle(body: JsonBody) -> Response:
         request = read_body(body, AutopilotBundleBody)
-        files = in_cluster(view.given.autopilot).bundle(view.given.people(), request.form, request.namespaces)
+        files = in_cluster(view.given.autopilot).bundle(view.given.current_user(), request.form, request.namespaces)
         return bundle_answer(files, request.form)
 
     @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
     def save(body: JsonBody) -> Response:
         request = read_body(body, PolicyBody)
         name = in_cluster(view.given.autopilot).save_policy(
-            view.given.people(), request.policy, request.before, request.reason
+            view.given.current_user(), request.policy, request.before, request.reason
         )
         return json_answer({"policy": name})
 

@@ -189,7 +189,7 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
         **_doc(ChangeDetail, 404),
     )
     def change(change: str) -> Response:
-        service, who = _service(view), view.given.people()
+        service, who = _service(view), view.given.current_user()
         standing = next((s for s in service.changes(who) if s.change.id == change), None)
         if standing is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
@@ -200,7 +200,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
     @routes.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
-        who = view.given.people()
+        who = view.given.current_user()
         who.require(Right.READ)
         return json_answer(change_tables.visible_health(_service(view).ledger(), who))
 
@@ -221,7 +221,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
 
         def act() -> Response:
             require_short_lists({"namespace": asked}, MOST_NAMESPACES)
-            return json_answer(_service(view).permissions(view.given.people(), asked))
+            return json_answer(_service(view).permissions(view.given.current_user(), asked))
 
         return _answer_or_error(act)
 
@@ -231,7 +231,7 @@ def _add_previews(routes: APIRouter, view: View) -> None:
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     def reviews(body: Raw) -> Response:
         def act() -> Response:
-            request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.people()
+            request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
             return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
         return _answer_or_error(act)
@@ -241,7 +241,7 @@ def _add_previews(routes: APIRouter, view: View) -> None:
     def bundles(body: Raw) -> Response:
         def act() -> Response:
             request = read_body(body, BundleBody)
-            files = _service(view).bundle(view.given.people(), request.wanted(), request.form)
+            files = _service(view).bundle(view.given.current_user(), request.wanted(), request.form)
             return bundle_answer(files, request.form)
 
         return _answer_or_error(act)
@@ -255,7 +255,7 @@ def _add_writes(routes: APIRouter, view: View) -> None:
     )
     def accept(body: Raw, key: Key) -> Response:
         def act() -> Response:
-            service, who = _service(view), view.given.people()
+            service, who = _service(view), view.given.current_user()
             change_request = read_body(body, ChangeRequestBody).wanted(key)
             repeated = any(s.change.batch == key for s in service.changes(who))
             return json_answer({"changes": _rows(service.accept(who, change_request))}, 200 if repeated else 201)
@@ -268,7 +268,7 @@ def _add_writes(routes: APIRouter, view: View) -> None:
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
-    who = view.given.people
+    who = view.given.current_user
     add_act("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
     add_act(
         "/changes/{change}/verify",
@@ -289,7 +289,7 @@ def _add_writes(routes: APIRouter, view: View) -> None:
 
 
 def _add_ladders(routes: APIRouter, view: View) -> None:
-    who = view.given.people
+    who = view.given.current_user
 
     @routes.get(
         "/ladders",
@@ -336,7 +336,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         "/postponements", summary="Recommendations that are hidden now", **_doc(list[HiddenRecommendation], 403)
     )
     def listed() -> Response:
-        who = view.given.people()
+        who = view.given.current_user()
         who.require(Right.READ)
         postponed = _service(view).postponed().values()
         return json_answer([_hidden(entry) for entry in postponed if who.may(Right.READ, entry.workload.namespace)])
@@ -346,7 +346,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     def snooze(body: Raw) -> Response:
         def act() -> Response:
             request = read_body(body, SnoozeBody)
-            _service(view).snooze(view.given.people(), _refs(request.workloads), request.days, request.reason)
+            _service(view).snooze(view.given.current_user(), _refs(request.workloads), request.days, request.reason)
             return Response(status_code=204)
 
         return _answer_or_error(act)
@@ -356,7 +356,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
     )
     def recall(body: Raw) -> Response:
         def act() -> Response:
-            _service(view).recall(view.given.people(), _refs(read_body(body, WorkloadsBody).workloads))
+            _service(view).recall(view.given.current_user(), _refs(read_body(body, WorkloadsBody).workloads))
             return Response(status_code=204)
 
         return _answer_or_error(act)
@@ -384,13 +384,13 @@ def _refs(texts: Sequence[str]) -> list[WorkloadRef]:
     return list(dict.fromkeys(WorkloadRef.required(text) for text in texts))
 
 
-def _rows(standings: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
-    return list(changes_table(standings).rows())
+def _rows(statuses: Sequence[ChangeStatus]) -> list[dict[str, Any]]:
+    return list(changes_table(statuses).rows())
 
 
 def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
     change_ids = [
-        s.change.id for s in service.changes(view.given.people()) if s.change.batch == batch and s.state.in_force
+        s.change.id for s in service.changes(view.given.current_user()) if s.change.batch == batch and s.state.in_force
     ]
     if not change_ids:
         raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes for all.")

@@ -130,12 +130,12 @@ def router(view: View, prefix: str) -> APIRouter:
 def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="Plans of the cluster with their phases, scores and next occurrences")
     def plans(days: Days = CALENDAR_DAYS) -> Response:
-        service, who = _service(view), view.given.people()
+        service, who = _service(view), view.given.current_user()
         return json_answer(_list_body(service, service.plans(who), days))
 
     @api.get("/calendar.ics", summary="Occurrences of the next days as an iCalendar file")
     def calendar_file(days: Days = CALENDAR_DAYS) -> Response:
-        service, who = _service(view), view.given.people()
+        service, who = _service(view), view.given.current_user()
         plan_windows = [(plan, service.occurrences(plan, days)) for plan in service.plans(who).plans]
         headers = {"Content-Disposition": 'attachment; filename="reservations.ics"'}
         text = calendar(plan_windows, view.now_seconds())
@@ -143,19 +143,19 @@ def _add_reads(api: APIRouter, view: View) -> None:
 
     @api.get("/{namespace}/{name}", summary="One plan and what people did to it")
     def plan(namespace: str, name: str, days: Days = CALENDAR_DAYS) -> Response:
-        service, who, ref = _service(view), view.given.people(), PlanRef(namespace, name)
+        service, who, ref = _service(view), view.given.current_user(), PlanRef(namespace, name)
         return json_answer({**_plan_body(service, service.plan(who, ref), days), "history": service.history(who, ref)})
 
     @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
     def preview(namespace: str, name: str) -> Response:
-        return json_answer(_service(view).preview(view.given.people(), PlanRef(namespace, name)))
+        return json_answer(_service(view).preview(view.given.current_user(), PlanRef(namespace, name)))
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
     def make(body: JsonBody) -> Response:
         request = read_body(body, NewPlanBody)
-        service, who = _service(view), view.given.people()
+        service, who = _service(view), view.given.current_user()
         plan = service.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
         return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
@@ -168,7 +168,7 @@ def _add_decisions(api: APIRouter, view: View) -> None:
     )
     def approve(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        who = view.given.people()
+        who = view.given.current_user()
 
         def act(acting: PlanService) -> Plan:
             return acting.approve(who, ref, request.scope, request.reason, generation=request.generation)
@@ -182,7 +182,7 @@ def _add_decisions(api: APIRouter, view: View) -> None:
     )
     def reject(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        who = view.given.people()
+        who = view.given.current_user()
         if request.dry_run:
             return json_answer(service.lines_of(lambda tried: tried.reject(who, ref, request.reason, request.scope)))
         return json_answer(service.reject(who, ref, request.reason, request.scope))
@@ -193,7 +193,7 @@ def _add_changes(api: APIRouter, view: View) -> None:
     def skip(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
         start = moment_of(request.start, "start") or 0.0
-        return json_answer(service.skip(view.given.people(), ref, start, request.reason))
+        return json_answer(service.skip(view.given.current_user(), ref, start, request.reason))
 
     @api.post(
         "/{namespace}/{name}/unskip",
@@ -202,7 +202,7 @@ def _add_changes(api: APIRouter, view: View) -> None:
     )
     def unskip(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.restore(view.given.people(), ref, moment_of(request.start, "start") or 0.0))
+        return json_answer(service.restore(view.given.current_user(), ref, moment_of(request.start, "start") or 0.0))
 
     @api.put(
         "/{namespace}/{name}",
@@ -211,12 +211,12 @@ def _add_changes(api: APIRouter, view: View) -> None:
     )
     def edit(namespace: str, name: str, body: JsonBody) -> Response:
         request, service, ref = read_body(body, EditPlanBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.edit(view.given.people(), ref, request.terms(), request.generation))
+        return json_answer(service.edit(view.given.current_user(), ref, request.terms(), request.generation))
 
     @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
     def policy(namespace: str, name: str, body: JsonBody) -> Response:
         approval_policy, service, ref = read_body(body, ApprovalPolicy), _service(view), PlanRef(namespace, name)
-        return json_answer(service.set_policy(view.given.people(), ref, approval_policy))
+        return json_answer(service.set_policy(view.given.current_user(), ref, approval_policy))
 
 
 def _service(view: View) -> PlanService:

@@ -27,11 +27,11 @@ def router(view: View, prefix: str) -> APIRouter:
 
     @api.get("/quotas/{quota}/history", summary="A quota's last day: runtime, used, request, waiting pods")
     def history(quota: str, resource: str = "cpu") -> Response:
-        return json_answer(in_cluster(view.given.queues, COMMAND).history(view.given.people(), quota, resource))
+        return json_answer(in_cluster(view.given.queues, COMMAND).history(view.given.current_user(), quota, resource))
 
     @api.get("/pods/{namespace}/{pod}", summary="Why a pod waits: its row, its gang, the rows of the quota that blocks")
     def explain(namespace: str, pod: str) -> Response:
-        report = in_cluster(view.given.queues, COMMAND).report(view.given.people())
+        report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
         row = row_of(report, namespace, pod)
         if row is None:
             raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods for those.")
@@ -44,7 +44,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 def _reader(view: View, schema: Schema) -> LiveTable:
     def read() -> tuple[float, Table]:
-        report = in_cluster(view.given.queues, COMMAND).report(view.given.people())
+        report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
         return report.at_seconds, tables_of(report)[schema.name]
 
     return read

@@ -52,7 +52,7 @@ def router(view: View, prefix: str) -> APIRouter:
 def _add_reads(api: APIRouter, view: View) -> None:
     @api.get("", summary="By which rules the round was decided, what could not be read, and who carries moves out")
     def overview() -> Response:
-        who = view.given.people()
+        who = view.given.current_user()
         report, jobs = in_cluster(view.given.moves).report(who), in_cluster(view.given.moves).jobs(who)
         carrier = {"carries": jobs.carrier.carries, "why_not": jobs.carrier.why_not, "command": jobs.carrier.command}
         return json_answer(
@@ -68,13 +68,17 @@ def _add_reads(api: APIRouter, view: View) -> None:
 
     @api.get("/history", summary="Who approved and withdrew moves, the newest first")
     def history() -> Response:
-        return json_answer(in_cluster(view.given.moves).history(view.given.people()))
+        return json_answer(in_cluster(view.given.moves).history(view.given.current_user()))
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/approvals", summary="Approve moves: one PodMigrationJob a pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
-        request, service, who = read_body(body, MoveApprovalBody), in_cluster(view.given.moves), view.given.people()
+        request, service, who = (
+            read_body(body, MoveApprovalBody),
+            in_cluster(view.given.moves),
+            view.given.current_user(),
+        )
         if request.dry_run:
             return json_answer(service.preview(who, request.pods))
         return json_answer(service.approve(who, request.pods, request.reason))
@@ -82,24 +86,28 @@ def _add_acts(api: APIRouter, view: View) -> None:
     @api.post("/jobs/{job}/withdrawal", summary="Withdraw a job that is still Pending", **body_doc(MoveWithdrawalBody))
     def withdraw(job: str, body: JsonBody) -> Response:
         request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(service.withdraw(view.given.people(), job, request.reason))
+        return json_answer(service.withdraw(view.given.current_user(), job, request.reason))
 
     @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
-        request, service, who = read_body(body, NodeApprovalBody), in_cluster(view.given.moves), view.given.people()
+        request, service, who = (
+            read_body(body, NodeApprovalBody),
+            in_cluster(view.given.moves),
+            view.given.current_user(),
+        )
         if request.dry_run:
             return json_answer(service.preview_nodes(who, request.nodes))
         return json_answer(service.approve_nodes(who, request.nodes, request.reason))
 
     @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
-    def give_back(node: str, body: JsonBody) -> Response:
+    def withdraw_node(node: str, body: JsonBody) -> Response:
         request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(service.withdraw_node(view.given.people(), node, request.reason))
+        return json_answer(service.withdraw_node(view.given.current_user(), node, request.reason))
 
 
 def _reader(view: View, schema: Schema) -> LiveTable:
     def read() -> tuple[float, Table]:
-        who = view.given.people()
+        who = view.given.current_user()
         if schema is JOBS:
             jobs = in_cluster(view.given.moves).jobs(who)
             return jobs.at_seconds, jobs.jobs

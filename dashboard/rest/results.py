@@ -282,11 +282,11 @@ def _manifest(view: View, ref: WorkloadRef, recommendations: Sequence[Recommenda
 
 def to_csv(pages: Iterable[Table]) -> Iterator[bytes]:
     """Comma-separated text with a header of column names; a list is JSON, a missing cell is empty."""
-    for place, page in enumerate(pages):
+    for index, page in enumerate(pages):
         text = io.StringIO()
         names = [c.name for c in page.schema.columns]
         writer = csv.writer(text, lineterminator="\n")
-        if not place:
+        if not index:
             writer.writerow(names)
         writer.writerows([_cell(row[n]) for n in names] for row in page.rows())
         yield text.getvalue().encode()

@@ -109,7 +109,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
     base = gate.base
     front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None)
     front.add_middleware(Faults)
-    front.include_router(login.router(gate, gate.people, base))
+    front.include_router(login.router(gate, gate.current_user, base))
 
     def spec() -> dict[str, Any]:
         return front_openapi(dashboards, front.openapi(), base)

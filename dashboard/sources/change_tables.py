@@ -58,16 +58,16 @@ class Changing:
     def snapshot(self) -> Snapshot:
         """The newest results with the changes that the person who asks may read."""
         behind = self._view.source.snapshot()
-        standings = standings_of(self._view)
-        version = version_of(standings)
-        relation = self._relation(CHANGES.name, version, lambda: changes_table(standings))
+        statuses = statuses_of(self._view)
+        version = version_of(statuses)
+        relation = self._relation(CHANGES.name, version, lambda: changes_table(statuses))
         return replace(behind, version=version, tables={CHANGES.name: relation}, _answers=Answers())
 
     def entries(self) -> Snapshot:
         """The same with the ledger's rows, which only exports and scripts ask for."""
         behind, ledger_rows = (
             self._view.source.snapshot(),
-            require_changes(self._view).entries(self._view.given.people()),
+            require_changes(self._view).entries(self._view.given.current_user()),
         )
         version = f"{len(ledger_rows)}-{ledger_rows[-1].hash[:12] if ledger_rows else ''}"
         relation = Relation.of(entries_table(ledger_rows))
@@ -98,16 +98,16 @@ def require_changes(view: View) -> ChangeService:
     return view.given.changes
 
 
-def standings_of(view: View) -> list[ChangeStatus]:
+def statuses_of(view: View) -> list[ChangeStatus]:
     """Return the changes that the requesting person may read, the newest first; empty without a service."""
     service = view.given.changes
-    return service.changes(view.given.people()) if service else []
+    return service.changes(view.given.current_user()) if service else []
 
 
-def version_of(standings: Sequence[ChangeStatus]) -> str:
+def version_of(statuses: Sequence[ChangeStatus]) -> str:
     """Changes whenever a change, or the state of one, does."""
-    text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in standings)
-    return f"{len(standings)}-{zlib.crc32(text.encode()):08x}"
+    text = ";".join(f"{s.change.id}{s.state}{s.since_seconds}" for s in statuses)
+    return f"{len(statuses)}-{zlib.crc32(text.encode()):08x}"
 
 
 def chip(state: ChangeState) -> Component:
@@ -136,22 +136,22 @@ def health_words(health: LedgerHealth) -> str:
     return f"The audit log is empty; {unknown}" if health.rows == 0 else f"{entries} of the audit log fit; {unknown}"
 
 
-def soaks(standing: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:
+def soaks(status: ChangeStatus, soak_seconds: float, now_seconds: float) -> float | None:
     """Seconds until an applied change is judged, 0 when that is due; None when it does not soak."""
-    if standing.state is not ChangeState.APPLIED:
+    if status.state is not ChangeState.APPLIED:
         return None
-    return max(0.0, (standing.begun_seconds or standing.accepted_seconds) + soak_seconds - now_seconds)
+    return max(0.0, (status.begun_seconds or status.accepted_seconds) + soak_seconds - now_seconds)
 
 
-def done_words(standings: Sequence[ChangeStatus], verb: str) -> str:
+def done_words(statuses: Sequence[ChangeStatus], verb: str) -> str:
     """Describe the result of an act, change by change for up to three."""
-    if not standings:
+    if not statuses:
         return f"Nothing to {verb}."
-    if len(standings) > 3:
-        states = [s.state.value for s in standings]
+    if len(statuses) > 3:
+        states = [s.state.value for s in statuses]
         counts = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))
-        return f"{len(standings)} changes: {counts}."
-    return " ".join(f"{s.change.workload}: {s.state.value}{f' ({s.words})' if s.words else ''}." for s in standings)
+        return f"{len(statuses)} changes: {counts}."
+    return " ".join(f"{s.change.workload}: {s.state.value}{f' ({s.words})' if s.words else ''}." for s in statuses)
 
 
 def display_name(someone: Person) -> str:

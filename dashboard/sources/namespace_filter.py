@@ -54,9 +54,9 @@ Namespaces = frozenset[str]
 class Narrowing:
     """The wrapped source for the requesting person. Safe for many threads."""
 
-    def __init__(self, behind: ResultSource, people: Callable[[], Person]) -> None:
+    def __init__(self, behind: ResultSource, current_user: Callable[[], Person]) -> None:
         """Wrap a source; no narrowed snapshot is built yet."""
-        self._behind, self._people = behind, people
+        self._behind, self._people = behind, current_user
         self._lock = threading.Lock()
         self._made: OrderedDict[Namespaces, tuple[Snapshot, Snapshot]] = OrderedDict()
 

@@ -17,7 +17,7 @@ import structlog
 from cotenant.base.errors import NoData, StoreCorrupt, StoreError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import Clock, SystemClock
-from cotenant.base.process.memory import give_back
+from cotenant.base.process.memory import release_memory
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Index, Relation
 from cotenant.base.table import Kind, Schema, Table
@@ -270,7 +270,7 @@ class StoreSource:
             # One table after the other: each is checked as a whole before anybody asks it.
             tables = {n: self._table(s) for n, s in SCHEMAS.items()}
             self._snapshot = Snapshot(version, overview, tables, gathering=gathering)
-            give_back()
+            release_memory()
         elif gathering != self._snapshot.gathering:
             self._snapshot = self._heard(gathering)
 

@@ -105,7 +105,7 @@ def component(
     first: spares it the question for its first rows.
     """
     order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
-    sort = {name: (descending, place) for place, (name, descending) in enumerate(query.sort)}
+    sort = {name: (descending, index) for index, (name, descending) in enumerate(query.sort)}
     definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
     return dag.AgGrid(
         id=f"grid-{schema.name}",

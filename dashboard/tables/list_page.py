@@ -324,7 +324,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     if not count:
         return html.Div([*lists, html.Div(line, className="tool-line"), _empty_state(listing, view, query)])
     totals = [*listing.totals(snapshot, query, view.currency)]
-    if totals and view.given.people().reads is not None:
+    if totals and view.given.current_user().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
     sums = html.Div([*totals], className="totals")

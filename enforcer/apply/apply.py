@@ -3,7 +3,7 @@
     applier = Applier(hierarchy, Journal(folder), dry_run=False)
     done = applier.apply([step.plan for step in steps], seen)      each tick
     observer.read(pods, applications, facts, fresh=applier.overridden_knobs)   the next one
-    applier.give_back()                                            SIGTERM, or a policy that is too old
+    applier.restore()                                            SIGTERM, or a policy that is too old
 
 Nothing is touched whose original value is not on disk. At most one write per knob a tick, also when others write it;
 what the kernel refuses is read again and tried a second time in the same tick, then reported. A refusal is an answer
@@ -39,7 +39,7 @@ from cotenant.enforcer.decide.knobs import BLOCK_DEVICES, same
 from cotenant.enforcer.decide.kubelet_values import lost_notes, unexplained_limits
 from cotenant.enforcer.decide.settle import Circumstances, settle
 from cotenant.enforcer.decide.write_order import SETS, ancestors, fit_cpu_list
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack, WriteAnswer
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable, WriteAnswer
 
 TOLD_SECONDS: Final = 60.0
 """The same is told again after this time."""
@@ -145,7 +145,7 @@ class Applier:
         self._held = frozenset({*settled.values_in_force, *first.tried})
         return self._mark_repeated([*settled.refused, *first.done, *(self._failure(w, e) for w, e in first.refused)])
 
-    def give_back(self) -> list[Done]:
+    def restore(self) -> list[Done]:
         """Restore every original value without an observation. What cannot be restored stays in the journal."""
         if self._dry_run:
             return []
@@ -189,9 +189,12 @@ class Applier:
     def _knobs(self, path: CgroupPath, knobs: Iterable[Knob]) -> dict[Knob, Value] | None:
         """Present values; None when the cgroup is gone. Idle ones show no shares."""
         read = {knob: self._hierarchy.read_knob(path, knob) for knob in {*knobs, Knob.CPU_IDLE}}
-        if all(value in (Lack.GONE, Lack.ABSENT) for value in read.values()) and Lack.GONE in read.values():
+        if (
+            all(value in (Unavailable.GONE, Unavailable.ABSENT) for value in read.values())
+            and Unavailable.GONE in read.values()
+        ):
             return None
-        present = {knob: value for knob, value in read.items() if not isinstance(value, Lack)}
+        present = {knob: value for knob, value in read.items() if not isinstance(value, Unavailable)}
         if present.get(Knob.CPU_IDLE) == 1:
             present.pop(Knob.CPU_SHARES, None)
         return present
@@ -235,8 +238,8 @@ class Applier:
 
     def _descendants(self, path: CgroupPath, depth: int = 3) -> Iterable[CgroupPath]:
         """Yield the cgroups below a path, each before its own children, at most `depth` levels down."""
-        names = self._hierarchy.children(path, "cpu") if depth else Lack.GONE
-        for name in names if not isinstance(names, Lack) else ():
+        names = self._hierarchy.children(path, "cpu") if depth else Unavailable.GONE
+        for name in names if not isinstance(names, Unavailable) else ():
             yield f"{path}/{name}"
             yield from self._descendants(f"{path}/{name}", depth - 1)
 
@@ -294,7 +297,7 @@ class Applier:
         if refused == 0:
             if not write.on_the_way:
                 self._read_back(write, writing)
-        elif refused is Lack.GONE:
+        elif refused is Unavailable.GONE:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
@@ -320,11 +323,11 @@ class Applier:
 
     def _read_back(self, write: KnobWrite, writing: _Pass) -> None:
         reading = self._hierarchy.read_knob(write.path, write.knob)
-        if reading is Lack.GONE:
+        if reading is Unavailable.GONE:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
             return
-        value = None if isinstance(reading, Lack) else reading
+        value = None if isinstance(reading, Unavailable) else reading
         if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
             writing.done.append(
                 replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)

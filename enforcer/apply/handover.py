@@ -61,7 +61,7 @@ class Signals(Protocol):
         ...
 
 
-class NodeTurn:
+class NodeLock:
     """The right to write on this node, by file locks; for use by a single thread."""
 
     def __init__(self, settings: EnforcerSettings) -> None:
@@ -140,16 +140,16 @@ def _unlock(file: int) -> None:
 
 
 @contextlib.contextmanager
-def node_turn(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeTurn | None]:
+def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeLock | None]:
     """The node, once it is free; None when the end was asked for before. UsageError where nobody is to stand by."""
-    turn = NodeTurn(settings.section(EnforcerSettings))
+    lock = NodeLock(settings.section(EnforcerSettings))
     try:
-        yield turn if turn.take() or _stood_by(settings, turn, wait) else None
+        yield lock if lock.take() or _stood_by(settings, lock, wait) else None
     finally:
-        turn.close()
+        lock.close()
 
 
-def _stood_by(settings: SettingSections, turn: NodeTurn, wait: Callable[[float], bool]) -> bool:
+def _stood_by(settings: SettingSections, lock: NodeLock, wait: Callable[[float], bool]) -> bool:
     """Wait for the node, ready: a rollout goes on to end the other agent only then. False: the end was asked for."""
     if not settings.section(EnforcerSettings).handover_seconds:
         raise UsageError(
@@ -158,8 +158,8 @@ def _stood_by(settings: SettingSections, turn: NodeTurn, wait: Callable[[float],
         )
     structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
     with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.section(TelemetrySettings)):
-        while not turn.take():
-            turn.stand_by()
+        while not lock.take():
+            lock.stand_by()
             if wait(POLL_SECONDS):
                 return False
     return True
@@ -172,8 +172,8 @@ class AgentStop:
     will not have the journal.
     """
 
-    def __init__(self, signals: Signals, turn: NodeTurn, settings: EnforcerSettings) -> None:
-        self._signals, self._turn = signals, turn
+    def __init__(self, signals: Signals, lock: NodeLock, settings: EnforcerSettings) -> None:
+        self._signals, self._turn = signals, lock
         self._seconds = 0.0 if settings.dry_run else settings.handover_seconds
         self._since: float | None = None
         self.asked = self.hands_over = self.to_stranger = False

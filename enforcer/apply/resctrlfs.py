@@ -118,7 +118,7 @@ class ResctrlKeeper:
         wrong += [line for name in sorted(self._ours - set(groups)) for line in self._remove(name)]
         return wrong + [line for name, group in groups.items() for line in self._keep(name, group)]
 
-    def give_back(self) -> list[str]:
+    def restore(self) -> list[str]:
         """No group of ours any more."""
         if self._newer:
             return [self._newer]

@@ -52,7 +52,7 @@ class SysctlKeeper:
         wrong = [self._damaged] if self._damaged else []
         return [*wrong, *self._back_all(dropped), *(line for key in values for line in self._set(key, values[key]))]
 
-    def give_back(self) -> list[str]:
+    def restore(self) -> list[str]:
         """Restore every original value."""
         return [self._newer] if self._newer else list(self._back_all(list(self._kept)))
 

@@ -71,7 +71,7 @@ class TrafficKeeper:
         self._held = targets
         return self._wrong
 
-    def give_back(self) -> list[str]:
+    def restore(self) -> list[str]:
         """No class of ours any more, on any device."""
         wrong = [*self._remove_others(()), *self._try(["nft", "-f", "-"], _empty_table())]
         self._held, self._wrong = {}, []

@@ -54,19 +54,19 @@ def watch(
         if now != beat:
             beat, since = now, monotonic()
         elif monotonic() - since >= watched.ttl_seconds:
-            if done := give_back(watched, hierarchy):
+            if done := restore(watched, hierarchy):
                 report(done)
             since = monotonic()
 
 
-def give_back(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
+def restore(watched: WatchedAgent, hierarchy: Hierarchy) -> list[Done]:
     """Restore every value in the journal; [] when it is empty."""
     try:
         originals = OriginalValues(watched.folder, watched.boot_id)
     except UsageError:  # the agent lives, but stands still
         originals = OriginalValues(watched.folder, watched.boot_id, wait_for_lock=False)
     with originals:
-        return Applier(hierarchy, originals, dry_run=False).give_back() if originals.notes else []
+        return Applier(hierarchy, originals, dry_run=False).restore() if originals.notes else []
 
 
 def _beat(folder: Path) -> int:

@@ -89,14 +89,14 @@ def settle(
     more: Circumstances | None = None,
 ) -> Settled:
     """Writes in order, and the journal as it must stand before them. plans: in order of the strategies' rank."""
-    around = more or Circumstances(dialect)
-    groups = {**observation.groups(), **around.strays}
+    circumstances = more or Circumstances(dialect)
+    groups = {**observation.groups(), **circumstances.strays}
     wants, clashes = _resolve_clashes(plans)
     refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
     targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
-    _fit(targets, groups, observation, notes, around)
-    writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, around)
+    _fit(targets, groups, observation, notes, circumstances)
+    writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, circumstances)
     refused = tuple(done for done in refusals if done is not None)
     return Settled(order_writes(writes), next_notes, (*clashes, *refused), values_in_force)
 
@@ -185,16 +185,18 @@ def _was_written(note: OriginalValue, present: Value, dialect: Dialect) -> bool:
 
 
 # --- what the kernel can take ------------------------------------------------------------------------------------
-def _fit(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, around: Circumstances) -> None:
+def _fit(
+    targets: _Targets, groups: Groups, observation: Observation, notes: Notes, circumstances: Circumstances
+) -> None:
     _fit_memory_high(targets, groups, observation)
     _fit_memory_limit(targets, groups)
     _fit_least_quota(targets, groups)
-    if around.dialect.version(Knob.CPU_QUOTA) is Version.V1:
-        _fit_starts(targets, observation, notes, around.dialect)
-        _fit_resizes(targets, observation, notes, around.dialect)
+    if circumstances.dialect.version(Knob.CPU_QUOTA) is Version.V1:
+        _fit_starts(targets, observation, notes, circumstances.dialect)
+        _fit_resizes(targets, observation, notes, circumstances.dialect)
         _fit_quotas(targets, groups)
     _fit_bursts(targets, groups)
-    if around.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
+    if circumstances.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
         for knob in SETS:
             _fit_sets(knob, targets, groups)
     _fit_idle(targets, groups)
@@ -351,14 +353,14 @@ def _fit_idle(targets: _Targets, groups: Groups) -> None:
 
 # --- compared with what stands there -----------------------------------------------------------------------------
 def _plan_writes(
-    targets: _Targets, groups: Groups, notes: Notes, around: Circumstances
+    targets: _Targets, groups: Groups, notes: Notes, circumstances: Circumstances
 ) -> tuple[list[KnobWrite], dict[Place, OriginalValue], dict[Place, Value]]:
     """Writes for targets that differ from the present values, the notes as they must be before them, and held values.
 
     A value that is restored and stands there needs no note any more. One that is wanted and stands there is noted when
     a runtime hook made it so (`_made_so`).
     """
-    writes, values_in_force, dialect = [], {}, around.dialect
+    writes, values_in_force, dialect = [], {}, circumstances.dialect
     next_notes = {place: note for place, note in notes.items() if _is_note_needed(note, targets, groups)}
     for place, target in targets.items():
         present = groups[place[0]].knobs.get(place[1])
@@ -371,7 +373,7 @@ def _plan_writes(
         else:
             write = _write(place, target, present, _has_drifted(notes.get(place), present, dialect))
             writes.append(write)
-            next_notes |= _notes_for_write(write, groups[place[0]], next_notes, around)
+            next_notes |= _notes_for_write(write, groups[place[0]], next_notes, circumstances)
             if write.restores and _idle_hides(place[1], groups[place[0]]):  # from now on AFTER_IDLE is the kubelet's
                 next_notes[place] = replace(next_notes[place], written=(target.value,))
         if place in next_notes and target.back_to is not None:
@@ -414,12 +416,12 @@ def _write(place: Place, target: _KnobTarget, present: Value | None, drifted: bo
 
 
 def _notes_for_write(
-    write: KnobWrite, group: GroupReading, notes: Notes, around: Circumstances
+    write: KnobWrite, group: GroupReading, notes: Notes, circumstances: Circumstances
 ) -> dict[Place, OriginalValue]:
     """The note of this write; of a cgroup that becomes idle also of its shares, which the kernel forgets."""
     if write.restores:
         return {}
-    not_kubelets = around.not_kubelets
+    not_kubelets = circumstances.not_kubelets
     new_notes: dict[Place, OriginalValue] = {}
     note, derived = notes.get(write.place), not_kubelets.get(write.place)
     if note is None and write.present is not None:
@@ -432,7 +434,7 @@ def _notes_for_write(
     if write.knob is Knob.CPU_IDLE and write.value == 1 and shares is not None:
         own = not_kubelets[place].original if place in not_kubelets else shares
         before = notes.get(place)
-        if before is None or _has_drifted(before, shares, around.dialect):
+        if before is None or _has_drifted(before, shares, circumstances.dialect):
             before = OriginalValue(write.path, Knob.CPU_SHARES, write.level, own)
         new_notes[place] = _add_written_values(before, write.strategy, *AFTER_IDLE)
     return new_notes

@@ -1,7 +1,7 @@
 """EDGE: the node's cgroup files; the only place that opens them.
 
     with Hierarchy(Path("/sys/fs/cgroup")) as node:
-        node.read_knob("kubepods/besteffort", Knob.CPU_SHARES)      # 2, or Lack.GONE, Lack.ABSENT, ...
+        node.read_knob("kubepods/besteffort", Knob.CPU_SHARES)      # 2, or Unavailable.GONE, Unavailable.ABSENT, ...
         node.write_knob("kubepods/besteffort", Knob.CPU_SHARES, 2)  # errno, 0 = written
 
 A path is opened below a descriptor of its hierarchy's root, never following a link, never creating anything; so nothing
@@ -9,7 +9,7 @@ outside can be opened, whatever is asked. A cgroup file system has no links; a t
 part. What is read each tick stays open (three times faster than opening it), within a share of RLIMIT_NOFILE: four
 counters of a cgroup, and knobs that carry our values; everything else is opened on demand. The kernel answers ENODEV
 on a file whose cgroup is gone, also when a new one has its name; and to a write that names a block device which is not
-there. That a cgroup is gone is no error but a value: `Lack`.
+there. That a cgroup is gone is no error but a value: `Unavailable`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE)
 _NO_SUCH_PLACE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ELOOP)
 
 
-class Lack(Enum):
+class Unavailable(Enum):
     """Why there is nothing to read."""
 
     GONE = "gone"
@@ -59,8 +59,8 @@ class Lack(Enum):
     """No permission, switched off, or not in a form that we know."""
 
 
-WriteAnswer: TypeAlias = int | Literal[Lack.GONE]
-"""Outcome of a write: 0 = written, ENOENT = no such file here, Lack.GONE = no such cgroup, else the kernel's errno."""
+WriteAnswer: TypeAlias = int | Literal[Unavailable.GONE]
+"""Outcome of a write: 0 = written, ENOENT = no such file here, GONE = no such cgroup, else the kernel's errno."""
 MOST_FILES: Final = 16_384
 
 
@@ -114,12 +114,12 @@ class Hierarchy:
 
     def close(self) -> None:
         """Let go of every file; the hierarchy is of no use afterwards."""
-        self.let_go()
+        self.close_files()
         for descriptor in self._roots.values():
             os.close(descriptor)
         self._roots = {}
 
-    def let_go(self) -> None:
+    def close_files(self) -> None:
         """Close what is held open; it is opened again when needed."""
         for descriptor in self._held.values():
             os.close(descriptor)
@@ -146,7 +146,7 @@ class Hierarchy:
         return len(self._held)
 
     # --- reading ---------------------------------------------------------------------------------------------------
-    def read(self, path: CgroupPath, controller: str, name: str, hold: bool = False) -> bytes | Lack:
+    def read(self, path: CgroupPath, controller: str, name: str, hold: bool = False) -> bytes | Unavailable:
         """A whole file; hold: keep it open, it is read each tick. NodeUnreadable when no more files can be opened."""
         key = (path, controller, name)
         descriptor = self._held.get(key)
@@ -157,19 +157,19 @@ class Hierarchy:
             return contents if len(contents) < _PIECE else _contents(descriptor)
         except OSError as refused:
             if refused.errno != errno.ENODEV:
-                return Lack.UNREADABLE
+                return Unavailable.UNREADABLE
         self.forget(path)  # removed, perhaps made again under the same name
         return self._read_anew(key, hold)
 
-    def _read_anew(self, key: tuple[CgroupPath, str, str], hold: bool) -> bytes | Lack:
+    def _read_anew(self, key: tuple[CgroupPath, str, str], hold: bool) -> bytes | Unavailable:
         descriptor = self._open(*key, _READ)
-        if isinstance(descriptor, Lack):
+        if isinstance(descriptor, Unavailable):
             return descriptor
         try:
             contents = _contents(descriptor)
         except OSError as refused:
             os.close(descriptor)
-            return Lack.GONE if refused.errno == errno.ENODEV else Lack.UNREADABLE
+            return Unavailable.GONE if refused.errno == errno.ENODEV else Unavailable.UNREADABLE
         if hold and len(self._held) < self._limit:
             self._held[key] = descriptor
         else:
@@ -181,28 +181,28 @@ class Hierarchy:
         v1 = self.dialect.version(Knob.MEMORY_LIMIT) is Version.V1
         used = self.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current")
         stat = self.read(path, "memory", "memory.stat")
-        return None if isinstance(used, Lack) or isinstance(stat, Lack) else memory_use(used, stat, v1)
+        return None if isinstance(used, Unavailable) or isinstance(stat, Unavailable) else memory_use(used, stat, v1)
 
-    def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Lack:
-        """Present value of a knob; Lack.UNREADABLE also for a value that the knob does not have, as idle's weight."""
+    def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Unavailable:
+        """Present value of a knob; UNREADABLE also for a value that the knob does not have, as idle's weight."""
         file = self.dialect.file(knob)
         if file is None:
-            return Lack.ABSENT
+            return Unavailable.ABSENT
         names = (self._names[knob],) if knob in self._names else file.names
-        contents: bytes | Lack = Lack.ABSENT
+        contents: bytes | Unavailable = Unavailable.ABSENT
         for name in names:
             contents = self.read(path, file.controller, name, hold)
-            if contents is not Lack.ABSENT:
+            if contents is not Unavailable.ABSENT:
                 self._names[knob] = name
                 break
-        if isinstance(contents, Lack):
+        if isinstance(contents, Unavailable):
             return contents
         parsed = self._parsed.get((path, knob)) if hold else None
         if parsed is not None and parsed[0] == contents:
             return parsed[1]
         value = from_text(knob, contents.decode(errors="replace"), self.dialect, self._period(path, knob))
         if value is None:
-            return Lack.UNREADABLE
+            return Unavailable.UNREADABLE
         if hold:
             self._parsed[path, knob] = contents, value
         return value
@@ -223,7 +223,7 @@ class Hierarchy:
         """CPUs that cgroups may use, as a list; "" when the kernel does not say."""
         v1 = self.dialect.versions.get("cpuset") is Version.V1
         contents = self.read("", "cpuset", "cpuset.effective_cpus" if v1 else "cpuset.cpus.effective", hold=True)
-        return "" if isinstance(contents, Lack) else contents.decode(errors="replace").strip()
+        return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
         """Knobs that this kernel has, seen in one cgroup (kubepods: the root lacks most)."""
@@ -231,7 +231,9 @@ class Hierarchy:
 
     def _has(self, path: CgroupPath, knob: Knob) -> bool:
         file = self.dialect.file(knob)
-        return file is not None and any(not isinstance(self.read(path, file.controller, n), Lack) for n in file.names)
+        return file is not None and any(
+            not isinstance(self.read(path, file.controller, n), Unavailable) for n in file.names
+        )
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
@@ -259,45 +261,45 @@ class Hierarchy:
             descriptor = self._open(path, controller, name, _WRITE)
         except OSError as refused:
             return refused.errno or errno.EACCES
-        if descriptor is Lack.GONE:
-            return Lack.GONE
-        if isinstance(descriptor, Lack):
-            return errno.ENOENT if descriptor is Lack.ABSENT else errno.EACCES
+        if descriptor is Unavailable.GONE:
+            return Unavailable.GONE
+        if isinstance(descriptor, Unavailable):
+            return errno.ENOENT if descriptor is Unavailable.ABSENT else errno.EACCES
         try:
             os.write(descriptor, text.encode())
         except OSError as refused:
             gone = refused.errno == errno.ENODEV and not self._is_there(self._roots[controller], path or ".")
-            return Lack.GONE if gone else refused.errno or errno.EIO
+            return Unavailable.GONE if gone else refused.errno or errno.EIO
         finally:
             os.close(descriptor)
         return 0
 
     # --- the tree --------------------------------------------------------------------------------------------------
-    def children(self, path: CgroupPath, controller: str) -> list[str] | Lack:
+    def children(self, path: CgroupPath, controller: str) -> list[str] | Unavailable:
         """Names of the cgroups directly below."""
         listing = self.folder(path, controller)
-        if isinstance(listing, Lack):
+        if isinstance(listing, Unavailable):
             return listing
         try:
             with os.scandir(listing) as entries:
                 return sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
         except OSError as refused:
-            return self._lack(refused)
+            return self._unavailable(refused)
         finally:
             os.close(listing)
 
-    def perf_folder(self, path: CgroupPath) -> int | Lack:
+    def perf_folder(self, path: CgroupPath) -> int | Unavailable:
         """Descriptor of a cgroup for perf_event_open, to be closed by the caller; v2 counts without a controller."""
         return self.folder(path, "perf_event" if self.dialect.versions.get("perf_event") is Version.V1 else PRESSURE)
 
-    def folder(self, path: CgroupPath, controller: str) -> int | Lack:
+    def folder(self, path: CgroupPath, controller: str) -> int | Unavailable:
         """Descriptor of a cgroup's folder, to be closed by the caller."""
         return self._open(path, controller, "", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
 
     def paths(self, depth: int = 4, below: CgroupPath = "") -> Iterator[CgroupPath]:
         """Cgroups of the CPU hierarchy down to a depth."""
-        names = self.children(below, "cpu") if depth else Lack.GONE
-        for name in names if not isinstance(names, Lack) else ():
+        names = self.children(below, "cpu") if depth else Unavailable.GONE
+        for name in names if not isinstance(names, Unavailable) else ():
             path = f"{below}/{name}" if below else name
             yield path
             yield from self.paths(depth - 1, path)
@@ -306,20 +308,20 @@ class Hierarchy:
         """Detect the node's layout by the cgroups that exist; base, told: the kubelet's cgroupRoot and cgroupDriver."""
         return detect(set(self.paths(4 + len(base))), base, told)
 
-    def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Lack:
+    def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Unavailable:
         """A file of a cgroup, "" = its folder; stays the caller's."""
         root = self._roots.get(controller)
         if root is None:
-            return Lack.GONE
+            return Unavailable.GONE
         place = _cached_checked_path(path) if path else "."
         try:
             if controller in self._linkless:
                 return os.open(f"{place}/{name}" if name else place, flags, dir_fd=root)
             return _walk(root, place, name, flags)
         except FileNotFoundError:
-            return Lack.ABSENT if name and self._is_there(root, place) else Lack.GONE
+            return Unavailable.ABSENT if name and self._is_there(root, place) else Unavailable.GONE
         except OSError as refused:
-            return self._lack(refused, flags)
+            return self._unavailable(refused, flags)
 
     def _is_there(self, root: int, place: str) -> bool:
         try:
@@ -328,17 +330,17 @@ class Hierarchy:
             return False
         return True
 
-    def _lack(self, refused: OSError, flags: int = _READ) -> Lack:
+    def _unavailable(self, refused: OSError, flags: int = _READ) -> Unavailable:
         if refused.errno in _EXHAUSTED:
             open_files = self.open_files
-            self.let_go()
+            self.close_files()
             raise NodeUnreadable(
                 f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} held ones were closed",
                 fix="Raise the limit of open files (RLIMIT_NOFILE) of the agent.",
             )
         if flags == _WRITE and refused.errno not in _NO_SUCH_PLACE:
             raise refused
-        return Lack.GONE if refused.errno in _NO_SUCH_PLACE else Lack.UNREADABLE
+        return Unavailable.GONE if refused.errno in _NO_SUCH_PLACE else Unavailable.UNREADABLE
 
 
 @lru_cache(_CHECKED)

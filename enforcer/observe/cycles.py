@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.enforcer.contract import CgroupPath
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 
 HARDWARE: Final = ((0, 0), (0, 1))
 """(type, config) of what is divided by what: cycles, instructions."""
@@ -86,7 +86,7 @@ class CycleReader:
         if self.denied or files_left < 2 * len(self._cpus):
             return None
         folder = self._hierarchy.perf_folder(path)
-        if isinstance(folder, Lack):
+        if isinstance(folder, Unavailable):
             return None
         files: list[tuple[int, int]] = []
         try:

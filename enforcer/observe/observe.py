@@ -44,7 +44,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.decide.knobs import PERIOD_MICROSECONDS, least_quota
 from cotenant.enforcer.knob_table import Version
-from cotenant.enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import PRESSURE, Hierarchy, Unavailable
 from cotenant.enforcer.observe.cpusets import kubelet_shared_cpus, online_cpus
 from cotenant.enforcer.observe.cycles import CycleReader
 from cotenant.enforcer.observe.layout import Layout, Runtime
@@ -193,7 +193,7 @@ class Observer:
         """Close all open files."""
         self._groups.clear()
         self._paths.clear()
-        self._hierarchy.let_go()
+        self._hierarchy.close_files()
         if self.cycles:
             self.cycles.close()
 
@@ -203,7 +203,7 @@ class Observer:
             knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
             self._supported = knobs or self._hierarchy.probe(self._layout.kubepods())
             pressure_file = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
-            self._pressed = not isinstance(pressure_file, Lack)
+            self._pressed = not isinstance(pressure_file, Unavailable)
 
     def _node(self, facts: NodeFacts) -> NodeReading:
         machine = self._machine.read(self._hierarchy.usable_cpus())
@@ -345,19 +345,19 @@ class _TickReader:
 
     def _cpu(self, path: CgroupPath) -> tuple[float, CpuCounters | None]:
         stat = self._files.read(path, "cpu", "cpu.stat", hold=True)
-        if isinstance(stat, Lack):
+        if isinstance(stat, Unavailable):
             return 0.0, None
         at = self._of._monotonic()
         if not self._of._v1_cpu:
             return at, cpu_counters_v2(at, stat)
         usage = self._files.read(path, "cpuacct", "cpuacct.usage", hold=True)
-        return at, None if isinstance(usage, Lack) else cpu_counters_v1(at, usage, stat)
+        return at, None if isinstance(usage, Unavailable) else cpu_counters_v1(at, usage, stat)
 
     def _memory_of(self, path: CgroupPath, memory: _GroupHistory) -> MemoryUse | None:
         v1 = self._of._v1_memory
         usage = self._files.read(path, "memory", "memory.usage_in_bytes" if v1 else "memory.current", hold=True)
         stat = self._files.read(path, "memory", "memory.stat", hold=True)
-        if isinstance(usage, Lack) or isinstance(stat, Lack):
+        if isinstance(usage, Unavailable) or isinstance(stat, Unavailable):
             return None
         if v1:
             if memory.used != (usage, stat, memory.oom_kills):
@@ -365,7 +365,7 @@ class _TickReader:
                 memory.use = memory_use(usage, stat, v1, memory.oom_kills)
             return memory.use
         events = self._files.read(path, "memory", "memory.events", hold=True)
-        text = b"" if isinstance(events, Lack) else events
+        text = b"" if isinstance(events, Unavailable) else events
         return memory_use(usage, stat, v1, value_of(text, b"oom_kill") or 0, value_of(text, b"high") or 0)
 
     # --- in turn ---------------------------------------------------------------------------------------------------
@@ -380,7 +380,7 @@ class _TickReader:
         memory.pressures = self._pressures(path)
         if self._of._v1_memory:
             control = self._files.read(path, "memory", "memory.oom_control")
-            memory.oom_kills = 0 if isinstance(control, Lack) else value_of(control, b"oom_kill") or 0
+            memory.oom_kills = 0 if isinstance(control, Unavailable) else value_of(control, b"oom_kill") or 0
         if waits and self._of.cycles:
             memory.cycles = self._of.cycles.read(path)
         if waits and pids:
@@ -392,7 +392,7 @@ class _TickReader:
         values, ours = dict(before), self._fresh.get(path, ())
         for knob in knobs:
             value = self._files.read_knob(path, knob, hold=knob in ours)
-            if isinstance(value, Lack):
+            if isinstance(value, Unavailable):
                 values.pop(knob, None)
             else:
                 values[knob] = value
@@ -402,16 +402,16 @@ class _TickReader:
 
     def _pids(self, path: CgroupPath) -> list[int] | None:
         contents = self._files.read(path, "cpu", "cgroup.procs")
-        return None if isinstance(contents, Lack) else [int(word) for word in contents.split() if word.isdigit()]
+        return None if isinstance(contents, Unavailable) else [int(word) for word in contents.split() if word.isdigit()]
 
     def _pressures(self, path: CgroupPath) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
         if not self._of._pressed:
             return _NO_PRESSURE
         first = self._files.read(path, PRESSURE, "cpu.pressure")
-        if isinstance(first, Lack):
+        if isinstance(first, Unavailable):
             return _NO_PRESSURE
         texts = (self._files.read(path, PRESSURE, f"{name}.pressure") for name in ("memory", "io"))
-        memory, io = (None if isinstance(text, Lack) else pressure(text) for text in texts)
+        memory, io = (None if isinstance(text, Unavailable) else pressure(text) for text in texts)
         return pressure(first), memory, io
 
 

@@ -39,7 +39,7 @@ def pci_location(sys: Path, address: str) -> PciPlace:
         return PciPlace()
     node = text_of(folder / "numa_node")
     parts = Path(os.path.realpath(folder)).parts
-    roots = [place for place, part in enumerate(parts) if part.startswith(_ROOT_COMPLEX) and ":" in part]
+    roots = [index for index, part in enumerate(parts) if part.startswith(_ROOT_COMPLEX) and ":" in part]
     addresses = parts[roots[-1] + 1 :] if roots else ()
     root_complex = parts[roots[-1]] if roots else ""
     # from its end: the device, the switch's downstream port, its upstream port

@@ -18,6 +18,6 @@ def notify(state: str) -> None:
     if not name:
         return
     address = f"\0{name[1:]}" if name.startswith("@") else name
-    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as teller:
-        teller.setblocking(False)
-        teller.sendto(state.encode(), address)
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        notifier.setblocking(False)
+        notifier.sendto(state.encode(), address)

@@ -78,10 +78,10 @@ class Baseline:
     def level(self) -> float:
         """The baseline: QUANTILE of the weighted samples, rounded up to the end of its bucket; 0 without samples."""
         target_weight, cumulative = QUANTILE * sum(self.weights), 0.0
-        for place, weight in enumerate(self.weights):
+        for index, weight in enumerate(self.weights):
             cumulative += weight
             if weight and cumulative >= target_weight:
-                return FIRST * GROWTH**place
+                return FIRST * GROWTH**index
         return 0.0
 
 

@@ -158,10 +158,10 @@ def _of_shard(
         at_origin = trial(shard.values, shard.grid, moment, plan)
         if len(at_origin.rows):
             _note_trial(ledger, at_origin, column, (moment - born[at_origin.rows]) / DAY_SECONDS)
-        for place, contender in enumerate(contenders):
+        for index, contender in enumerate(contenders):
             if len(at_origin.rows):
                 answer = contender.answer(at_origin.past, plan.horizon).take(at_origin.scored)
-                _note_answer(ledger, at_origin, (place, column), answer)
+                _note_answer(ledger, at_origin, (index, column), answer)
             progress.advance()
     return ledger
 

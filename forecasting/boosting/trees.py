@@ -90,10 +90,10 @@ def _of_nodes(nodes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
     leaves = np.zeros(LEAVES)
     asked = leaf_count = 0
 
-    def visit(place: int) -> int:
+    def visit(index: int) -> int:
         """Number the leaves below a node from left to right; their bits."""
         nonlocal asked, leaf_count
-        node = nodes[place]
+        node = nodes[index]
         if node["is_leaf"]:
             leaves[leaf_count] = node["value"]
             leaf_count += 1

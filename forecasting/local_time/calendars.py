@@ -120,11 +120,11 @@ class Calendar:
         day, size = self.grid.slots_per_day, self.grid.size
         idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
         quantiles = np.full((len(history), len(slots), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
-        for place, slot in enumerate(slots.tolist()):
+        for index, slot in enumerate(slots.tolist()):
             phase = (idle - (size + slot)) % day
             near = history[:, idle[np.minimum(phase, day - phase) <= REACH]]
             enough = (~np.isnan(near)).sum(axis=1) >= FEWEST
-            quantiles[enough, place] = row_quantiles(near[enough], LEVEL_ARRAY)
+            quantiles[enough, index] = row_quantiles(near[enough], LEVEL_ARRAY)
         return quantiles
 
 

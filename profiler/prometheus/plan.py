@@ -166,17 +166,19 @@ class PartRequest:
     grid: TimeGrid
 
 
-def plan(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
+def plan(wishes: Sequence[PartRequest], population: Population, max_points: int) -> tuple[RangeQuery, ...]:
     """Queries that fulfil the wishes, in the order of their chunks' starts: as small as they can be while few."""
-    largest = _plan_queries(wishes, people, max_points)
+    largest = _plan_queries(wishes, population, max_points)
     if len(largest) > ENOUGH_QUERIES:
         return largest
     sizes = range(SMALL_POINTS, max_points, SMALL_POINTS // 40)
-    fewest = bisect_left(sizes, True, key=lambda points: len(_plan_queries(wishes, people, points)) <= ENOUGH_QUERIES)
-    return _plan_queries(wishes, people, sizes[fewest]) if fewest < len(sizes) else largest
+    fewest = bisect_left(
+        sizes, True, key=lambda points: len(_plan_queries(wishes, population, points)) <= ENOUGH_QUERIES
+    )
+    return _plan_queries(wishes, population, sizes[fewest]) if fewest < len(sizes) else largest
 
 
-def _plan_queries(wishes: Sequence[PartRequest], people: Population, max_points: int) -> tuple[RangeQuery, ...]:
+def _plan_queries(wishes: Sequence[PartRequest], population: Population, max_points: int) -> tuple[RangeQuery, ...]:
     """Queries of at most so many values each."""
 
     def stretch(request: PartRequest) -> tuple[int, int, int]:
@@ -187,20 +189,20 @@ def _plan_queries(wishes: Sequence[PartRequest], people: Population, max_points:
         query
         for _, group in groupby(ordered, stretch)
         for members in [list(group)]
-        for parts in _group_parts([w.part for w in members], members[0].grid, people, max_points)
-        for query in _cut(parts, members[0].grid, people, max_points)
+        for parts in _group_parts([w.part for w in members], members[0].grid, population, max_points)
+        for query in _cut(parts, members[0].grid, population, max_points)
     ]
     return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))
 
 
 def _group_parts(
-    parts: Sequence[QueryPart], grid: TimeGrid, people: Population, max_points: int
+    parts: Sequence[QueryPart], grid: TimeGrid, population: Population, max_points: int
 ) -> Iterator[tuple[QueryPart, ...]]:
     """Neighbouring parts whose answers fit in one."""
     together: list[QueryPart] = []
     points = 0.0
     for part in parts:
-        more = people.series(part) * (grid.size + 1)
+        more = population.series(part) * (grid.size + 1)
         if together and (points + more > max_points or grid.size >= MAX_STEPS):
             yield tuple(together)
             together, points = [], 0.0
@@ -209,16 +211,16 @@ def _group_parts(
     yield tuple(together)
 
 
-def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, people: Population, max_points: int) -> Iterator[RangeQuery]:
+def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, population: Population, max_points: int) -> Iterator[RangeQuery]:
     """Chunks of whole days, and shards where a day of the whole cluster is too much."""
-    series = sum(people.series(part) for part in parts)
+    series = sum(population.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
-    all_namespaces = everywhere(people.containers)
+    all_namespaces = everywhere(population.containers)
     if affordable >= min(grid.slots_per_day, grid.size) or not parts[0].by_namespace:
         slots = int(min(max(1, affordable), MAX_STEPS))
         yield from (RangeQuery(parts, chunk, all_namespaces) for chunk in _chunks(grid, slots))
         return
-    counts = {name: int(sum(people.series(part, (name,)) for part in parts)) for name in people.containers}
+    counts = {name: int(sum(population.series(part, (name,)) for part in parts)) for name in population.containers}
     for shard, count in shards(counts, max_points / min(grid.slots_per_day, grid.size)):
         slots = int(min(max(1, max_points // max(1, count)), MAX_STEPS))
         yield from (RangeQuery(parts, chunk, shard) for chunk in _chunks(grid, slots))

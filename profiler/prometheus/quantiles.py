@@ -52,14 +52,14 @@ class Question:
 
 
 def queries(
-    question: Question, people: Population, labels: Mapping[str, str], *, per_core: bool = False
+    question: Question, population: Population, labels: Mapping[str, str], *, per_core: bool = False
 ) -> tuple[RangeQuery, ...]:
     """Four instant questions for each group of namespaces, and the points when percentiles are pooled.
 
     per_core: a container has a series of CPU for each core; they are added, which KRR does not.
     """
     steps = question.span_seconds // question.step_seconds
-    groups = [shard for shard, _ in shards(people.containers, _STEPS_PER_QUERY / max(1, steps))]
+    groups = [shard for shard, _ in shards(population.containers, _STEPS_PER_QUERY / max(1, steps))]
     point_parts = _points(question, labels, per_core) if question.pooled else ()
     instant = TimeGrid(question.end_seconds - 1, 1, 1)
     instant_parts = [(part, instant) for part in _instants(question, labels, per_core)]

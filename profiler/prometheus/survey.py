@@ -233,7 +233,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
             "exported_container were read; set honor_labels: true, other tools need it"
         )
     nodes, devices = (int(values_by_mark.get(mark, np.zeros(1)).max()) for mark in ("roots", "devices"))
-    people = Population(namespaces, nodes, devices)
+    population = Population(namespaces, nodes, devices)
     recorded = values_by_mark.get("recorded", np.zeros(0))
     covered = len(recorded) == len(counts) > 0 and recorded.min() >= sum(namespaces.values())
     created = clusters.created_seconds(_series_with_mark(answer, "birth"))
@@ -243,7 +243,16 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
     latest = 0 if interval_seconds or not len(counts) else nearest_usual(float(counts[-1]))
     return Survey(
-        people, rates, bool(covered), names, tuple(notes), found, created, cores, state_seconds, latest_seconds=latest
+        population,
+        rates,
+        bool(covered),
+        names,
+        tuple(notes),
+        found,
+        created,
+        cores,
+        state_seconds,
+        latest_seconds=latest,
     )
 
 

@@ -79,8 +79,8 @@ def _counted_usage(signal: Signal, counts: dict[tuple[int, PodContainerRef], flo
 
 
 def _declared_usage(hour: int, declared: dict[PodContainerRef, Declared]) -> Iterator[SignalUsage]:
-    for place, (signal, _, _) in enumerate(DECLARED):
-        amounts = {ref: amount for ref, some in declared.items() if (amount := some[place]) is not None}
+    for index, (signal, _, _) in enumerate(DECLARED):
+        amounts = {ref: amount for ref, some in declared.items() if (amount := some[index]) is not None}
         if amounts:
             yield _one_slot(signal, hour, list(amounts), list(amounts.values()))
 

@@ -81,7 +81,7 @@ class ColocationController(Feature):
         self._compare_clocks(changes)
         self._take(changes)
         self._configure()
-        self._foresee(now_seconds)
+        self._forecast_peaks(now_seconds)
         notes = self._notes()
         if doubt := nodes_disagree(self._ahead_by_node):
             return ControllerDecision(notes=(ObjectNote("clock", "ClockDoubt", doubt, warning=True), *notes))
@@ -136,7 +136,7 @@ class ColocationController(Feature):
         sent = (o.intent.address for o in outcomes if o.ok)
         self._written |= {address.name: self._now_seconds for address in sent if address.resource == "nodes"}
 
-    def _foresee(self, now_seconds: float) -> None:
+    def _forecast_peaks(self, now_seconds: float) -> None:
         """Follow the pipeline; a run older than its own horizon says nothing any more."""
         try:
             results = self._results()
@@ -149,7 +149,7 @@ class ColocationController(Feature):
         peaks_by_resource = fresh.prod_peaks if fresh else {}
         census = fresh.prod_census.census if fresh and fresh.prod_census else None
         forecasts = {r: {n: _peak(p) for n, p in peaks.items()} for r, peaks in peaks_by_resource.items()}
-        self._state.foresee(forecasts, census)
+        self._state.set_forecasts(forecasts, census)
 
     def _configure(self) -> None:
         """Follow the ConfigMap's key; the first text that cannot be read after a start leaves no configuration."""

@@ -130,7 +130,7 @@ class ColocationState:
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
 
-    def foresee(
+    def set_forecasts(
         self, forecasts: Mapping[Resource, Mapping[str, PeakForecast]], census: PodCensus | None = None
     ) -> None:
         """New forecasts of prod's peak by node, in the place of all old ones, and the pods that they know.

@@ -126,7 +126,7 @@ def _names() -> tuple[str, ...]:
     return tuple(EXTENDED_RESOURCES[Band.BATCH, resource] for resource in Resource)
 
 
-def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
+def _zone(position: int, body: Mapping[str, Any]) -> Zone | None:
     """A NUMA zone of a NodeResourceTopology: capacities, places of its entries, our amounts; None when unreadable."""
     entries = [entry for entry in body.get("resources") or [] if isinstance(entry, Mapping)]
     places = {str(entry.get("name")): index for index, entry in enumerate(entries)}
@@ -139,7 +139,7 @@ def _zone(place: int, body: Mapping[str, Any]) -> Zone | None:
     except QuantityError:
         return None
     ours = {name: _published_integer(entries[places[name]].get("allocatable")) for name in _names() if name in places}
-    return Zone(place, str(body.get("name", "")), capacities, places, ours)
+    return Zone(position, str(body.get("name", "")), capacities, places, ours)
 
 
 def _published_integer(amount: Any) -> int:

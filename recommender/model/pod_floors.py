@@ -36,10 +36,10 @@ def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) 
     return floors
 
 
-def _pod_amount_with(containers: Sequence[Container], place: int, amount: int, resource: Resource) -> int:
+def _pod_amount_with(containers: Sequence[Container], index: int, amount: int, resource: Resource) -> int:
     """Return the pod's amount if the container at a place requested `amount`."""
-    changed = _with_request(containers[place], resource, amount)
-    return pod_amount([*containers[:place], changed, *containers[place + 1 :]], resource)
+    changed = _with_request(containers[index], resource, amount)
+    return pod_amount([*containers[:index], changed, *containers[index + 1 :]], resource)
 
 
 def _with_request(container: Container, resource: Resource, amount: int) -> Container:

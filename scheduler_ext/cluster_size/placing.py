@@ -100,9 +100,9 @@ class _DomainState:
     eligible: Flags | None
     sums: Ints
 
-    def counts_on(self, place: int) -> bool:
+    def counts_on(self, index: int) -> bool:
         """Return whether pods on this node count in a domain."""
-        return bool(self.of_node[place] >= 0 and (self.eligible is None or self.eligible[place]))
+        return bool(self.of_node[index] >= 0 and (self.eligible is None or self.eligible[index]))
 
 
 @dataclass(slots=True)
@@ -360,25 +360,25 @@ class PlacingState:
             self._zones_of_owner[owner] = counts
         return self._zones_of_owner[owner]
 
-    def put(self, pod: int, place: int) -> None:
+    def put(self, pod: int, index: int) -> None:
         """Place a pod on a living node."""
         pod_class = self.cluster.classes[self.cluster.class_of[pod]]
-        self.free[pod_class.columns, place] -= pod_class.amounts
-        self._log.append(place)
+        self.free[pod_class.columns, index] -= pod_class.amounts
+        self._log.append(index)
         if self._free_shares is not None:
-            self._free_shares[:, place] = self.free[: len(SCORED), place] / self.capacity[:, place]
+            self._free_shares[:, index] = self.free[: len(SCORED), index] / self.capacity[:, index]
         for counter in pod_class.counters:
-            self._put[counter].append(place)
+            self._put[counter].append(index)
             for number in self._by_counter.get(counter, ()):
                 domain = self._domains[number]
-                if domain.counts_on(place):
-                    domain.sums[domain.of_node[place]] += 1
+                if domain.counts_on(index):
+                    domain.sums[domain.of_node[index]] += 1
         owner = self.cluster.pods[pod].owner
         if owner in self._of_owner:
-            self._of_owner[owner][place] += 1
+            self._of_owner[owner][index] += 1
         if owner in self._zones_of_owner:
-            self._zones_of_owner[owner][self.cluster.domains[ZONE_LABEL][self.places[place]]] += 1
-        self.place_of[pod] = place
+            self._zones_of_owner[owner][self.cluster.domains[ZONE_LABEL][self.places[index]]] += 1
+        self.place_of[pod] = index
 
     @property
     def puts(self) -> int:

@@ -113,8 +113,8 @@ def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[
         yield from ((NODE_FAILURE, order[start : start + count]) for start in range(0, len(order), count))
     if options.reserve_zone:
         zones: dict[str, list[int]] = defaultdict(list)
-        for place, node in enumerate(state.places.tolist()):
-            zones[state.cluster.nodes[node].zone].append(place)
+        for index, node in enumerate(state.places.tolist()):
+            zones[state.cluster.nodes[node].zone].append(index)
         yield from ((zone, zones[zone]) for zone in sorted(zones))
 
 

@@ -108,11 +108,11 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
     request, unread = _request(pod, settings)
     if request is None and not unread:
         return
-    for place, row in enumerate(rows.tolist()):
+    for index, row in enumerate(rows.tolist()):
         if row >= 0:
             code = refusal(snapshot.rooms.get(snapshot.names[row]), request) if request else Code.CPU_REQUEST
             if code != Code.PASS:
-                codes[place] = code
+                codes[index] = code
 
 
 def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAllocationSettings) -> Rows:

@@ -116,12 +116,12 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
     if demand is None and not unread:
         return
     asked = _Demand(demand) if demand else None
-    for place, row in enumerate(rows.tolist()):
+    for index, row in enumerate(rows.tolist()):
         if row >= 0:
             devices = snapshot.device_rooms.get(snapshot.names[row])
             code = refusal(devices, demand, asked) if demand else Code.DEVICE_REQUEST
             if code != Code.PASS:
-                codes[place] = code
+                codes[index] = code
 
 
 def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAllocationSettings) -> Rows:

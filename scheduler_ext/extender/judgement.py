@@ -115,7 +115,7 @@ class NodeVerdicts:
         mask: npt.NDArray[np.bool_] = self.codes == Code.PASS
         return mask
 
-    def take_back(self, which: npt.NDArray[np.bool_]) -> None:
+    def let_pass(self, which: npt.NDArray[np.bool_]) -> None:
         """Let these pass, (n,)."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 

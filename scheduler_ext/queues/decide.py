@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.queues.gangs.status import pod_group_intents
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.preempt import preemptions
-from cotenant.scheduler_ext.queues.quota_admission import LetGo, quota_admission
+from cotenant.scheduler_ext.queues.quota_admission import AdmittedPod, quota_admission
 from cotenant.scheduler_ext.queues.quota_queue import queue_order
 from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
 from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
@@ -53,34 +53,34 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     gangs = gangs_decided(view, settings)
     return QueueWrites(
         intents=(
-            *(_quota_gate_removal(admitted) for admitted in _in_order(admission.let_go)),
+            *(_quota_gate_removal(admitted) for admitted in _in_order(admission.admitted_pods)),
             *revoked.evictions,
             *preemptions(view, settings, admission),
             *gangs.intents,
             *root_quota_intents(view),
             *status_intents(view, admission, since, borrows),
-            *pod_group_intents(gangs.standings, view.now_seconds),
+            *pod_group_intents(gangs.statuses, view.now_seconds),
         ),
-        notes=(*quota_problems(admission), *gang_problems(gangs.standings), *revoked.notes),
-        report=with_gangs(report_of(view, admission, since, borrows), gangs.standings, view, settings),
+        notes=(*quota_problems(admission), *gang_problems(gangs.statuses), *revoked.notes),
+        report=with_gangs(report_of(view, admission, since, borrows), gangs.statuses, view, settings),
         over_since=since,
         borrows_since=borrows,
         attempts=gangs.attempts,
-        released=frozenset(admitted.pod.uid for admitted in admission.let_go),
+        released=frozenset(admitted.pod.uid for admitted in admission.admitted_pods),
         wake_seconds=min(gangs.wake_seconds, _wake(view, settings, since)),
     )
 
 
-def _in_order(let_go: Sequence[LetGo]) -> list[LetGo]:
+def _in_order(admitted_pods: Sequence[AdmittedPod]) -> list[AdmittedPod]:
     """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
-    return sorted(let_go, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
+    return sorted(admitted_pods, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
 
 
-def _quota_gate_removal(let_go: LetGo) -> Patch:
+def _quota_gate_removal(admitted_pods: AdmittedPod) -> Patch:
     """Ends the quota's gate of a pod; refused when the pod changed meanwhile."""
-    pod = let_go.pod
+    pod = admitted_pods.pod
     operations = tuple(without_gate(pod.gates, pod.version, QUOTA_GATE))
-    return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why=let_go.why)
+    return Patch(Address("v1", "pods", pod.name, pod.namespace), operations, why=admitted_pods.why)
 
 
 def _wake(view: QueueView, settings: QueueSettings, since: Mapping[str, float]) -> float:

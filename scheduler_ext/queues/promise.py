@@ -49,7 +49,7 @@ def withdraw_queue_promise(
     groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
     ended = (promise_intent(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
-    return (*ended, *groups, *(let_go(pod) for pod in waiting))
+    return (*ended, *groups, *(gates_removal(pod) for pod in waiting))
 
 
 def waits(pod: QueuePod) -> bool:
@@ -57,7 +57,7 @@ def waits(pod: QueuePod) -> bool:
     return not pod.node and not pod.deleting and (QUOTA_GATE in pod.gates or GANG_GATE in pod.gates)
 
 
-def let_go(pod: QueuePod) -> Patch:
+def gates_removal(pod: QueuePod) -> Patch:
     """End every gate of ours on a pod; refused when it has changed meanwhile."""
     gates = OUR_GATES if GANG_GATE in pod.gates else (QUOTA_GATE,)
     operations = tuple(without_gate(pod.gates, pod.version, *gates))

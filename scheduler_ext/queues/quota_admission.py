@@ -41,7 +41,7 @@ TURNS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class LetGo:
+class AdmittedPod:
     """A pod that may go now, and why."""
 
     pod: QueuePod
@@ -95,7 +95,7 @@ class QuotaAdmission:
     """The decision. uses: by quota, of those that hang in a tree. stuck: who is next in each queue that is stuck."""
 
     forest: QuotaForest = field(default_factory=QuotaForest)
-    let_go: tuple[LetGo, ...] = ()
+    admitted_pods: tuple[AdmittedPod, ...] = ()
     waiting_pods: tuple[WaitingPod, ...] = ()
     uses: Mapping[str, QuotaUse] = field(default_factory=dict)
     stuck: tuple[StuckUnit, ...] = ()
@@ -142,17 +142,17 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
     for round_ in rounds:
         round_.admit()
-    let_go = [*(admitted for r in rounds for admitted in r.let_go), *_of_no_quota(view)]
+    admitted_pods = [*(admitted for r in rounds for admitted in r.admitted_pods), *_of_no_quota(view)]
     waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *_of_bad_quotas(view, forest)]
     uses = {name: use for r in rounds for name, use in r.uses().items()}
     stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
-    return QuotaAdmission(forest, tuple(let_go), tuple(waiting_pods), uses, stuck)
+    return QuotaAdmission(forest, tuple(admitted_pods), tuple(waiting_pods), uses, stuck)
 
 
-def _of_no_quota(view: QueueView) -> list[LetGo]:
+def _of_no_quota(view: QueueView) -> list[AdmittedPod]:
     """Pods whose quota is gone, or is one of the system's: nothing bounds them."""
     return [
-        LetGo(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
+        AdmittedPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
         for pod in view.pods
         if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
     ]
@@ -181,7 +181,7 @@ class _TreeRound:
         self.layout = layout_of(tree.quotas)
         self.pending = {name: list(queues[name]) for name in self.layout.names if name in queues}
         self.positions = {u.pods[0].uid: i for units in self.pending.values() for i, u in enumerate(units, 1)}
-        self.let_go: list[LetGo] = []
+        self.admitted_pods: list[AdmittedPod] = []
         self.guaranteed: Mapping[str, Amounts] = {}
         self.shares: Exact | None = None
         self.result: RuntimeQuota | None = None
@@ -190,11 +190,11 @@ class _TreeRound:
     def admit(self) -> None:
         """Let go what fits; leave runtime as it is after that."""
         if self.settings.runtime:
-            first = self._divide(self._wishes())
+            first = self._divide(self._demand())
             self.guaranteed, self.shares = self.layout.by_group(first.minimum), first.runtime
         self._serve_all()
         if self.settings.runtime:
-            self._take_turns()
+            self._serve_stuck_quotas()
             self._settle()
             for _ in range(TURNS):
                 if not self._serve_all():
@@ -225,7 +225,7 @@ class _TreeRound:
         self.result = result
         self.limits = self.layout.by_group(result.runtime)
 
-    def _wishes(self) -> dict[str, Amounts]:
+    def _demand(self) -> dict[str, Amounts]:
         """Return by quota what its own pods use and wait for."""
         waiting: dict[str, list[Amounts]] = {}
         for unit in (u for units in self.pending.values() for u in units if not u.obstacle):
@@ -234,13 +234,15 @@ class _TreeRound:
         own = self.account.own
         return {q: sum_amounts([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
 
-    def _modest(self, wishes: Mapping[str, Amounts]) -> dict[str, Amounts]:
+    def _guaranteed_demand(self, demand: Mapping[str, Amounts]) -> dict[str, Amounts]:
         """The same, as far as it is in use or guaranteed."""
-        modest: dict[str, Amounts] = {}
-        for name, request in wishes.items():
+        guaranteed_demand: dict[str, Amounts] = {}
+        for name, request in demand.items():
             own, least = self.account.own[name], self.guaranteed.get(name, {})
-            modest[name] = {r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()}
-        return modest
+            guaranteed_demand[name] = {
+                r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()
+            }
+        return guaranteed_demand
 
     def _serve(self, name: str) -> None:
         """Let go the units of one quota that fit, in order."""
@@ -259,16 +261,16 @@ class _TreeRound:
 
     def _serve_all(self) -> bool:
         """The same of every quota; whether anybody was let go."""
-        before = len(self.let_go)
+        before = len(self.admitted_pods)
         for name in self.pending:
             self._serve(name)
-        return len(self.let_go) > before
+        return len(self.admitted_pods) > before
 
     def _let_go(self, unit: QueueUnit) -> None:
         why = self._sum(unit)
         for quota, need in unit.needs.items():
             self.account.add(quota, need, unit.firm_needs.get(quota, {}))
-        self.let_go += [LetGo(pod, why) for pod in unit.pods]
+        self.admitted_pods += [AdmittedPod(pod, why) for pod in unit.pods]
 
     def _sum(self, unit: QueueUnit) -> str:
         """Why it fits, in figures of its first quota."""
@@ -317,39 +319,39 @@ class _TreeRound:
         heads = {name: unit for name in self.pending if (unit := self._first(name)) is not None}
         return sorted(heads, key=lambda name: (*queue_order(heads[name].pods[0]), name))
 
-    def _take_turns(self) -> None:
+    def _serve_stuck_quotas(self) -> None:
         """Let each stuck quota ask alone for what the others hold and cannot use; it is lent what is idle, no more."""
         turns = 0
-        wishes = self._wishes()
-        modest = self._modest(wishes)
-        taken = self._taken(modest)
+        demand = self._demand()
+        guaranteed_demand = self._guaranteed_demand(demand)
+        taken = self._taken(guaranteed_demand)
         for name in self._stuck():
-            if turns < TURNS and self._idle_covers(name, modest[name], taken):
+            if turns < TURNS and self._idle_covers(name, guaranteed_demand[name], taken):
                 turns += 1
-                self._divide({**modest, name: wishes[name]})
+                self._divide({**guaranteed_demand, name: demand[name]})
                 self._serve(name)
-                wishes = self._wishes()
-                modest = self._modest(wishes)
-                taken = self._taken(modest)
+                demand = self._demand()
+                guaranteed_demand = self._guaranteed_demand(demand)
+                taken = self._taken(guaranteed_demand)
 
-    def _taken(self, modest: Mapping[str, Amounts]) -> dict[str, int]:
+    def _taken(self, guaranteed_demand: Mapping[str, Amounts]) -> dict[str, int]:
         """Return what the entire tree uses, is guaranteed and asks for, or keeps because it does not lend."""
         parents = {node.parent for node in self.tree.quotas.values()}
         unlent = [
-            {r: max(0, a - modest[q].get(r, 0)) for r, a in self.guaranteed.get(q, {}).items()}
+            {r: max(0, a - guaranteed_demand[q].get(r, 0)) for r, a in self.guaranteed.get(q, {}).items()}
             for q, node in self.tree.quotas.items()
             if not node.lends and q not in parents
         ]
-        return sum_amounts([*modest.values(), *unlent])
+        return sum_amounts([*guaranteed_demand.values(), *unlent])
 
-    def _idle_covers(self, name: str, modest: Amounts, taken: Amounts) -> bool:
+    def _idle_covers(self, name: str, guaranteed_demand: Amounts, taken: Amounts) -> bool:
         """Return whether the need of the quota's first unit is free in the tree and below each max."""
         unit = self._first(name)
         if unit is None:
             return False
         available = {r: self.tree.total.get(r, 0) for r in self.layout.resources}
         own = self.account.own[name]
-        others = {r: amount - modest.get(r, 0) + own.get(r, 0) for r, amount in taken.items()}
+        others = {r: amount - guaranteed_demand.get(r, 0) + own.get(r, 0) for r, amount in taken.items()}
         bounds: list[tuple[Amounts, Amounts, Amounts]] = [(others, available, need) for need in unit.needs.values()]
         for quota, need in unit.needs.items():
             above = (quota, *self.account.ancestors[quota])
@@ -363,10 +365,10 @@ class _TreeRound:
 
     def _settle(self) -> None:
         """Runtime after it all: what is used or guaranteed first, and of the rest what is asked for."""
-        wishes = self._wishes()
-        settled = self._divide(self._modest(wishes))
+        demand = self._demand()
+        settled = self._divide(self._guaranteed_demand(demand))
         if self._stuck():
-            requests = self.layout.array(wishes)
+            requests = self.layout.array(demand)
             result = runtime_quota(self.layout, self.tree.total, requests, settled=settled.runtime, scaling=False)
             self._limit(replace(result, minimum=settled.minimum))
 
@@ -410,7 +412,7 @@ class _TreeRound:
 
     def uses(self) -> dict[str, QuotaUse]:
         """Return what each quota uses and may use."""
-        result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._wishes()), scaling=False)
+        result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._demand()), scaling=False)
         arrays = (result.minimum, result.request, result.child_request)
         minimum, request, child_request = (self.layout.by_group(array) for array in arrays)
         firm, account = self._firm_requests(), self.account

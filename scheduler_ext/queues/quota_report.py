@@ -43,7 +43,7 @@ def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
         {name: since for name, since in over.items() if name in view.over_since},
         {name: since for name, since in borrows.items() if name in view.borrows_since},
     )
-    return with_gangs(quotas, gangs_decided(view, settings).standings, view, settings)
+    return with_gangs(quotas, gangs_decided(view, settings).statuses, view, settings)
 
 
 def report_of(

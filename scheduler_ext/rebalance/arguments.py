@@ -370,9 +370,9 @@ def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[s
         return {names[0]: ("$", without_nulls(dict(document)))}
     plugins: dict[str, tuple[str, Any]] = {}
     for number, profile in enumerate(_list(document.get("profiles"))):
-        for place, entry in enumerate(_list(profile.get("pluginConfig")) if isinstance(profile, Mapping) else ()):
+        for index, entry in enumerate(_list(profile.get("pluginConfig")) if isinstance(profile, Mapping) else ()):
             if isinstance(entry, Mapping) and entry.get("name") in names:
-                path = f"$.profiles[{number}].pluginConfig[{place}].args"
+                path = f"$.profiles[{number}].pluginConfig[{index}].args"
                 plugins.setdefault(entry["name"], (path, without_nulls(entry.get("args") or {})))
     return plugins
 

@@ -162,7 +162,7 @@ def _paths(inputs: RebalanceInputs, pods: Sequence[RebalancePod], usage: Floats)
     by_owner = {pod.owner: pod for pod in pods}
     workload_of = {owner: pod.workload for owner, pod in by_owner.items()}
     workloads = [workload_of[pod.owner] if pod.owner else pod.workload for pod in pods]
-    places = {workload: place for place, workload in enumerate(dict.fromkeys(workloads))}
+    places = {workload: index for index, workload in enumerate(dict.fromkeys(workloads))}
     of_pods = np.array([places[workload] for workload in workloads], dtype=np.intp)
     replicas = np.maximum(np.bincount(of_pods, minlength=len(places)), 1)
     each = [

@@ -329,11 +329,11 @@ def _outlooks(
     amounts = (pool.high, before[0], table.usage, before[1], table.peak)
     capacity = np.where(table.capacity[pool.rows] > 0, table.capacity[pool.rows], np.nan)
     shares = [[(cpu, memory) for cpu, memory in (usage[pool.rows] / capacity).tolist()] for usage in amounts]
-    for place, row in enumerate(pool.rows.tolist()):
+    for index, row in enumerate(pool.rows.tolist()):
         reason = state_of(work.inputs.loads[row], work.inputs.now_seconds, expiration)
         node_class = NodeClass.HIGH if row in high_rows else NodeClass.LOW if row in low_rows else NodeClass.BETWEEN
         node_class = node_class if work.inputs.loads[row].mark is None else NodeClass.EMPTYING
-        high, now, after, peak, peak_after = (share[place] for share in shares)
+        high, now, after, peak, peak_after = (share[index] for share in shares)
         yield (
             row,
             RebalancedNode(

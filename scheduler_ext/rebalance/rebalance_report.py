@@ -156,10 +156,10 @@ def node_rows(plan: RebalancePlan) -> list[dict[str, Any]]:
         row["mark"] = marks.get(node.name, "")
         row["load"] = "high soon" if node.by_forecast else node.load.value
         row["reason"] = "" if node.reason is Reason.OK else node.reason.value
-        for place, resource in enumerate(name for name, _ in RESOURCES):
+        for index, resource in enumerate(name for name, _ in RESOURCES):
             for name, _, _ in SHARES:
                 has_value = is_classified or name.startswith("peak")
-                row[f"{resource}_{name}"] = getattr(node, name)[place] if has_value else None
+                row[f"{resource}_{name}"] = getattr(node, name)[index] if has_value else None
         rows.append(row)
     return rows
 

@@ -36,7 +36,7 @@ class Receivers:
     ) -> Receivers:
         """Receivers with what their pods leave; arrivals: pods that were moved to a row before."""
         free: dict[str, Floats] = {}
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             load = loads[row]
             rest = dict(load.node.allocatable)
             rest.setdefault(PODS, UNLIMITED_PODS)
@@ -45,19 +45,19 @@ class Receivers:
                     rest[name] = rest.get(name, 0) - amount
             rest[PODS] -= len(load.pods)
             for name, amount in rest.items():
-                free.setdefault(name, np.zeros(len(rows)))[place] = amount
+                free.setdefault(name, np.zeros(len(rows)))[index] = amount
         receivers = cls(loads, rows, free)
-        places = {int(row): place for place, row in enumerate(rows)}
+        places = {int(row): index for index, row in enumerate(rows)}
         for pod, target in arrivals:
             if target in places:
                 receivers.take(places[target], pod)
         return receivers
 
-    def take(self, place: int, pod: RebalancePod, times: int = 1) -> None:
+    def take(self, index: int, pod: RebalancePod, times: int = 1) -> None:
         """Count the pod's requests there; times -1 gives them back."""
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             if name in self.free:
-                self.free[name][place] -= times * amount
+                self.free[name][index] -= times * amount
 
     def fits(self, pod: RebalancePod) -> Flags:
         """Receivers that have what the pod requests, may run it and can use its volumes, (receivers,)."""

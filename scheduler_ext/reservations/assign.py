@@ -63,7 +63,7 @@ class Assignment:
 
     begun: list[ReservationSwap] = field(default_factory=list)
     waiting: list[PodView] = field(default_factory=list)
-    in_vain: list[PodView] = field(default_factory=list)
+    unmatched: list[PodView] = field(default_factory=list)
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
@@ -103,14 +103,14 @@ class _Assigner:
         self.groups: dict[object, list[ReservationCapacity]] = {}
         self.places: dict[tuple[str, str] | None, list[object]] = {}
         for capacity in rooms:
-            likeness = _likeness(capacity)
-            if likeness not in self.groups:
+            match_key = _match_key(capacity)
+            if match_key not in self.groups:
                 for label in capacity.reservation.owner_labels:
-                    self.places.setdefault(label, []).append(likeness)
-            self.groups.setdefault(likeness, []).append(capacity)
+                    self.places.setdefault(label, []).append(match_key)
+            self.groups.setdefault(match_key, []).append(capacity)
 
     def serve(self, pod: PodView) -> None:
-        """Begin the pod's hand-over, or put it into `waiting` or `in_vain`; a gang's member has its capacity."""
+        """Begin the pod's hand-over, or put it into `waiting` or `unmatched`; a gang's member has its capacity."""
         places = (None, ("", pod.uid), *pod.identity.labels.items())
         likely = [like for place in places for like in self.places.get(place, ())]
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
@@ -120,7 +120,7 @@ class _Assigner:
         elif pod.gated:
             young = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
             patient = young or any(GANG_LABEL in group[0].reservation.labels for group in groups)
-            (self.found.waiting if groups and patient else self.found.in_vain).append(pod)
+            (self.found.waiting if groups and patient else self.found.unmatched).append(pod)
 
     def _usable(self, group: list[ReservationCapacity], pod: PodView) -> list[ReservationCapacity]:
         if not group or not group[0].reservation.owned_by(pod.identity):
@@ -139,7 +139,7 @@ class _Assigner:
     def _begin(self, capacity: ReservationCapacity, pod: PodView) -> None:
         self.found.begun.append(begun(capacity, pod, self.view))
         self.nodes.add(capacity.node)
-        group = self.groups[_likeness(capacity)]
+        group = self.groups[_match_key(capacity)]
         group.remove(capacity)
 
 
@@ -201,7 +201,7 @@ def _standby(reservation: Reservation, pod: PodView, view: ReservationView) -> R
     return ReservationCapacity(reservation, pod.node, () if busy else (pod,), {} if busy else pod.requests, {}, busy)
 
 
-def _likeness(capacity: ReservationCapacity) -> object:
+def _match_key(capacity: ReservationCapacity) -> object:
     r = capacity.reservation
     sums = (
         tuple(sorted(r.size.items())),

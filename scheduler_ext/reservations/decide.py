@@ -54,7 +54,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     intents: list[Intent] = [*_guard_updates(view, steps, assignment, settings)]
     intents += [intent for _, step in steps for intent in step.intents]
     intents += [intent for care in cares for intent in care.intents]
-    intents += [release_patch(pod) for pod in assignment.in_vain]
+    intents += [release_patch(pod) for pod in assignment.unmatched]
     intents += [placeholder_deletion(p.as_placeholder(), "its reservation is gone") for p in _orphans(view)]
     return ReservationWrites(
         tuple(_first_write_per_object(intents)),

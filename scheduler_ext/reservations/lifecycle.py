@@ -98,7 +98,7 @@ def _maintain_active_reservation(
     if asks:
         return Care(asks=asks)
     vanished = mode is Mode.LAST_RESORT and status.phase is Phase.AVAILABLE and not mine and not owners
-    if vanished and not _given_time(status, view):
+    if vanished and not _grace_elapsed(status, view):
         return Care((intent,) if (intent := status_intent(reservation, status)) else ())
     status = _lost(reservation, status, mode, view)
     written = [intent] if (intent := status_intent(reservation, status)) else []
@@ -273,7 +273,7 @@ def _asks(
     return status.node if vanished else ""
 
 
-def _given_time(status: ReservationStatus, view: ReservationView) -> bool:
+def _grace_elapsed(status: ReservationStatus, view: ReservationView) -> bool:
     """Return whether the pod that displaced a placeholder has had time to be seen.
 
     Mirrors report the two in any order.

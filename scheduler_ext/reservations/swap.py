@@ -57,16 +57,16 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
     if swap.owner is None:
         return _rollback_step(swap, reservation, view)
     owner = view.pods.get(swap.owner.uid)
-    standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
+    placeholders = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
         return _abandon_swap(swap, view, "OwnerGone")
     if owner.node:
-        return _step_after_binding(swap, standing, reservation, view, settings)
+        return _step_after_binding(swap, placeholders, reservation, view, settings)
     if late(swap, view):
         return _abandon_swap(swap, view, "TimedOut")
-    if len(standing) == len(swap.placeholders):
+    if len(placeholders) == len(swap.placeholders):
         return _prepare_owner(swap, owner, reservation, view)
-    return _release_owner(swap, owner, standing, reservation, view, settings)
+    return _release_owner(swap, owner, placeholders, reservation, view, settings)
 
 
 def late(swap: ReservationSwap, view: ReservationView) -> bool:
@@ -118,15 +118,16 @@ def _prepare_owner(
 def _release_owner(
     swap: ReservationSwap,
     owner: PodView,
-    standing: list[SwapPlaceholder],
+    placeholders: list[SwapPlaceholder],
     reservation: Reservation | None,
     view: ReservationView,
     settings: ReservationSettings,
 ) -> SwapStep:
     """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled there."""
-    if standing:
+    if placeholders:
         return SwapStep(
-            tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in standing), swap
+            tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in placeholders),
+            swap,
         )
     policy = reservation.allocate_policy if reservation else AllocatePolicy.ALIGNED
     return SwapStep(
@@ -140,15 +141,16 @@ def _release_owner(
 
 def _step_after_binding(
     swap: ReservationSwap,
-    standing: list[SwapPlaceholder],
+    placeholders: list[SwapPlaceholder],
     reservation: Reservation | None,
     view: ReservationView,
     settings: ReservationSettings,
 ) -> SwapStep:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
-    if standing:
+    if placeholders:
         return SwapStep(
-            tuple(placeholder_deletion(placeholder, "its capacity was handed over") for placeholder in standing), swap
+            tuple(placeholder_deletion(placeholder, "its capacity was handed over") for placeholder in placeholders),
+            swap,
         )
     making = _rest_placeholder_creation(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None

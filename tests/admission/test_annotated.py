@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.admission.annotated import owner_of, with_annotated
+from cotenant.admission.annotated import apply_annotated_resources, owner_of
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
@@ -52,10 +52,10 @@ def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> No
     body = born()
     # The same amounts written otherwise are the same.
     found = noted(before={"requests": {"cpu": "1000m", "memory": "1024Mi"}, "limits": {"memory": "2Gi"}})
-    assert with_annotated(body, found, "shop") == []
+    assert apply_annotated_resources(body, found, "shop") == []
     assert resources(body) == NEW and body["metadata"]["annotations"] == {CHANGE_ANNOTATION: "c1"}
     again = copy.deepcopy(body)
-    assert with_annotated(again, found, "shop") == [] and again == body
+    assert apply_annotated_resources(again, found, "shop") == [] and again == body
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> No
 )
 def test_what_does_not_fit_leaves_the_pod_alone_and_warns(body: Any, found: Any, words: str) -> None:
     before = copy.deepcopy(body)
-    (warning,) = with_annotated(body, found, "shop")
+    (warning,) = apply_annotated_resources(body, found, "shop")
     assert words in warning and body == before
 
 
@@ -106,7 +106,7 @@ def test_what_defaults_have_added_to_a_pod_stays_beside_the_values(
 ) -> None:
     body, swap = born(own), ResourceSwap(before, after)
     found = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1")}
-    assert with_annotated(body, found, "shop") == []
+    assert apply_annotated_resources(body, found, "shop") == []
     assert same(resources(body), expected)
     # A rollback resizes the pod that came meanwhile to what a pod of the template has.
     body["metadata"] |= {"uid": "p", "namespace": "shop"}
@@ -120,13 +120,13 @@ def test_a_template_that_says_more_by_now_is_newer_than_the_annotation() -> None
     swap = ResourceSwap({}, {"requests": {"cpu": "250m"}})
     body = born({"requests": {"cpu": "2"}})
     found = {WEB: AnnotatedResources("u-1", {"main": swap}, "c1", stale=frozenset({"main"}))}
-    (warning,) = with_annotated(body, found, "shop")
+    (warning,) = apply_annotated_resources(body, found, "shop")
     assert "other resources in its template by now" in warning and resources(body) == {"requests": {"cpu": "2"}}
 
 
 def test_a_limit_that_a_namespace_adds_below_the_values_leaves_the_pod_alone() -> None:
     body = born({"requests": {"cpu": "1"}, "limits": {"cpu": "2"}})
-    (warning,) = with_annotated(body, noted({"requests": {"cpu": "1"}}, {"requests": {"cpu": "3"}}), "shop")
+    (warning,) = apply_annotated_resources(body, noted({"requests": {"cpu": "1"}}, {"requests": {"cpu": "3"}}), "shop")
     assert "would request more cpu than its limit" in warning and resources(body)["requests"] == {"cpu": "1"}
 
 
@@ -147,7 +147,7 @@ def test_the_workload_is_found_by_the_pod_s_owner(body: Any, owner: Any) -> None
 def test_another_object_of_the_same_name_gives_nothing() -> None:
     body = born(owner={"kind": "StatefulSet", "name": "db", "uid": "new", "controller": True})
     found = {("StatefulSet", "shop", "db"): AnnotatedResources("old", {"main": ResourceSwap(OLD, NEW)}, "c1")}
-    assert with_annotated(body, found, "shop") == [] and resources(body) == OLD
+    assert apply_annotated_resources(body, found, "shop") == [] and resources(body) == OLD
 
 
 def test_the_values_come_before_they_are_translated_for_the_batch_class() -> None:
@@ -184,9 +184,9 @@ def test_nothing_stops_a_pod_and_twice_is_once(own: Any, before: Any, after: Any
     body = born(own or {})
     body["metadata"]["ownerReferences"] = owners
     found = {WEB: AnnotatedResources("", {"main": ResourceSwap(before, after)}, "c1")}
-    with_annotated(body, found, "shop")
+    apply_annotated_resources(body, found, "shop")
     once = copy.deepcopy(body)
-    with_annotated(body, found, "shop")
+    apply_annotated_resources(body, found, "shop")
     assert body == once
     changed = CHANGE_ANNOTATION in (body["metadata"].get("annotations") or {})
     # What it changes is what was asked for, beside what the pod alone has, in the same QoS class.

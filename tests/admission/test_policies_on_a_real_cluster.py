@@ -93,7 +93,7 @@ def shipped(server: ControlPlane, version: str) -> PolicyCluster:
 def worlds(server: ControlPlane, version: str) -> PolicyCluster:
     """Worlds of random profiles, each with a namespace of its own."""
     lot = random.Random(17)
-    names = [f"w{place}" for place in range(WORLDS)]
+    names = [f"w{index}" for index in range(WORLDS)]
     profiles = [random_profile(lot, f"{world}-{name}", world) for world in names for name in "abc"]
     return PolicyCluster(server.api(), version, profiles, {world: {"world": world} for world in names})
 
@@ -102,8 +102,8 @@ def test_shipped_profiles_give_every_pod_what_the_webhook_gives(shipped: PolicyC
     resources = {"requests": {"cpu": "1500m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "1Gi"}}
     changed = 0
     for namespace in SHIPPED:
-        for place, labels in enumerate(SHIPPED_LABELS):
-            body = pod(f"p{place}", labels)
+        for index, labels in enumerate(SHIPPED_LABELS):
+            body = pod(f"p{index}", labels)
             body["spec"]["containers"][0]["resources"] = resources
             mutation, expected = shipped.by_webhook(body, namespace)
             assert shipped.claimed(mutation)
@@ -172,8 +172,8 @@ def test_a_wrong_type_in_a_policy_refuses_pods_whatever_its_failure_policy(serve
 @pytest.mark.soak
 def test_random_pods_under_random_profiles_come_out_as_the_webhook_makes_them(worlds: PolicyCluster) -> None:
     lot, claimed, several = random.Random(5), 0, 0
-    for place in range(WORLDS * PODS_A_WORLD):
-        namespace, body = f"w{place % WORLDS}", random_pod(lot, f"p{place}")
+    for index in range(WORLDS * PODS_A_WORLD):
+        namespace, body = f"w{index % WORLDS}", random_pod(lot, f"p{index}")
         mutation, expected = worlds.by_webhook(body, namespace)
         result = worlds.tried(body, namespace)
         if not worlds.claimed(mutation):

@@ -120,8 +120,8 @@ def worlds(api: Api, webhook: WebhookService, request: pytest.FixtureRequest) ->
         world = random_world(lot, create_namespace(api, f"lot-{request.param}-{number}"), number)
         made.append(world)
         core = f"/api/v1/namespaces/{world.namespace}"
-        for place, item in enumerate(world.ranges):
-            api.create(f"{core}/limitranges", {"metadata": {"name": f"range{place}"}, "spec": {"limits": [item]}})
+        for index, item in enumerate(world.ranges):
+            api.create(f"{core}/limitranges", {"metadata": {"name": f"range{index}"}, "spec": {"limits": [item]}})
         if world.quota:
             api.create(f"{core}/resourcequotas", {"metadata": {"name": "team"}, "spec": {"hard": world.quota}})
         if world.profile:
@@ -190,8 +190,8 @@ def test_whatever_meets_in_a_namespace_each_amount_counts_once_and_a_refusal_say
     api: Api, webhook: WebhookService, worlds: list[World], pods: int
 ) -> None:
     outcomes: Counter[tuple[str, bool]] = Counter()
-    for place, world in enumerate(worlds):
-        lot = random.Random(place)
+    for index, world in enumerate(worlds):
+        lot = random.Random(index)
         for number in range(pods):
             body = random_pod(lot, f"p{number}", world)
             try:

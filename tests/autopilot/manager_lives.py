@@ -229,21 +229,21 @@ def breaches(lives: ManagerLives) -> Iterator[str]:
         if ledger.verify().wrong_seq is not None:
             yield "lost: the ledger's chain is broken"
         rows = list(ledger.entries())
-    standings = {s.change.id: s for s in lives.scene.standings()}
-    yield from _of_rows(rows, standings)
-    for standing in standings.values():
-        if not standing.state.settled and standing.state is not ChangeState.WAITING:
-            yield f"lost: {standing.change.id} is {standing.state} after settling"
-    twice = Counter((s.change.batch, s.change.wave) for s in standings.values())
+    statuses = {s.change.id: s for s in lives.scene.statuses()}
+    yield from _of_rows(rows, statuses)
+    for status in statuses.values():
+        if not status.state.settled and status.state is not ChangeState.WAITING:
+            yield f"lost: {status.change.id} is {status.state} after settling"
+    twice = Counter((s.change.batch, s.change.wave) for s in statuses.values())
     yield from (f"doubled: batch {batch} was accepted {n} times" for (batch, _), n in twice.items() if n > 1)
-    yield from _of_objects(lives, rows, standings)
+    yield from _of_objects(lives, rows, statuses)
 
 
-def _of_rows(rows: list[Any], standings: Mapping[str, ChangeStatus]) -> Iterator[str]:
+def _of_rows(rows: list[Any], statuses: Mapping[str, ChangeStatus]) -> Iterator[str]:
     """Windows, the queue's bound, and workloads with two acts at once, row by row."""
     open_changes: dict[str, str] = {}
     for row in rows:
-        change = standings[row.subject].change if row.subject in standings else None
+        change = statuses[row.subject].change if row.subject in statuses else None
         if row.event == "autopilot-left-alone":
             yield f"lost: {row.subject} was taken for one that somebody else writes"
         if change is None:
@@ -252,7 +252,7 @@ def _of_rows(rows: list[Any], standings: Mapping[str, ChangeStatus]) -> Iterator
             begins = not change.wave or row.event == ChangeEvent.RESUMED
             if begins and not is_open([WINDOW], row.seconds):
                 yield f"outside: {row.event} of {change.workload} at {row.seconds}"
-            others = {batch for id_, batch in open_changes.items() if standings[id_].change.workload == change.workload}
+            others = {batch for id_, batch in open_changes.items() if statuses[id_].change.workload == change.workload}
             if others - {change.batch}:
                 yield f"doubled: {change.workload} was changed while a change of it was open"
             open_changes[row.subject] = change.batch
@@ -262,7 +262,7 @@ def _of_rows(rows: list[Any], standings: Mapping[str, ChangeStatus]) -> Iterator
             yield f"bound: {len(set(open_changes.values()))} changes soaked at once"
 
 
-def _of_objects(lives: ManagerLives, rows: list[Any], standings: Mapping[str, ChangeStatus]) -> Iterator[str]:
+def _of_objects(lives: ManagerLives, rows: list[Any], statuses: Mapping[str, ChangeStatus]) -> Iterator[str]:
     """Each object holds what the ledger says last, and was written no more often than the ledger has intents."""
     live = _live_objects(lives.scene)
     last: dict[str, Write] = {}
@@ -270,15 +270,15 @@ def _of_objects(lives: ManagerLives, rows: list[Any], standings: Mapping[str, Ch
     events: dict[str, Counter[str]] = defaultdict(Counter)
     for row in rows:
         events[row.subject][row.event] += 1
-    for standing in standings.values():
-        happened = events[standing.change.id]
+    for status in statuses.values():
+        happened = events[status.change.id]
         # what a half-done change was refused for is taken back as well: one write more
         count = 1 + happened[ChangeEvent.ROLLBACK_ACCEPTED] + happened[ChangeEvent.REFUSED]
-        for write in standing.change.writes:
+        for write in status.change.writes:
             key = f"{write.address.path}#{write.uid}"
             intents[key] += count
             undone = replace(write, after=write.before)
-            if standing.state.in_force:
+            if status.state.in_force:
                 last[key] = write
             elif key not in last:
                 last[key] = undone

@@ -145,10 +145,10 @@ class AutopilotScene:
         client.close()
         return file
 
-    def standings(self) -> Sequence[ChangeStatus]:
+    def statuses(self) -> Sequence[ChangeStatus]:
         """Changes of the ledger, in their order."""
         with closing(open_ledger(self.folder / "ledger.db", reading=True)) as ledger:
-            return tuple(self.reader.read(ledger).standings.values())
+            return tuple(self.reader.read(ledger).statuses.values())
 
     def events(self) -> list[str]:
         """Events of the ledger, in their order."""

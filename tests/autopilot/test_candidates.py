@@ -283,12 +283,12 @@ def test_a_kill_under_a_change_that_was_taken_back_raises_nothing() -> None:
     accepted = ChangeStatus(change, ChangeState.APPLIED, 40.0, 40.0, "jane", begun_seconds=40.0)
     resumed, back = replace(accepted, begun_seconds=70.0), replace(accepted, state=ChangeState.ROLLED_BACK)
     # killed at 60: while it was in force; before the rest of its pods was changed; before it was rolled back at 80
-    for standing, reason in (
+    for status, reason in (
         (accepted, Reason.OOM_BUMP),
         (resumed, Reason.OK),
         (replace(back, since_seconds=80.0), Reason.OK),
     ):
-        (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, standing.changed_seconds, CotenantSettings())
+        (one,) = raised_after_kills({}, [moves], {(WEB, "app"): 60.0}, status.changed_seconds, CotenantSettings())
         assert {v.reason for v in one.values} == {reason}
 
 

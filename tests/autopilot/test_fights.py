@@ -16,7 +16,7 @@ from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
 from cotenant.autopilot.decide.records import rows_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
-from cotenant.autopilot.decide.writers import gitops_writer, standings_by_workload, vpa_of
+from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workload, vpa_of
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
@@ -62,7 +62,7 @@ class Fight(RuleBasedStateMachine):
         super().__init__()
         self.now = START
         self.body = live("1")
-        self.standings: list[ChangeStatus] = []
+        self.statuses: list[ChangeStatus] = []
         self.notes: list[LedgerNote] = []
         self.fought = False
         self.acts_after_fight = 0
@@ -74,7 +74,7 @@ class Fight(RuleBasedStateMachine):
     @initialize()
     def it_acts_once(self) -> None:
         self.round()
-        assert len(self.standings) == 1
+        assert len(self.statuses) == 1
 
     @rule()
     def round(self) -> None:
@@ -83,17 +83,17 @@ class Fight(RuleBasedStateMachine):
         around = LiveNamespace({WEB: self.body})
         candidates = tuple(
             candidates_of(
-                [self.force], advice, around, standings_by_workload(self.standings), decisions, CotenantSettings()
+                [self.force], advice, around, statuses_by_workload(self.statuses), decisions, CotenantSettings()
             )
         )
-        acts = acts_of(self.standings)
+        acts = acts_of(self.statuses)
         queue = decide(
             RoundInputs(
                 self.now,
                 candidates,
                 acts,
-                busy(self.standings, self.now, 24 * HOUR),
-                cool_downs(self.standings, 24 * HOUR, self.now),
+                busy(self.statuses, self.now, 24 * HOUR),
+                cool_downs(self.statuses, 24 * HOUR, self.now),
                 decisions.left_alone,
                 decisions.cleared_seconds,
                 at_once=5,
@@ -107,9 +107,9 @@ class Fight(RuleBasedStateMachine):
                 self.act(entry.candidate.allowed)
 
     def act(self, allowed: Any) -> None:
-        write = planned(self.body, allowed, f"c{len(self.standings)}")
+        write = planned(self.body, allowed, f"c{len(self.statuses)}")
         assert write is not None
-        number = len(self.standings)
+        number = len(self.statuses)
         change = Change(
             f"c{number}",
             f"{AUTOPILOT_KEY_PREFIX}{number}",
@@ -122,15 +122,13 @@ class Fight(RuleBasedStateMachine):
             "",
             (write,),
         )
-        self.standings.append(
-            ChangeStatus(change, ChangeState.APPLIED, self.now, self.now, "m", begun_seconds=self.now)
-        )
+        self.statuses.append(ChangeStatus(change, ChangeState.APPLIED, self.now, self.now, "m", begun_seconds=self.now))
         self.body = live("800m")
 
     @rule(happened=st.sampled_from([ChangeEvent.VERIFIED, ChangeEvent.REGRESSED]))
     def verdict(self, happened: ChangeEvent) -> None:
-        if self.standings and self.standings[-1].state is ChangeState.APPLIED:
-            moved = self.standings[-1].moved(happened, self.now, "m")
+        if self.statuses and self.statuses[-1].state is ChangeState.APPLIED:
+            moved = self.statuses[-1].moved(happened, self.now, "m")
             if happened is ChangeEvent.REGRESSED:  # rolled back, unless somebody has changed the field since
                 moved = moved.moved(ChangeEvent.ROLLBACK_ACCEPTED, self.now, "m")
                 is_ours = self.body["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"] == {
@@ -138,11 +136,11 @@ class Fight(RuleBasedStateMachine):
                 }
                 moved = moved.moved(ChangeEvent.ROLLED_BACK if is_ours else ChangeEvent.ROLLBACK_REFUSED, self.now, "m")
                 self.body = live("1") if is_ours else self.body
-            self.standings[-1] = moved
+            self.statuses[-1] = moved
 
     @rule(who=st.sampled_from(WRITERS))
     def somebody_sets_it_back(self, who: str) -> None:
-        in_force = bool(self.standings) and self.standings[-1].state.in_force
+        in_force = bool(self.statuses) and self.statuses[-1].state.in_force
         self.body = live("1", who)
         self.fought = self.fought or in_force
 
@@ -182,7 +180,7 @@ def test_what_somebody_has_set_back_is_left_alone_in_every_later_round(who: str)
     for _ in range(3):
         world.the_clock_moves(400.0)
         world.round()
-    assert world.fought and len(world.standings) == 1
+    assert world.fought and len(world.statuses) == 1
     assert [note.event for note in world.notes].count(AutopilotEvent.LEFT_ALONE) == 1
 
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from cotenant.autopilot.ladder_controller import LadderController, ladder_controller
-from cotenant.base.controllers.loop import AlwaysLeads, Unled
+from cotenant.base.controllers.loop import AlwaysLeads, NoElection
 from cotenant.base.errors import NotLeader
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
@@ -81,7 +81,7 @@ class Managed:
         now = SystemClock().now_seconds() + ahead_seconds
         fresh = replace(recommended(self.workload, 500), end_seconds=int(now))
         stored_recommendations.write(self.store, [fresh])
-        leadership: Any = AlwaysLeads() if leads else Unled()
+        leadership: Any = AlwaysLeads() if leads else NoElection()
         return ladder_controller(self.manager, self.settings, "c", leadership, ShiftedClock(ahead_seconds))
 
     def round(self, ahead_seconds: float) -> None:
@@ -120,7 +120,7 @@ def test_the_manager_judges_a_persons_first_step_and_takes_the_others(managed: M
     managed.round(DAY + 2 * HOUR)
     managed.round(2 * DAY + 3 * HOUR)
     assert managed.status().state is LadderState.DONE
-    first, second = managed.actions(managed.person).journal.standings().values()
+    first, second = managed.actions(managed.person).journal.statuses().values()
     # The person accepted the whole; the second step was written by the manager's account, and the ledger says so.
     assert managed.status().ladder.actor == first.change.actor
     assert second.change.actor == "system:serviceaccount:cotenant:cotenant-manager"
@@ -135,8 +135,8 @@ def test_without_the_right_in_the_namespace_it_waits_and_names_the_right(managed
     settled(managed.plane, managed.workload)
     for ahead in (HOUR, DAY + HOUR):
         actions = managed.actions(managed.person, ahead)
-        (standing,) = actions.journal.standings().values()
-        verify(actions, standing)
+        (status,) = actions.journal.statuses().values()
+        verify(actions, status)
     managed.round(DAY + 2 * HOUR)
     found = managed.status()
     assert (found.state, found.reason) == (LadderState.UNDER_WAY, Reason.LADDER_REFUSED)

@@ -282,7 +282,7 @@ def test_a_kill_in_the_middle_of_acts_does_nothing_twice_and_loses_nothing(
         scene.round()
     # what never reached the cluster is written down as failed, and rests for an hour
     assert [cpu(scene, workload) for workload in workloads].count("800m") == 3 - (not after)
-    states = [status.state for status in scene.standings()]
+    states = [status.state for status in scene.statuses()]
     assert len(states) == 3 and states.count(ChangeState.APPLIED) == 3 - (not after)
     assert scene.events().count("accepted") == 3
     scene.ahead_seconds = 2 * HOUR
@@ -303,7 +303,7 @@ def test_the_rest_of_a_canary_waits_while_it_is_paused_and_is_resized_in_place_a
     for _ in range(2):
         scene.round()
     # the first pod is verified, and the other one is left as it is
-    assert sorted(s.state for s in scene.standings()) == [ChangeState.VERIFIED, ChangeState.WAITING]
+    assert sorted(s.state for s in scene.statuses()) == [ChangeState.VERIFIED, ChangeState.WAITING]
     assert cpus(scene.plane, web) == ["1", "800m"]
     scene.service().resume(APPROVER)
     scene.round()
@@ -362,7 +362,7 @@ def test_what_a_gitops_tool_keeps_is_resized_in_place_and_its_next_reconciliatio
     assert (cpu(scene, web), cpus(scene.plane, web)) == ("1", ["800m", "800m"])
     assert "cotenant.dev/resources" in reconcile()["metadata"]["annotations"]
     scene.round()
-    assert {status.state for status in scene.standings()} == {ChangeState.VERIFIED}
+    assert {status.state for status in scene.statuses()} == {ChangeState.VERIFIED}
     assert "autopilot-left-alone" not in scene.events()
 
 

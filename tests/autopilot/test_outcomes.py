@@ -30,10 +30,10 @@ def applied(name: str = "c0", batch: str = "0", workload: WorkloadRef = WEB) -> 
     return ChangeStatus(change, ChangeState.APPLIED, START, START, "manager", begun_seconds=START)
 
 
-def after(standing: ChangeStatus, *events: ChangeEvent, by: str = "manager") -> ChangeStatus:
+def after(status: ChangeStatus, *events: ChangeEvent, by: str = "manager") -> ChangeStatus:
     for event in events:
-        standing = standing.moved(event, START + DAY, by)
-    return standing
+        status = status.moved(event, START + DAY, by)
+    return status
 
 
 def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
@@ -51,9 +51,9 @@ def test_harm_whose_rollback_was_refused_is_harm_and_keeps_no_place() -> None:
 def test_what_a_person_rolls_back_is_left_alone_and_is_no_harm() -> None:
     undone = after(after(applied(), ChangeEvent.VERIFIED), *UNDOING, by="ann")
     workloads = [WorkloadRef("shop", "Deployment", name) for name in ("a", "b")]
-    standings = [after(applied(w.name, w.name, w), *UNDOING, by="ann") for w in workloads]
-    assert {act.state for act in acts_of([undone, *standings])} == {ActState.TAKEN_BACK}
-    assert too_much_harm(acts_of(standings), 0.0, AutopilotSettings()) == ""
+    statuses = [after(applied(w.name, w.name, w), *UNDOING, by="ann") for w in workloads]
+    assert {act.state for act in acts_of([undone, *statuses])} == {ActState.TAKEN_BACK}
+    assert too_much_harm(acts_of(statuses), 0.0, AutopilotSettings()) == ""
     assert describe_reversal(live("1"), [undone]) == "ann rolled change c0 back"
     assert describe_reversal(live("1"), []) == ""
 

@@ -164,7 +164,7 @@ def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where
         )
         return ChangeStatus(change, state, NOW, NOW, "m")
 
-    standings = [
+    statuses = [
         rest("acting"),
         rest("observed"),
         rest("gone"),
@@ -172,8 +172,8 @@ def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where
         rest("x", namespace="pay"),
     ]
     around = [candidate("acting"), candidate("observed", mode=AutopilotMode.OBSERVE)]
-    assert [s.change.name for s in ended_rests(standings, around, {"pay"})] == ["observed", "gone"]
-    assert [s.change.name for s in ended_rests(standings, around, ())] == ["observed", "gone", "x"]
+    assert [s.change.name for s in ended_rests(statuses, around, {"pay"})] == ["observed", "gone"]
+    assert [s.change.name for s in ended_rests(statuses, around, ())] == ["observed", "gone", "x"]
 
 
 def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> None:

@@ -24,7 +24,7 @@ def test_rounds_over_many_workloads_keep_the_queues_limits_and_the_windows(
             control_plane.api().delete(f"/api/v1/namespaces/{name}")
     # windows close on a whole minute, 150 to 210 s after the first of five rounds: the last, at 240 s, is outside;
     # two policies may have two changes under way each, and have
-    assert story.closed_rounds >= 1 and 4 <= len(story.standings) <= 8
+    assert story.closed_rounds >= 1 and 4 <= len(story.statuses) <= 8
     assert max(all_ for all_, _ in story.soaking) <= AT_ONCE
     unmet = [row.metric for row in rows(story, 8) if not row.met]
     assert set(unmet) <= {"workloads changed"}

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 @pytest.mark.parametrize("theme", THEMES)
 def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: Results, axe: str, theme: str) -> None:
     service = FixedTopologies()
-    given = DashboardContext(topologies=service, people=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
+    given = DashboardContext(topologies=service, current_user=lambda: Person("ann", grants=(Grant(Role.ADMIN),)))
     app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
     node = str(made.store.read_table(NODES).columns["node"][0])
     with support.served(app) as address:

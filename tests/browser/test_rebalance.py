@@ -31,7 +31,7 @@ ROUND = (("rebalance-mark", "data"), ("tick", "n_intervals"))
 def test_the_round_is_read_at_1366_pixels_and_by_keyboard(
     open_page: Open, made: Results, axe: str, theme: str, tmp_path: Path
 ) -> None:
-    given = DashboardContext(moves=FixedMoves(), people=lambda: APPROVER)
+    given = DashboardContext(moves=FixedMoves(), current_user=lambda: APPROVER)
     app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, context=given)
     with support.served(app) as address:
         page = settled(open_page(f"{address}/rebalance", theme=theme, size=SIZE))
@@ -51,7 +51,7 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
     open_page: Open, made: Results, tmp_path: Path
 ) -> None:
     with moves.embedded(tmp_path) as scene:
-        given = DashboardContext(moves=scene.service(), people=lambda: APPROVER)
+        given = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
         app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))
@@ -82,7 +82,7 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
         # the hot node carries all that is used, the cold one is under-used and empty
         args = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
         scene.configure({"name": "HighNodeLoad", "args": args})
-        given = DashboardContext(moves=scene.service(), people=lambda: APPROVER)
+        given = DashboardContext(moves=scene.service(), current_user=lambda: APPROVER)
         app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, scene.clock, given)
         with support.served(app) as address:
             page = settled(open_page(f"{address}/rebalance", size=SIZE))

@@ -79,7 +79,7 @@ def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
     )
     source = StoreSource(Store((folder / "empty").as_uri(), "real"), support.QUICK)
     who = person(Role.APPROVER)
-    given = DashboardContext(people=lambda: who, plans=plan_service_of(settings, clock=clock))
+    given = DashboardContext(current_user=lambda: who, plans=plan_service_of(settings, clock=clock))
     return create_app(source, support.QUICK, clock, given)
 
 

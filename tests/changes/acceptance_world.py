@@ -68,7 +68,7 @@ class AskedService(ClusterChangeService):
         def door(_: Person) -> Iterator[AskingClient]:
             yield AskingClient.of(conversation)
 
-        office = ChangeServiceConfig(
+        config = ChangeServiceConfig(
             door=door,
             ledger=Path("ledger"),
             settings=SETTINGS,
@@ -76,7 +76,7 @@ class AskedService(ClusterChangeService):
             recommended=lambda workload: [recommended(workload, act.millicores)],
             requested_millicores=lambda: 0,
         )
-        super().__init__(office)
+        super().__init__(config)
         self._conversation = conversation
         self._ledger = AskedBucketLedger if act.in_bucket else AskedLedger
 
@@ -339,7 +339,7 @@ def _served(world: World, request: ApiRequest) -> tuple[World, tuple[int, bytes]
     if objects == world.objects:
         return world, answer
     before, after = (decoded(of)[key_of(request.path)] for of in (world.objects, objects))
-    by, bad = _judged(standings(world.rows)[0], request, before, after)
+    by, bad = _judged(statuses(world.rows)[0], request, before, after)
     path = request.path.partition("?")[0].removesuffix("/resize")
     return replace(world, objects=objects, writers=_with_writer(world, path, by), bad=world.bad or bad), answer
 
@@ -393,7 +393,7 @@ class _Rows(Ledger):
 
 
 @lru_cache(maxsize=100_000)
-def standings(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], str]:
+def statuses(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], str]:
     """Each change by the ledger, and what is wrong with its rows."""
     cache_ = LedgerCache()
     found = cache_.upto(_Rows(rows))
@@ -403,7 +403,7 @@ def standings(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], 
 
 def wrong(world: World) -> str:
     """What must never be, in words."""
-    found, broken = standings(world.rows)
+    found, broken = statuses(world.rows)
     if broken:
         return f"the ledger is broken: {broken}"
     keys = [status.change.batch for status in found.values()]
@@ -430,7 +430,7 @@ def mistold(world: World) -> str:
     for hours in (1, 25, 50, 75):
         world = at_once(world, Act("watcher", "watches", now_seconds=NOON.seconds + 3600 * hours))
     writers = dict(world.writers)
-    for status in standings(world.rows)[0].values():
+    for status in statuses(world.rows)[0].values():
         change = status.change
         last = [writers.get(write.address.path, "nobody") for write in change.writes]
         lasting = [by for write, by in zip(change.writes, last, strict=True) if not write.subresource]

@@ -125,7 +125,7 @@ def test_a_failed_guardrail_stops_everything_and_is_named(
     with pytest.raises(UsageError, match="cpu-step: app is cut by 80 %"):
         actions.accept([review], TERMS)
     assert request_of(control_plane, workload) == "1"
-    assert [e.event for e in actions.journal.ledger.entries()] == ["stopped"] and actions.journal.standings() == {}
+    assert [e.event for e in actions.journal.ledger.entries()] == ["stopped"] and actions.journal.statuses() == {}
     (done,) = actions.accept([review], replace(TERMS, overridden=("rollout", "cpu-step")))
     assert done.change.guardrails["cpu-step"].startswith("overridden: app is cut by 80 %")
     assert (request_of(control_plane, workload), done.change.next_steps) == ("200m", ())
@@ -139,7 +139,7 @@ def test_a_large_cut_is_accepted_as_its_first_step_and_the_rest_follows_after_th
     (done,) = actions.accept([review], TERMS)
     # 1000 x 0.7 = 700 now, 700 x 0.7 = 490 after 24 hours, 400 (above 490 x 0.7 = 343) after 48.
     assert request_of(control_plane, workload) == "700m"
-    steps = actions.journal.standings()[done.change.id].change.next_steps
+    steps = actions.journal.statuses()[done.change.id].change.next_steps
     assert [(step.now, step.amount) for step in steps] == [(700, 490), (490, 400)]
     hours = [(step.from_seconds - done.accepted_seconds) / 3600 for step in steps]
     assert hours == pytest.approx([24, 48], abs=0.1)
@@ -218,7 +218,7 @@ def test_a_batch_whose_later_wave_we_may_not_write_is_refused_before_anything_is
     with pytest.raises(ClusterForbidden, match="other"):
         acts.accept([first, second], replace(TERMS, canary=0.5))
     assert [request_of(control_plane, one) for one in (mine, other)] == ["1", "1"]
-    assert acts.journal.standings() == {}
+    assert acts.journal.statuses() == {}
 
 
 def test_a_workload_that_is_gone_stops_the_batch_in_words(
@@ -335,12 +335,12 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
     generation = live(control_plane, namespace)["metadata"]["generation"]
     client = control_plane.client(person)
     journal = ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), "bob")
-    (before,) = journal.standings().values()
+    (before,) = journal.statuses().values()
     assert before.state.settled is (point == "told")
     after = Actions(client, journal, SETTINGS, who(client))
     settle(after)
-    (standing,) = journal.standings().values()
-    assert (standing.state, request_of(control_plane, workload)) == (becomes, cpu)
+    (status,) = journal.statuses().values()
+    assert (status.state, request_of(control_plane, workload)) == (becomes, cpu)
     # Settling read and wrote nothing to the workload: what was done was done once.
     assert live(control_plane, namespace)["metadata"]["generation"] == generation
     assert journal.ledger.verify().wrong_seq is None
@@ -376,4 +376,4 @@ def test_the_commands_tell_the_whole_story(
 
 def test_a_clock_that_stands_still_keeps_the_order(actions: Actions) -> None:
     journal = ChangeLedger(actions.journal.ledger, FixedClock(1000.0), "ann")
-    assert journal.standings() == {} and journal.ledger.head().seq == 0
+    assert journal.statuses() == {} and journal.ledger.head().seq == 0

@@ -76,11 +76,11 @@ def test_a_workload_that_alone_moves_too_much_is_refused_in_the_review_already(s
     moved = abs(free.savings.net.millicores)
     assert moved and "batch-share" not in {rule.name for rule in free.rules}
     # At most a tenth of all requests moves at once: moved / (9 x moved) = 11 %, moved / (10 x moved) = 10 %.
-    office = scene.service()._office
-    limits = msgspec.structs.replace(office.settings.guardrails, most_requests_share=0.1)
-    office = replace(office, settings=msgspec.structs.replace(office.settings, guardrails=limits))
-    narrow = ClusterChangeService(replace(office, requested_millicores=lambda: 9 * moved))
-    enough = ClusterChangeService(replace(office, requested_millicores=lambda: 10 * moved))
+    config = scene.service()._config
+    limits = msgspec.structs.replace(config.settings.guardrails, most_requests_share=0.1)
+    config = replace(config, settings=msgspec.structs.replace(config.settings, guardrails=limits))
+    narrow = ClusterChangeService(replace(config, requested_millicores=lambda: 9 * moved))
+    enough = ClusterChangeService(replace(config, requested_millicores=lambda: 10 * moved))
     (refused,) = narrow.review(ADMIN, ChangeRequest((workload,)))
     (rule,) = refused.blocked(())
     assert (rule.name, rule.why) == ("batch-share", "11 % of all requested CPU moves; at most 10 %")
@@ -132,7 +132,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
     wanted = ChangeRequest(scene.acceptable()[:1])
     (kept,) = scene.service().accept(ADMIN, wanted)
     door = Stuck(scene)
-    service = ClusterChangeService(replace(scene.service()._office, door=door))
+    service = ClusterChangeService(replace(scene.service()._config, door=door))
     slow = [threading.Thread(target=service.dry_run, args=(ADMIN, wanted)) for _ in range(MOST_AT_ONCE)]
     try:
         for thread in slow:

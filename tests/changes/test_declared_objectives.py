@@ -326,8 +326,8 @@ class Promised:
         self.actions = Actions(scene.client, journal, merged, who(scene.client))
         self.before = scene.resources(self.workload)
         reviews = self.actions.review(recommended_of(scene.store)(self.workload))
-        (standing,) = self.actions.accept(reviews, AcceptanceTerms(("cool-down",)))
-        assert standing.state is ChangeState.APPLIED and scene.resources(self.workload) != self.before
+        (status,) = self.actions.accept(reviews, AcceptanceTerms(("cool-down",)))
+        assert status.state is ChangeState.APPLIED and scene.resources(self.workload) != self.before
         acting.settle_rollouts(scene)
 
     def watched(self, source: Client, *hours: float) -> list[list[ChangeState]]:
@@ -393,7 +393,7 @@ def test_without_an_answer_a_policy_leaves_no_verdict_and_an_object_that_never_a
             client = Client(PrometheusSettings(url=prometheus.url))
             promised.watched(client, 0.6)
             client.close()
-        (standing,) = promised.actions.journal.standings().values()
-        assert standing.state is state and scene.resources(promised.workload) != promised.before
+        (status,) = promised.actions.journal.statuses().values()
+        assert status.state is state and scene.resources(promised.workload) != promised.before
         if tool == "policy":
-            assert standing.words == "not verified: failed requests (policy promise: errors): no samples"
+            assert status.words == "not verified: failed requests (policy promise: errors): no samples"

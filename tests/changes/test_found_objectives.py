@@ -400,7 +400,7 @@ def test_a_convention_that_is_too_large_for_the_server_is_a_gap_and_the_others_a
     istio, jvm = (exporter for exporter in EXPORTERS if exporter.name in ("istio", "jvm"))
     # The workload "jvm" has both kinds, of Istio a series from each of a hundred callers, of its own a series alone.
     mesh = {**istio.labels, "destination_workload": "jvm"}
-    callers = [dataclasses.replace(istio, labels={**mesh, "source_workload": f"c{place}"}) for place in range(100)]
+    callers = [dataclasses.replace(istio, labels={**mesh, "source_workload": f"c{index}"}) for index in range(100)]
     # Istio: 100 callers x 12 samples of an hour at a time; the JVM's: a histogram of 6 series x 12, and 168 results.
     with Server(written(tmp_path, [*callers, jvm]), options=["--query.max-samples=800"]) as server:
         client = Client(PrometheusSettings(url=server.url))

@@ -55,12 +55,12 @@ def test_a_kill_in_a_gap_is_settled_by_what_the_cluster_holds(  # noqa: PLR0917
     killed(acting, where, workload, method, 800)
     actions = make(LATER)
     settle(actions)
-    (standing,) = actions.journal.standings().values()
-    assert standing.state is becomes
+    (status,) = actions.journal.statuses().values()
+    assert status.state is becomes
     noted = RESOURCES_ANNOTATION in (live(control_plane, workload)["metadata"].get("annotations") or {})
-    resized = standing.state.in_force and method is Method.IN_PLACE
+    resized = status.state.in_force and method is Method.IN_PLACE
     assert cpus(control_plane, workload) == (["800m", "800m"] if resized else ["1", "1"])
-    assert noted is standing.state.in_force and actions.journal.ledger.verify().wrong_seq is None
+    assert noted is status.state.in_force and actions.journal.ledger.verify().wrong_seq is None
 
 
 @pytest.mark.parametrize("gap", ["answered", "taken-back"])
@@ -73,8 +73,8 @@ def test_a_kill_after_a_node_has_refused_is_settled_as_refused(  # noqa: PLR0917
     killed(acting, where, workload, Method.IN_PLACE, 3000)
     actions = make(LATER, resize_seconds=20.0)
     settle(actions)
-    (standing,) = actions.journal.standings().values()
-    assert standing.state is ChangeState.FAILED
+    (status,) = actions.journal.statuses().values()
+    assert status.state is ChangeState.FAILED
     assert cpus(control_plane, workload) == ["1", "1"]
 
 

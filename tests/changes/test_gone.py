@@ -75,9 +75,9 @@ def spec_and_marks(plane: ControlPlane, workload: WorkloadRef) -> Any:
 
 
 def accept(actions: Actions, workload: WorkloadRef) -> Any:
-    (standing,) = actions.accept(actions.review([recommended(workload)]), TERMS)
-    assert standing.state is ChangeState.APPLIED
-    return standing
+    (status,) = actions.accept(actions.review([recommended(workload)]), TERMS)
+    assert status.state is ChangeState.APPLIED
+    return status
 
 
 @pytest.mark.cluster
@@ -87,14 +87,14 @@ def test_what_is_not_there_any_more_is_no_saving_and_says_who_changed_it(
 ) -> None:
     workload, actions = created(control_plane, namespace, "web", 0), make(LATER)
     before = live(control_plane, workload)
-    standing = accept(actions, workload)
+    status = accept(actions, workload)
     act, words = WAYS[way]
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
     act(control_plane.api(), path, {**before, "apiVersion": "apps/v1", "kind": "Deployment"})
-    gone = verify(actions, standing)
+    gone = verify(actions, status)
     assert gone.state is ChangeState.GONE
     assert gone.words.startswith(words.format(f"{namespace}/web"))
-    savings = change_savings(list(actions.journal.standings().values()))
+    savings = change_savings(list(actions.journal.statuses().values()))
     assert savings.in_force == savings.verified == change_savings([]).verified
 
 
@@ -134,7 +134,7 @@ def test_a_deleted_namespace_ends_every_change_in_it_with_a_reason(
     applied = accept(actions, done)
     # What a process leaves that ended between the ledger's row and the request.
     (review,) = actions.review([recommended(sent)])
-    actions.teller.accept(actions._changes([review], TERMS))
+    actions.events.accept(actions._changes([review], TERMS))
     if not looks:
         role = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/cotenant-applier-looks-{name}"
         api.delete(role)
@@ -148,7 +148,7 @@ def test_a_deleted_namespace_ends_every_change_in_it_with_a_reason(
         assert settled["sent"].state is ChangeState.GONE
         assert settled["sent"].words.startswith(f"deployments/{namespace}/sent was deleted before anything said")
         assert verify(actions, applied).state is ChangeState.GONE
-        assert {status.state for status in journal.standings().values()} == {ChangeState.GONE}
+        assert {status.state for status in journal.statuses().values()} == {ChangeState.GONE}
         assert len(list(ledger.entries())) == rows + 2
     else:
         # Nobody who may read neither the namespace nor what was in it can say that it is gone.

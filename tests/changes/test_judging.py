@@ -61,7 +61,7 @@ class Judged:
     def accept(self) -> None:
         """The change, rolled out."""
         found = recommended_of(self.scene.store)(self.workload)
-        (self.standing,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
+        (self.status,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
         acting.settle_rollouts(self.scene)
 
     def _compare(self, _change: Change, _begun: float, _now: float, objectives: Sequence[Objective]) -> list[Compared]:
@@ -69,13 +69,13 @@ class Judged:
         return self.compared
 
     def verify(self) -> ChangeStatus:
-        self.standing = verify(self.actions, self.standing)
-        return self.standing
+        self.status = verify(self.actions, self.status)
+        return self.status
 
     @property
     def kept(self) -> list[ChangeVerdict]:
         """What the ledger's rows about the change hold of judgements."""
-        bodies = [msgspec.json.decode(row.body) for row in self.ledger.entries(self.standing.change.id)]
+        bodies = [msgspec.json.decode(row.body) for row in self.ledger.entries(self.status.change.id)]
         return [msgspec.convert(body["judged"], ChangeVerdict) for body in bodies if "judged" in body]
 
     def regressed(self) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_
     *throttled, most = found[Measure.THROTTLED]
     assert throttled == [RuleVerdict.KEPT, 0.05, 0.1] and most == pytest.approx(0.15)
     assert found[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
-    assert kept.since_seconds == judged.standing.begun_seconds <= kept.until_seconds
+    assert kept.since_seconds == judged.status.begun_seconds <= kept.until_seconds
 
 
 def write_status(judged: Judged, **status: Any) -> None:
@@ -140,7 +140,7 @@ def test_a_rollout_whose_first_new_pod_fits_no_node_is_harm_and_is_rolled_back(
     found = judged.verify()
     words = f"1 of {wanted} replicas are of the present template, and the rollout does not go on: timed out"
     assert (found.state, found.words) == (ChangeState.REGRESSED, words)
-    assert judged.actions.roll_back(judged.standing).state is ChangeState.ROLLED_BACK
+    assert judged.actions.roll_back(judged.status).state is ChangeState.ROLLED_BACK
 
 
 def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_query_is_asked_before(
@@ -213,7 +213,7 @@ def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acti
     found = judged.regressed()
     assert found is not None and (found["status"], found["reason"]) == ("True", "DidHarm")
     assert "throttled CPU periods 0.0 % -> 90.0 %" in found["message"]
-    judged.actions.roll_back(judged.standing)
+    judged.actions.roll_back(judged.status)
     assert judged.regressed() == found  # taken back: the recommendation would do the same again
     acting.settle_rollouts(scene)
     judged.compared = []

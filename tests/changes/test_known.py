@@ -45,7 +45,7 @@ def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     writer = journal(path)
     writer.accept([change("a"), change("b")])
-    writer.record(writer.standings()["a"], ChangeEvent.APPLIED)
+    writer.record(writer.statuses()["a"], ChangeEvent.APPLIED)
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; UPDATE entries SET body = '{' || body WHERE seq = 2;")
     db.close()
@@ -76,9 +76,9 @@ def test_another_ledger_in_its_place_is_read_anew(tmp_path: Path) -> None:
 def test_where_somebody_asked_from_is_kept_with_each_row(tmp_path: Path) -> None:
     writer = journal(tmp_path / "ledger.db")
     writer.accept([change("a")])
-    writer.record(writer.standings()["a"], ChangeEvent.APPLIED, "done")
+    writer.record(writer.statuses()["a"], ChangeEvent.APPLIED, "done")
     assert all('"source":"203.0.113.5"' in e.body for e in writer.ledger.entries()), "of accepted and of applied"
-    assert writer.standings()["a"].words == "done"
+    assert writer.statuses()["a"].words == "done"
 
 
 @settings(max_examples=20, deadline=None)
@@ -89,11 +89,11 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
     path = tmp_path_factory.mktemp("pieces") / "ledger.db"
     writer, known = journal(path), LedgerCache()
     steps: list[Callable[..., object]] = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
-    steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
-    steps += [lambda n=n: writer.record(writer.standings()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
+    steps += [lambda n=n: writer.record(writer.statuses()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
+    steps += [lambda n=n: writer.record(writer.statuses()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
     for number, step in enumerate(steps):
         step()
         if number in cuts:
             known.upto(Ledger(path, reading=True))
     reader = Ledger(path, reading=True)
-    assert known.upto(reader) == LedgerCache().upto(reader) == writer.standings()
+    assert known.upto(reader) == LedgerCache().upto(reader) == writer.statuses()

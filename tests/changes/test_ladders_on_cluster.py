@@ -126,7 +126,7 @@ def test_all_steps_are_taken_one_by_one_and_each_follows_a_whole_days_verdict(
     climbed.amount = 100
     climb_once(control_plane, climbed, 5)
     assert cpu(control_plane, workload) == STEPS[4]
-    changes = climbed.actions().journal.standings().values()
+    changes = climbed.actions().journal.statuses().values()
     assert len(changes) == 4 and {one.change.ladder for one in changes} == {accepted.ladder.id}
 
 
@@ -246,11 +246,11 @@ def test_every_step_can_be_taken_back_one_by_one(control_plane: ControlPlane, cl
         climb_once(control_plane, climbed, day)
     assert cpu(control_plane, climbed.workload) == STEPS[3]
     actions = climbed.actions()
-    down = list(actions.journal.standings().values())[::-1]
+    down = list(actions.journal.statuses().values())[::-1]
     # What the dialog before the whole way lists: each field once, from what it is to what it is in the end.
     lines = {line.pointer: (line.now, line.new) for line in rollback_lines(one.change for one in down)}
-    for standing, wanted in zip(down, STEPS[2::-1], strict=True):
-        assert actions.roll_back(standing).state is ChangeState.ROLLED_BACK
+    for status, wanted in zip(down, STEPS[2::-1], strict=True):
+        assert actions.roll_back(status).state is ChangeState.ROLLED_BACK
         assert cpu(control_plane, climbed.workload) == wanted
     note = live(control_plane, climbed.workload)["metadata"]["annotations"][CHANGE_ANNOTATION]
     assert lines == {"app cpu request": (STEPS[3], STEPS[0]), CHANGE_ANNOTATION: (down[0].change.id, note)}
@@ -273,7 +273,7 @@ def test_a_ladder_in_place_restarts_nothing(control_plane: ControlPlane, climbed
     before = [pod["metadata"]["uid"] for pod in pods(control_plane, climbed.workload)]
     climbed.step(HOUR)
     climbed.step(DAY + HOUR)
-    assert len(climbed.actions().journal.standings()) == 2
+    assert len(climbed.actions().journal.statuses()) == 2
     found = pods(control_plane, climbed.workload)
     assert [pod["metadata"]["uid"] for pod in found] == before
     assert [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in found] == [STEPS[2]]
@@ -295,7 +295,7 @@ def test_the_switch_also_stops_the_rest_of_a_step_whose_first_pods_soaked(
 
     climbed.step(HOUR)
     assert amounts() == sorted(STEPS[:2])
-    assert [one.state for one in climbed.actions().journal.standings().values()][1] is ChangeState.WAITING
+    assert [one.state for one in climbed.actions().journal.statuses().values()][1] is ChangeState.WAITING
     control_plane.api().delete(f"{switch}/cotenant-autopilot")
     climbed.step(2 * HOUR)
     assert amounts() == [STEPS[1]] * 2

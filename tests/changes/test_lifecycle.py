@@ -41,27 +41,27 @@ def change(id_: str, batch: str = "b", wave: int = 0) -> Change:
     return Change(id_, batch, "shop", "Deployment", id_, "ann", (), "template", "d@0", (), wave=wave)
 
 
-def standing(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **more: object) -> ChangeStatus:
+def status(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **more: object) -> ChangeStatus:
     return replace(ChangeStatus(change(id_, wave=wave), state, 0.0, since, "ann"), **more)  # type: ignore[arg-type]
 
 
 def steps(*found: ChangeStatus, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
-    return [(step.due, step.standing.change.id) for step in due(found, now, pace)]
+    return [(step.due, step.status.change.id) for step in due(found, now, pace)]
 
 
 def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
-    applied = standing("a", ChangeState.APPLIED)
+    applied = status("a", ChangeState.APPLIED)
     assert steps(applied, now=1799.0) == [] and steps(applied, now=1800.0) == [(Due.VERIFY, "a")]
-    verified = standing("a", ChangeState.VERIFIED, since=1800.0)
+    verified = status("a", ChangeState.VERIFIED, since=1800.0)
     assert steps(verified, now=86_399.0) == [] and steps(verified, now=86_400.0) == [(Due.VERIFY, "a")]
-    again = standing("a", ChangeState.VERIFIED, since=86_401.0, verified_seconds=86_401.0)
+    again = status("a", ChangeState.VERIFIED, since=86_401.0, verified_seconds=86_401.0)
     assert steps(again, now=900_000.0) == []
 
 
 def test_what_a_later_change_in_force_has_written_again_is_not_judged_at_its_second_age() -> None:
     def writing(id_: str, state: ChangeState, pointer: str) -> ChangeStatus:
         write = Write(Address("apps/v1", "deployments", "web", "shop"), "u", (), {pointer: 1}, {pointer: 2})
-        one = standing(id_, state, since=1800.0)
+        one = status(id_, state, since=1800.0)
         return replace(one, change=replace(one.change, batch=id_, writes=(write,)))
 
     first = writing("a", ChangeState.VERIFIED, "/cpu")
@@ -72,7 +72,7 @@ def test_what_a_later_change_in_force_has_written_again_is_not_judged_at_its_sec
 
 
 def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outcome() -> None:
-    changed = [standing(state.value, state) for state in ChangeState]
+    changed = [status(state.value, state) for state in ChangeState]
     cooling = {ref.name for ref in cool_downs(changed, 3600.0, 3599.0)}
     assert cooling == {"unknown", "applied", "verified", "regressed", "rollback-unknown"}
     assert set(cool_downs(changed, 3600.0, 0.0).values()) == {3600.0}
@@ -81,7 +81,7 @@ def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outco
 
 def test_a_workload_cools_down_from_when_its_change_was_sent_and_not_from_when_it_was_accepted() -> None:
     # It waited a day for those that went first, or for a second person: its pods changed at 86,400 s.
-    waited = standing("web", ChangeState.APPLIED, begun_seconds=86_400.0)
+    waited = status("web", ChangeState.APPLIED, begun_seconds=86_400.0)
     assert cool_downs([waited], 3600.0, 86_401.0) == {waited.change.ref: 90_000.0}
     # One that was accepted meanwhile, and sent at once, was sent before it.
     meanwhile = replace(waited, accepted_seconds=7200.0, begun_seconds=7200.0)
@@ -89,32 +89,32 @@ def test_a_workload_cools_down_from_when_its_change_was_sent_and_not_from_when_i
 
 
 def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> None:
-    bad = standing("a", ChangeState.REGRESSED)
+    bad = status("a", ChangeState.REGRESSED)
     reverting = replace(PACE, auto_rollback=True)
     assert steps(bad, now=9e9) == [] and steps(bad, pace=reverting) == [(Due.ROLL_BACK, "a")]
     assert steps(replace(bad, rollback_refused=True), pace=reverting) == []
 
 
 def test_a_recommendation_is_marked_by_harm_cleared_by_a_verdict_and_left_as_it_is_by_all_else() -> None:
-    said = {state: regressed_condition(standing("a", state, words="12 of 12")) for state in ChangeState}
+    said = {state: regressed_condition(status("a", state, words="12 of 12")) for state in ChangeState}
     assert said.pop(ChangeState.REGRESSED) == Regressed(True, "DidHarm", "change a: 12 of 12")
     assert said.pop(ChangeState.VERIFIED) == Regressed(False, "Held", "change a: 12 of 12")
     assert set(said.values()) == {None}
 
 
 def test_the_rest_waits_for_all_of_the_first_and_for_a_window() -> None:
-    waiting = standing("c", ChangeState.WAITING, wave=1)
-    good, soaks = standing("a", ChangeState.VERIFIED), standing("b", ChangeState.APPLIED)
+    waiting = status("c", ChangeState.WAITING, wave=1)
+    good, soaks = status("a", ChangeState.VERIFIED), status("b", ChangeState.APPLIED)
     assert steps(good, soaks, waiting, now=MINUTE) == []
-    both = (good, standing("b", ChangeState.VERIFIED), waiting)
+    both = (good, status("b", ChangeState.VERIFIED), waiting)
     assert steps(*both, now=MINUTE) == [(Due.RESUME, "c")]
     assert steps(*both, now=MINUTE, pace=replace(PACE, may_change=False)) == []
 
 
 @pytest.mark.parametrize("state", [ChangeState.FAILED, ChangeState.REGRESSED, ChangeState.ROLLED_BACK])
 def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(state: ChangeState) -> None:
-    bad, good = standing("a", state, words="2 restarts"), standing("b", ChangeState.VERIFIED)
-    waiting = standing("c", ChangeState.WAITING, wave=1)
+    bad, good = status("a", state, words="2 restarts"), status("b", ChangeState.VERIFIED)
+    waiting = status("c", ChangeState.WAITING, wave=1)
     expected = [
         (Due.CANCEL, "c"),
         *([(Due.ROLL_BACK, "a")] if state is ChangeState.REGRESSED else []),
@@ -128,7 +128,7 @@ def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(st
 
 
 def paced(id_: str, state: ChangeState, wave: int) -> ChangeStatus:
-    one = standing(id_, state, wave=wave)
+    one = status(id_, state, wave=wave)
     return replace(one, change=replace(one.change, paced=True))
 
 
@@ -163,7 +163,7 @@ def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancel
     assert steps(good, harmed, left, third, now=MINUTE) == [(Due.CANCEL, "c"), (Due.CANCEL, "d")]
     # The same of a canary's rest: it is cancelled, and what was done of it is decided by itself.
     one, bad, rest = (
-        standing(id_, state, wave=wave)
+        status(id_, state, wave=wave)
         for id_, state, wave in (("a", ChangeState.VERIFIED, 0), ("b", ChangeState.REGRESSED, 1), ("c", left.state, 1))
     )
     assert steps(one, bad, rest, now=MINUTE) == [(Due.CANCEL, "c")]
@@ -174,11 +174,11 @@ def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancel
 @pytest.mark.parametrize("state", list(ChangeState))
 def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: ChangeState, is_paced: bool) -> None:
     """The manager takes steps of ladders alone; a batch may hold changes of other workloads as well."""
-    first, rest = standing("a", state), standing("b", ChangeState.WAITING, wave=1)
+    first, rest = status("a", state), status("b", ChangeState.WAITING, wave=1)
     batch = [replace(one, change=replace(one.change, paced=is_paced)) for one in (first, rest)]
     found = due(batch, MINUTE, PACE, mine=lambda status: status.change.id == "b")
     # As for who watches all of it, and nothing is done to the change of others.
-    assert [(step.due, step.standing.change.id) for step in found] == [
+    assert [(step.due, step.status.change.id) for step in found] == [
         step for step in steps(*batch, now=MINUTE) if step[1] == "b"
     ]
     # What was refused, or was changed by somebody else, says nothing for a canary and holds up nothing that is paced.
@@ -190,29 +190,29 @@ def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: C
 
 def test_harm_in_an_earlier_wave_takes_the_later_one_not_back() -> None:
     """The later wave soaks on its own: only what went first together with the harm is suspect."""
-    harmful, kept = standing("a", ChangeState.REGRESSED), standing("b", ChangeState.APPLIED, wave=1)
-    rest = standing("c", ChangeState.WAITING, wave=2)
+    harmful, kept = status("a", ChangeState.REGRESSED), status("b", ChangeState.APPLIED, wave=1)
+    rest = status("c", ChangeState.WAITING, wave=2)
     assert steps(harmful, kept, rest, now=MINUTE) == [(Due.CANCEL, "c")]
     # In the last wave that was begun: the whole of that wave, and nothing before it.
-    first = standing("a", ChangeState.VERIFIED, verified_seconds=1.0)
+    first = status("a", ChangeState.VERIFIED, verified_seconds=1.0)
     found = steps(first, replace(kept, state=ChangeState.REGRESSED), rest, now=MINUTE)
     assert set(found) == {(Due.CANCEL, "c"), (Due.ROLL_BACK, "b")}
 
 
 def test_a_canary_that_somebody_else_changed_ends_the_rest_and_takes_nothing_back() -> None:
-    kept, gone = standing("a", ChangeState.VERIFIED), standing("b", ChangeState.GONE)
-    rest = standing("c", ChangeState.WAITING, wave=1)
+    kept, gone = status("a", ChangeState.VERIFIED), status("b", ChangeState.GONE)
+    rest = status("c", ChangeState.WAITING, wave=1)
     assert steps(kept, gone, rest, now=MINUTE) == [(Due.CANCEL, "c")]
     # Harm beside it takes the whole wave back, as ever.
-    harmful = standing("d", ChangeState.REGRESSED)
+    harmful = status("d", ChangeState.REGRESSED)
     assert set(steps(gone, harmful, kept, rest, now=MINUTE)) == {
         (Due.CANCEL, "c"), (Due.ROLL_BACK, "a"), (Due.ROLL_BACK, "d")}  # fmt: skip
 
 
 def test_a_verified_change_is_compared_again_after_a_quarter_of_a_day_the_longest_unseen_first() -> None:
     day = 86_400.0
-    old = [replace(standing(id_, ChangeState.VERIFIED), verified_seconds=2 * day) for id_ in "abc"]
-    young = replace(standing("d", ChangeState.VERIFIED), verified_seconds=MINUTE)  # its second verdict is to come
+    old = [replace(status(id_, ChangeState.VERIFIED), verified_seconds=2 * day) for id_ in "abc"]
+    young = replace(status("d", ChangeState.VERIFIED), verified_seconds=MINUTE)  # its second verdict is to come
     now, seen = 10 * day, {"a": 10 * day - RECHECK_SECONDS, "b": 10 * day - RECHECK_SECONDS + 1}
     assert [s.change.id for s in due_rechecks([*old, young], now, PACE, seen)] == ["c", "a"]
     many = [replace(old[0], change=replace(old[0].change, id=str(number))) for number in range(2 * MOST_RECHECKS)]
@@ -220,14 +220,14 @@ def test_a_verified_change_is_compared_again_after_a_quarter_of_a_day_the_longes
 
 
 def test_a_change_is_compared_again_when_no_verdict_comes_any_more_after_harm_or_a_refused_rollback() -> None:
-    refused = replace(standing("a", ChangeState.APPLIED), rollback_refused=True)
-    harmful, soaks = standing("b", ChangeState.REGRESSED), standing("c", ChangeState.APPLIED)
+    refused = replace(status("a", ChangeState.APPLIED), rollback_refused=True)
+    harmful, soaks = status("b", ChangeState.REGRESSED), status("c", ChangeState.APPLIED)
     assert steps(refused, now=9e9) == []
     assert [s.change.id for s in due_rechecks([refused, harmful, soaks], 9e9, PACE, {})] == ["a", "b"]
 
 
 def test_what_nobody_saw_the_end_of_comes_first() -> None:
-    lost, waiting = standing("a", ChangeState.UNKNOWN), standing("b", ChangeState.WAITING, wave=1)
+    lost, waiting = status("a", ChangeState.UNKNOWN), status("b", ChangeState.WAITING, wave=1)
     assert steps(lost, waiting, now=9e9) == [(Due.SETTLE, "a")]
 
 
@@ -242,11 +242,11 @@ class AnyHistory(RuleBasedStateMachine):
             self.events.append((id_, ChangeEvent.ACCEPTED, 0.0, "ann", change(id_, wave=wave), ""))
         self.events.append(("c", ChangeEvent.WAITING, 0.0, "ann", None, ""))
 
-    def standings(self) -> dict[str, ChangeStatus]:
+    def statuses(self) -> dict[str, ChangeStatus]:
         return fold_events(self.events)
 
     def tell(self, id_: str, happened: ChangeEvent) -> None:
-        after(self.standings()[id_].state, happened)
+        after(self.statuses()[id_].state, happened)
         self.events.append((id_, happened, self.seconds, "ann", None, ""))
 
     @rule(minutes=st.integers(0, 3000))
@@ -255,7 +255,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(id_=st.sampled_from("ab"), good=st.booleans())
     def the_cluster_answers(self, id_: str, good: bool) -> None:
-        state = self.standings()[id_].state
+        state = self.statuses()[id_].state
         if state is ChangeState.UNKNOWN:
             self.tell(id_, ChangeEvent.APPLIED if good else ChangeEvent.REFUSED)
         elif state is ChangeState.ROLLBACK_UNKNOWN:
@@ -263,7 +263,7 @@ class AnyHistory(RuleBasedStateMachine):
 
     @rule(good=st.booleans())
     def the_watcher_takes_a_step(self, good: bool) -> None:
-        found = due(self.standings().values(), self.seconds, replace(PACE, auto_rollback=True))
+        found = due(self.statuses().values(), self.seconds, replace(PACE, auto_rollback=True))
         for step in found[:1]:
             told = {
                 Due.SETTLE: None,
@@ -273,20 +273,20 @@ class AnyHistory(RuleBasedStateMachine):
                 Due.ROLL_BACK: ChangeEvent.ROLLBACK_ACCEPTED,
             }[step.due]
             if told is None:
-                self.settled(step.standing, good)
+                self.settled(step.status, good)
             else:
-                self.tell(step.standing.change.id, told)  # never one that cannot happen
+                self.tell(step.status.change.id, told)  # never one that cannot happen
 
     @rule(id_=st.sampled_from("abc"))
     def somebody_else_changes_the_workload(self, id_: str) -> None:
-        if self.standings()[id_].state.in_force:
+        if self.statuses()[id_].state.in_force:
             self.tell(id_, ChangeEvent.GONE)
 
     @rule(id_=st.sampled_from("abc"), happened=st.sampled_from((ChangeEvent.VERIFIED, ChangeEvent.REGRESSED)))
     def an_older_release_writes_on(self, id_: str, happened: ChangeEvent) -> None:
-        if self.standings()[id_].state is ChangeState.GONE:
+        if self.statuses()[id_].state is ChangeState.GONE:
             self.tell(id_, happened)
-            assert self.standings()[id_].state is ChangeState.GONE
+            assert self.statuses()[id_].state is ChangeState.GONE
 
     def settled(self, one: ChangeStatus, good: bool) -> None:
         back = one.state is ChangeState.ROLLBACK_UNKNOWN
@@ -308,8 +308,8 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def steps_go_on_until_nothing_is_due(self) -> None:
-        found = due(self.standings().values(), self.seconds, PACE)
-        assert len({step.standing.change.id for step in found}) == len(found)
+        found = due(self.statuses().values(), self.seconds, PACE)
+        assert len({step.status.change.id for step in found}) == len(found)
 
 
 AnyHistory.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
@@ -323,7 +323,7 @@ def test_a_change_that_has_ended_is_said_to_have_ended() -> None:
 
 def test_who_comes_second_is_told_who_was_first_and_when() -> None:
     # 1,763,589,240 s is Wednesday, 19 November 2025, 21:54 UTC.
-    ended = standing("a", ChangeState.ROLLED_BACK, since=1_763_589_240.0)
+    ended = status("a", ChangeState.ROLLED_BACK, since=1_763_589_240.0)
     with pytest.raises(UsageError, match="ann, Wed 19 Nov 21:54 UTC: rolled-back"):
         ended.moved(ChangeEvent.ROLLBACK_ACCEPTED, 1_763_589_300.0, "bob")
 

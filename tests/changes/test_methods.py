@@ -17,7 +17,7 @@ from cotenant.changes.decide.review import Review
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import Method
-from cotenant.changes.objectives.declared import surroundings
+from cotenant.changes.objectives.declared import read_surroundings
 from cotenant.changes.soak.reconcile import settle, verify
 from cotenant.changes.soak.watcher import news_of
 from tests.changes.conftest import Make
@@ -109,7 +109,7 @@ def test_pods_of_the_template_before_are_not_another_workloads(
     workload = with_older_pods(kubelet, control_plane, namespace)
     service = {"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}, "ports": [{"port": 80}]}}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/services", service)
-    near = surroundings(make().client, live(control_plane, workload), workload)
+    near = read_surroundings(make().client, live(control_plane, workload), workload)
     assert near.others == () and near.services == {"web": True}
 
 

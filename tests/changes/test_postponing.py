@@ -42,7 +42,7 @@ def test_the_last_word_counts_and_a_recall_of_nothing_is_no_row(journal: ChangeL
     recall(journal, [WEB, DB])
     assert postponed_recommendations(journal.ledger, 1000.0) == {} and journal.ledger.head().seq == 3
     # They are no changes, and the chain holds.
-    assert journal.standings() == {} and journal.ledger.verify().wrong_seq is None
+    assert journal.statuses() == {} and journal.ledger.verify().wrong_seq is None
 
 
 @pytest.mark.parametrize(("days", "reason"), [(1.0, ""), (1.0, " \n"), (0.0, "x"), (-1.0, "x"), (float("nan"), "x"),

@@ -239,8 +239,8 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
     journal = ChangeLedger(ledger, SystemClock(), BEA.name)
     actions = Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name, (), True), ends)
     with pytest.raises(Ended):
-        actions.confirm([journal.standings()[change]])
-    assert journal.standings()[change].state is ChangeState.UNKNOWN
+        actions.confirm([journal.statuses()[change]])
+    assert journal.statuses()[change].state is ChangeState.UNKNOWN
     (found,) = settle(Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name)))
     assert (found.state, found.words) == (ChangeState.FAILED, "it never reached the cluster")
     assert scene.resources(ref) == before

@@ -154,7 +154,7 @@ def test_a_watcher_that_dies_is_gone_on_with(
     for _ in range(3):
         watched.step(0.7 * HOUR)
         settled(control_plane, *three)
-    states = {s.change.name: s.state for s in watched.actions().journal.standings().values()}
+    states = {s.change.name: s.state for s in watched.actions().journal.statuses().values()}
     back = {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     if harm:
         assert templates(control_plane, *three) == ["1", "1", "1"]

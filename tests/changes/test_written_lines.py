@@ -100,8 +100,8 @@ def leaves(body: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for key, inner in body.items():
             yield from leaves(inner, f"{path}/{key}")
     elif isinstance(body, Sequence) and not isinstance(body, str):
-        for place, inner in enumerate(body):
-            yield from leaves(inner, f"{path}/{place}")
+        for index, inner in enumerate(body):
+            yield from leaves(inner, f"{path}/{index}")
     else:
         yield path, str(body)
 

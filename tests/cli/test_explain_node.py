@@ -17,7 +17,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.cli.analysis.explain.explain_node import describe
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.nodes import node_explanations
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.publish import publish
@@ -40,8 +40,8 @@ CONFIG = '{"enable": true, "cpuReclaimThresholdPercent": 65}'
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
     cluster = fill(store, SyntheticSpec(nodes=3, workloads=12, days=3, seed=5), Silent())
-    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(made, store, Settings(), demo=True)
+    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(made, store, Settings(), demo=True)
     return store
 
 

@@ -34,7 +34,7 @@ from cotenant.dashboard.commands.mcp_server import server_of
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.manager.decisions.results import collect
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
 from cotenant.scheduler_ext.reservations.model.plan import PlanPhase, PlanStatus, Score, Span
@@ -130,8 +130,8 @@ def living_cluster(folder: Path) -> Iterator[Living]:
     spec = SyntheticSpec(nodes=6, workloads=60, days=8, seed=11, end_seconds=ended, rush=True)
     generated = fill(store, spec, Silent())
     inventory = generated.inventory
-    analysis = corridor.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
-    corridor.publish(analysis, store, settings, demo=True)
+    analysis = daily_analysis.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, store, settings, demo=True)
     enforcement.fill(store, inventory.time_seconds)
     demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
     story = DemoScenario(inventory, collect(analysis), demand, node_metrics(generated), curves(generated))
@@ -149,7 +149,7 @@ def living_cluster(folder: Path) -> Iterator[Living]:
 
 def act(living: Living) -> None:
     """What people do: accept a change and a ladder, put a recommendation off, make a plan, ask for the size."""
-    given, who = living.view.given, living.view.given.people()
+    given, who = living.view.given, living.view.given.current_user()
     assert given.changes is not None and given.plans is not None
     rows = living.store.read_table(RECOMMENDATIONS).rows()
     workloads = tuple(dict.fromkeys(WorkloadRef(row["namespace"], row["kind"], row["workload"]) for row in rows))
@@ -181,7 +181,7 @@ def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> Non
     """A plan whose last two windows are over: of three pods one waited, at first; then none was needed."""
     now = living.cluster.clock.now_seconds()
     begin = now + 6 * HOUR_SECONDS
-    plan = plans.make(living.view.given.people(), workload, PlanTerms(3, Span(begin, begin + 2 * HOUR_SECONDS)))
+    plan = plans.make(living.view.given.current_user(), workload, PlanTerms(3, Span(begin, begin + 2 * HOUR_SECONDS)))
     late = Score(
         now - 8 * HOUR_SECONDS, now - 6 * HOUR_SECONDS, reserved=2, used=2, missed=1, hit_ratio=0.98, coverage=0.16,
         idle_core_hours=1.5, cost=0.25, lead_seconds=-265 * 60, lent_core_hours=0.5, planned=3, needed=3,

@@ -19,7 +19,7 @@ from cotenant.base.store import Store
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
@@ -137,7 +137,7 @@ def scene(setting: Setting, folder: Path) -> Scene:
         if setting.marks_nodes:
             store.write_inventory(replace(inventory, nodes=_marked(inventory.nodes)))
         clock = FixedClock(inventory.time_seconds)
-        corridor.publish(corridor.analyse(store, settings, clock, Silent()), store, settings, demo=True)
+        daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings, demo=True)
 
     copy_template(f"consistency-{_results_name(setting)}", folder, analysed)
     store = Store(folder.as_uri(), setting.cluster)

@@ -79,7 +79,7 @@ def drawn(page: Any, id_: str) -> Drawn:
     (frame,) = [one for one in frames if id_ in [getattr(part, "id", "") for part in _walk(one)]]
     (graph,) = [one for one in _walk(frame) if isinstance(one, dcc.Graph)]
     (caption,) = [one for one in _walk(frame) if isinstance(one, html.Figcaption)]
-    traces = {trace.get("name") or str(place): trace for place, trace in enumerate(graph.figure["data"])}
+    traces = {trace.get("name") or str(index): trace for index, trace in enumerate(graph.figure["data"])}
     return Drawn(traces, text_of(caption))
 
 
@@ -294,8 +294,8 @@ def of_replays(seen: Surfaces) -> Iterator[Drawn]:
     """At each risk the tiles are the means and sums of what the charts draw by day."""
     replay, by_day = replayed(seen.scene.end_seconds), {"Services": "online_cores", "Batch": "batch_cores",
                                                         "Lent to batch": "lent_cores"}  # fmt: skip
-    for place, chosen in enumerate(replay.risks):
-        page = what_if.outcome(replay, place)
+    for index, chosen in enumerate(replay.risks):
+        page = what_if.outcome(replay, index)
         days, short, curve = (drawn(page, f"what-if-{name}") for name in ("days", "short", "curve"))
         mean = {name: f"{days.line(name).mean():,.0f}" for name in by_day}
         used = (

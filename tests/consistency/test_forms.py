@@ -48,14 +48,14 @@ def rows_of(schema: Schema) -> list[Row]:
     """Rows whose key columns tell them apart; every third cell that is no key is missing."""
     chance = random.Random(schema.name)
     rows: list[Row] = []
-    for place in range(ROWS):
+    for index in range(ROWS):
         row: dict[str, Any] = {}
         for column in schema.columns:
-            name, missing = column.name, place % 3 == 2 and column.name not in schema.key
+            name, missing = column.name, index % 3 == 2 and column.name not in schema.key
             if name == "resource":
-                row[name] = list(Resource)[place % 2].value
+                row[name] = list(Resource)[index % 2].value
             elif column.kind is Kind.TEXT:
-                row[name] = "" if missing else f"{chance.choice(TEXTS)}-{place}"
+                row[name] = "" if missing else f"{chance.choice(TEXTS)}-{index}"
             elif column.kind is Kind.LIST:
                 row[name] = () if missing else tuple(float(chance.randrange(9_000)) for _ in range(4))
             else:
@@ -114,7 +114,7 @@ def test_a_data_frame_has_the_same_cells(schema: Schema) -> None:
 @pytest.mark.parametrize("schema", SCHEMAS)
 def test_what_people_read_is_the_same_number_to_the_digits_of_its_unit(schema: Schema) -> None:
     """Read back by the unit in the heading: 0.370 below "(cores)" are 370 millicores, to half a millicore."""
-    table = Table.from_rows(schema, [{**row, **_short(schema, place)} for place, row in enumerate(rows_of(schema))])
+    table = Table.from_rows(schema, [{**row, **_short(schema, index)} for index, row in enumerate(rows_of(schema))])
     for column in schema.columns:
         one = Table(Schema(schema.name, (column,), ()), {column.name: table.columns[column.name]})
         heading, *cells = [line.strip() for line in "".join(render(one, Format.WIDE)).split("\n")[:-1]]

@@ -313,13 +313,13 @@ def test_a_page_writes_the_rows_that_rest_answers_with(living: Living, table: Pa
     compared = 0
     for heads, cells in drawn[:1]:
         assert len(cells) == len(rows)
-        for place, head in enumerate(heads):
+        for index, head in enumerate(heads):
             column = titles.get(head)
             if column is None or column.kind is Kind.TEXT:
                 continue
             got, want = (
                 written_as(column.kind, values)
-                for values in ((number_in(row[place]) for row in cells), (row[column.name] for row in rows))
+                for values in ((number_in(row[index]) for row in cells), (row[column.name] for row in rows))
             )
             # A moment is written to the minute, a share to a whole percent, a plain number to three digits.
             loose = {Kind.TIME: 60.0, Kind.RATIO: 0.0051}.get(column.kind, 0.0)
@@ -374,8 +374,8 @@ def test_clusters_side_by_side_are_one_table_on_page_command_line_and_rest(livin
     columns = [column for column in CLUSTERS.columns if not column.wide]
     cells = [html_text(cell) for cell in re.findall(r"<td>(.*?)</td>", page, re.DOTALL)]
     assert len(cells) == len(columns) * len(rows)
-    for place, cell in enumerate(cells):
-        column, row = columns[place % len(columns)], rows[place // len(columns)]
+    for index, cell in enumerate(cells):
+        column, row = columns[index % len(columns)], rows[index // len(columns)]
         if column.kind is Kind.TIME:
             assert cell == f"{datetime.fromtimestamp(row[column.name], UTC):%a %d %b %H:%M} UTC"
         elif column.kind is not Kind.TEXT:

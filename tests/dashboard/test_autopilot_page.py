@@ -48,7 +48,7 @@ def scene(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
 
 def view_of(scene: EmbeddedAutopilot | None, who: Person = APPROVER) -> View:
     service = scene.service() if scene else None
-    context = DashboardContext(autopilot=service, people=lambda: who)
+    context = DashboardContext(autopilot=service, current_user=lambda: who)
     return View(None, dashboard.QUICK, lambda: NOW, context)  # type: ignore[arg-type]
 
 
@@ -268,8 +268,8 @@ def test_any_text_is_a_policy_or_a_clear_refusal(text: str) -> None:
 
 
 def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilot) -> None:
-    people = [APPROVER]
-    context = DashboardContext(autopilot=scene.service(), people=lambda: people[0])
+    current_user = [APPROVER]
+    context = DashboardContext(autopilot=scene.service(), current_user=lambda: current_user[0])
     app = create_app(None, dashboard.QUICK, context=context)  # type: ignore[arg-type]
     with dashboard.served(app) as address:
         root = f"{address}/api/v1/autopilot"
@@ -295,10 +295,10 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         assert "drill" in scene.paused()
         halted = requests.get(root, timeout=60).json()
         assert halted["halt_reason"] == "autopilot-paused" and "drill" in halted["halt"]
-        people[0] = narrowed(APPROVER, "shop")
+        current_user[0] = narrowed(APPROVER, "shop")
         refused = post("/resume", {})
         assert refused.status_code == 403 and "in some namespaces alone" in refused.json()["message"]
-        people[0] = APPROVER
+        current_user[0] = APPROVER
         assert post("/resume", {"reason": "over"}).status_code == 200
         assert requests.get(root, timeout=60).json()["halt"] == ""
         stored = requests.get(f"{root}/policies/{POLICY}", timeout=60).json()

@@ -39,7 +39,10 @@ def view_of(scene: support.Scene) -> View:
     service = change_service_of(scene.settings, scene.store)
     source = StoreSource(scene.store, DashboardSettings())
     return View(
-        source, DashboardSettings(), lambda: scene.end_seconds, DashboardContext(people=lambda: ADMIN, changes=service)
+        source,
+        DashboardSettings(),
+        lambda: scene.end_seconds,
+        DashboardContext(current_user=lambda: ADMIN, changes=service),
     )
 
 
@@ -70,6 +73,6 @@ def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
         view.source,
         view.settings,
         view.now_seconds,
-        DashboardContext(people=lambda: viewer, changes=view.given.changes),
+        DashboardContext(current_user=lambda: viewer, changes=view.given.changes),
     )
     assert "it takes role" in callbacks.why_not(seen, Right.ACCEPT)

@@ -23,7 +23,7 @@ OF_SHOP = Person("bob", grants=(Grant(Role.OWNER, ("shop",)),))
 
 
 def view_of(service: FixedTopologies | None) -> View:
-    given = DashboardContext(topologies=service, people=lambda: ADMIN)
+    given = DashboardContext(topologies=service, current_user=lambda: ADMIN)
     return View(None, support.QUICK, lambda: 0.0, given)  # type: ignore[arg-type]
 
 

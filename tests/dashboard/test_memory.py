@@ -9,12 +9,12 @@ from types import ModuleType
 
 import pytest
 
-from cotenant.base.process.memory import ARENAS, give_back
+from cotenant.base.process.memory import ARENAS, release_memory
 
 THREADS = 12
 PROGRAM = """
 import ctypes, sys, threading
-from cotenant.base.process.memory import few_heaps, give_back
+from cotenant.base.process.memory import few_heaps, release_memory
 if sys.argv[2] == "few":
     few_heaps()
 together = threading.Barrier({threads})
@@ -25,7 +25,7 @@ def work():
 threads = [threading.Thread(target=work) for _ in range({threads})]
 for thread in threads: thread.start()
 for thread in threads: thread.join()
-give_back()
+release_memory()
 libc = ctypes.CDLL(None)
 libc.fopen.restype = ctypes.c_void_p
 file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
@@ -49,7 +49,7 @@ def test_many_threads_share_few_heaps(tmp_path: Path) -> None:
 
 def test_memory_is_given_back_while_another_thread_imports_arrow(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", ModuleType("pyarrow"))  # as it stands while its first lines run
-    give_back()
+    release_memory()
     assert sys.modules["pyarrow"].__dict__.get("default_memory_pool") is None
 
 

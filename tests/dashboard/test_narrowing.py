@@ -35,7 +35,7 @@ from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, filter_snapshot
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
@@ -90,7 +90,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
     )
     store, end = Store((folder / "store").as_uri(), "embedded"), made.inventory.time_seconds
     demo.write(store, made, Silent())
-    corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
+    daily_analysis.publish(daily_analysis.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
     rules = [
         *({"role": role.value, "group": f"{role.value}-there", "namespaces": [SEEN]} for role in ROLES),
         {"role": "viewer", "group": "everywhere"},
@@ -111,11 +111,11 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         others = sorted(set(names) - {SEEN})
         canaries.write_plans_and_policies(embedded_api(server), SEEN, others)
         door = kubeconfig_door(settings.kube)
-        people = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
+        current_user = access.by_proxy("127.0.0.1/32", roles=rules, own_namespaces=True)
         given = DashboardContext(
             kubectl_command,
             manifest,
-            access=people,
+            access=current_user,
             changes=service,
             plans=plan_service_of(settings, door, FixedClock(end)),
             autopilot=autopilot_service_of(settings, lambda _namespace: [], door, FixedClock(end)),

@@ -34,7 +34,7 @@ def shown(view: View) -> str:
 
 def view_of(made: Prepared, who: Person, scene: Scene | None = None) -> View:
     source, clock = StoreSource(made.store, QUICK), FixedClock(made.inventory.time_seconds)
-    given = DashboardContext(people=lambda: who, changes=scene.service() if scene else None)
+    given = DashboardContext(current_user=lambda: who, changes=scene.service() if scene else None)
     return View(source, QUICK, clock.now_seconds, given)
 
 

@@ -26,8 +26,8 @@ REFS = st.builds(WorkloadRef, WORDS, WORDS, WORDS)
 
 def snapshot_of(refs: list[WorkloadRef]) -> Snapshot:
     rows = [
-        {"namespace": r.namespace, "kind": r.kind, "workload": r.name, "container": str(place)}
-        for place, r in enumerate(refs)
+        {"namespace": r.namespace, "kind": r.kind, "workload": r.name, "container": str(index)}
+        for index, r in enumerate(refs)
     ]
     table = Relation.of(Table.from_rows(RECOMMENDATIONS, rows))
     return Snapshot("v1", None, {**Snapshot.empty().tables, RECOMMENDATIONS.name: table})

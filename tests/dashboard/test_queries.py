@@ -115,7 +115,7 @@ def compared(query: Query, one: dict[str, Any], other: dict[str, Any]) -> int:
 
 def meant(rows: list[dict[str, Any]], query: Query) -> list[int]:
     newest = max((row["time"] for row in rows if row["time"] is not None), default=None)
-    numbers = [place for place, row in enumerate(rows) if shows(row, query, newest)]
+    numbers = [index for index, row in enumerate(rows) if shows(row, query, newest)]
 
     def in_order(a: int, b: int) -> int:
         return compared(query, rows[a], rows[b])

@@ -43,7 +43,7 @@ PAST = QuotaHistory(
 
 
 def view_of(queues: FixedQueues | None, person: Person | None = None) -> View:
-    given = DashboardContext(queues=queues, people=lambda: person or Person("ada"))
+    given = DashboardContext(queues=queues, current_user=lambda: person or Person("ada"))
     return View(None, support.QUICK, lambda: NOW, given)  # type: ignore[arg-type]
 
 
@@ -199,7 +199,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stage]:
     stage = Stage()
-    given = DashboardContext(queues=stage, people=lambda: stage.person)
+    given = DashboardContext(queues=stage, current_user=lambda: stage.person)
     with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
         stage.url = url
         yield stage

@@ -49,7 +49,7 @@ NO_METRICS = NoData("the cluster has no NodeMetrics: nobody reports what nodes u
 
 
 def view_of(moves: MoveService | None, who: Person = APPROVER) -> View:
-    return View(None, support.QUICK, lambda: NOW, DashboardContext(moves=moves, people=lambda: who))  # type: ignore[arg-type]
+    return View(None, support.QUICK, lambda: NOW, DashboardContext(moves=moves, current_user=lambda: who))  # type: ignore[arg-type]
 
 
 def drawn(moves: MoveService | None, search: str = "", who: Person = APPROVER) -> str:
@@ -301,7 +301,7 @@ class Stage:
 @pytest.fixture(scope="module")
 def running() -> Iterator[Stage]:
     stage = Stage()
-    given = DashboardContext(moves=stage, people=lambda: stage.person)
+    given = DashboardContext(moves=stage, current_user=lambda: stage.person)
     with support.served(create_app(None, support.QUICK, context=given)) as url:  # type: ignore[arg-type]
         stage.url = url
         yield stage

@@ -30,7 +30,7 @@ from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.rest.wire import MOST_LISTED
 from cotenant.dashboard.server.request_limits import MOST_MEMBERS
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.settings import Settings
@@ -92,7 +92,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
         cluster_population.resident(spec, cluster_population.fake_nodes(spec)), "embedded", spec.end_seconds
     )
     demo.write(store, made, Silent())
-    corridor.publish(corridor.analyse(store, Settings(), clock, Silent()), store, Settings())
+    daily_analysis.publish(daily_analysis.analyse(store, Settings(), clock, Silent()), store, Settings())
     with EmbeddedServer() as server:
         for kind in ("reservationplans", "autopilotpolicies"):
             install_crd(embedded_api(server), f"{kind}.cotenant.dev")
@@ -102,7 +102,7 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
             actions=ActionSettings(ledger=str(Path(folder) / "ledger.db"), anchor=False),
         )
         given = DashboardContext(
-            people=lambda: PERSON,
+            current_user=lambda: PERSON,
             changes=change_service_of(settings, store, kubeconfig_door(settings.kube), clock),
             plans=plan_service_of(settings, clock=clock),
             autopilot=autopilot_service_of(settings, lambda _namespace: [], clock=clock),

@@ -38,7 +38,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 def view_of(scene: Scene, **given: Any) -> View:
     source = StoreSource(Store((scene.folder / "none").as_uri(), "x"), support.QUICK)
-    known = DashboardContext(**{"people": lambda: scene.who, "plans": scene.service(), **given})
+    known = DashboardContext(**{"current_user": lambda: scene.who, "plans": scene.service(), **given})
     return View(source, support.QUICK, scene.clock.now_seconds, known)
 
 

@@ -69,12 +69,12 @@ def view_of(scene: Scene, who: Person = ADMIN, age_seconds: float = 0.0, **given
     """What a page of this scene is given, with the sources that the application puts before the store."""
     now = FixedClock(scene.end_seconds + age_seconds).now_seconds
     known = DashboardContext(
-        people=lambda: who, **{"changes": scene.service(), "actions": scene.settings.actions, **given}
+        current_user=lambda: who, **{"changes": scene.service(), "actions": scene.settings.actions, **given}
     )
     source = StoreSource(scene.store, support.QUICK)
     # The clock stands: only who is told to forget asks the ledger again.
     behind = source if known.changes is None else Postponing(source, known.changes, now, 3600.0)
-    return View(Narrowing(behind, known.people), support.QUICK, now, known)
+    return View(Narrowing(behind, known.current_user), support.QUICK, now, known)
 
 
 def text(made: Component) -> str:
@@ -251,7 +251,7 @@ def test_a_filter_becomes_one_review_of_any_size_and_is_applied_in_waves(made: P
 
 
 def test_a_large_review_says_how_far_it_is_and_what_was_reviewed_when_it_is_stopped_is_kept() -> None:
-    refs = [WorkloadRef("pay", "Deployment", f"w{place}") for place in range(35)]
+    refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(35)]
     asked, go_on = [], threading.Event()
 
     def ask(some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
@@ -272,7 +272,7 @@ def test_a_large_review_says_how_far_it_is_and_what_was_reviewed_when_it_is_stop
 
 
 def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all() -> None:
-    refs = [WorkloadRef("pay", "Deployment", f"w{place}") for place in range(15)]
+    refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(15)]
 
     def refuse(_some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
         raise StoreBusy("8 others are asking the cluster now")

@@ -44,7 +44,7 @@ def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]
 
     def served(role: Role) -> str:
         who = Person("jane", grants=(Grant(role),))
-        given = DashboardContext(people=lambda: who, steering=cluster.course)
+        given = DashboardContext(current_user=lambda: who, steering=cluster.course)
         source = StoreSource(Store(tmp_path.as_uri(), "empty"), support.QUICK)
         opened.append(support.served(create_app(source, support.QUICK, cluster.clock, given)))
         return str(opened[-1].__enter__())

@@ -54,7 +54,7 @@ def slow() -> Iterator[Slow]:
     @dash.callback(Output("quick", "children"), Input("in", "children"))
     def _quick(_value: Any) -> str:
         set_props("said", {"children": f"by {ctx.triggered_id}"})
-        return gate.people().name
+        return gate.current_user().name
 
     @app.get("/livez")
     async def _live() -> str:
@@ -90,7 +90,7 @@ def test_in_its_thread_a_callback_knows_who_asks() -> None:
 
     @dash.callback(Output("out", "children"), Input("in", "children"))
     def _who(_value: Any) -> str:
-        names.append((gate.people().name, "worker" in threading.current_thread().name))
+        names.append((gate.current_user().name, "worker" in threading.current_thread().name))
         return ""
 
     app.add_middleware(gate.middleware)
@@ -102,4 +102,4 @@ def test_in_its_thread_a_callback_knows_who_asks() -> None:
             inputs = [{"id": "in", "property": "children", "value": 1}]
             browser.post("/_dash-update-component", json={**body, "inputs": inputs, "changedPropIds": ["in.children"]})
     assert names == [("ann", True), ("bob", True)]
-    assert gate.people().name == "" and gate.people().grants == ()
+    assert gate.current_user().name == "" and gate.current_user().grants == ()

@@ -20,7 +20,7 @@ from cotenant.dashboard.home import answers, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.pages import forecast
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.list_totals import Unassessed
 from cotenant.recommender.model.views import RECOMMENDATIONS
@@ -48,8 +48,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     )
     made.write_inventory(replace(inventory, nodes=(), workloads=workloads))
     settings = Settings()
-    analysis = corridor.analyse(made, settings, FixedClock(inventory.time_seconds), Silent())
-    corridor.publish(analysis, made, settings, demo=False)
+    analysis = daily_analysis.analyse(made, settings, FixedClock(inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, made, settings, demo=False)
     return made
 
 

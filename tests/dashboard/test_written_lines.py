@@ -64,8 +64,8 @@ def flat(body: Any, at: str = "") -> Iterator[tuple[str, Any]]:
         for key, inner in body.items():
             yield from flat(inner, f"{at}/{key}")
     elif isinstance(body, list):
-        for place, inner in enumerate(body):
-            yield from flat(inner, f"{at}/{place}")
+        for index, inner in enumerate(body):
+            yield from flat(inner, f"{at}/{index}")
     else:
         yield at.removeprefix("/"), body
 
@@ -132,7 +132,7 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
 
 
 def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
-    view = view_of(scene.folder, scene.clock.now_seconds, people=lambda: ADMIN, plans=scene.service())
+    view = view_of(scene.folder, scene.clock.now_seconds, current_user=lambda: ADMIN, plans=scene.service())
     return listed(callbacks.open_form(view, what, ref))
 
 
@@ -219,7 +219,7 @@ def test_a_form_opens_with_the_lines_of_what_its_button_writes(
 
 @server
 def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
-    view = view_of(scene.folder, scene.clock.now_seconds, people=lambda: ADMIN, plans=scene.service())
+    view = view_of(scene.folder, scene.clock.now_seconds, current_user=lambda: ADMIN, plans=scene.service())
     scene.say("web-peak", {"phase": "Missed"})
     (shown,) = callbacks._lines_of(view, lambda tried: tried.approve(ADMIN, PEAK, DecisionScope.ONCE))
     assert "was missed" in words(shown) and not listed(shown)
@@ -231,7 +231,7 @@ def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
 
 
 def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.ApprovalTexts) -> set[Line]:
-    view = view_of(folder, scene.clock.now_seconds, people=lambda: APPROVER, moves=scene.service())
+    view = view_of(folder, scene.clock.now_seconds, current_user=lambda: APPROVER, moves=scene.service())
     return listed(approval.dry_run_form(view, chosen, texts))
 
 
@@ -296,7 +296,7 @@ def scene_of_autopilot(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
 
 
 def view_of_autopilot(scene: EmbeddedAutopilot, folder: Path) -> View:
-    return view_of(folder, scene.clock.now_seconds, people=lambda: ADMIN, autopilot=scene.service())
+    return view_of(folder, scene.clock.now_seconds, current_user=lambda: ADMIN, autopilot=scene.service())
 
 
 @server

@@ -41,8 +41,8 @@ class OneStrategy:
         self.verdicts = [v.reason for v in step.plan.verdicts]
         return self._applier.apply([step.plan], self.seen)
 
-    def give_back(self) -> None:
+    def restore(self) -> None:
         """Everything to what stood there before, and let go of the files."""
-        self._applier.give_back()
+        self._applier.restore()
         self._journal.close()
         self._observer.close()

@@ -14,7 +14,7 @@ import pytest
 from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalValues
-from cotenant.enforcer.apply.watchdog import WatchedAgent, give_back
+from cotenant.enforcer.apply.watchdog import WatchedAgent, restore
 from cotenant.enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
 from cotenant.enforcer.decide.changes import OriginalValue
 from cotenant.enforcer.observe.layout import Layout
@@ -93,9 +93,7 @@ def test_a_watchdog_that_finds_the_note_damaged_leaves_word_of_it_for_the_next_a
 ) -> None:
     subtree, folder = held
     (folder / FILE).write_text("{")
-    assert (
-        give_back(WatchedAgent(folder, "b", 1.0), subtree.hierarchy()) == []
-    )  # it sees no pods and cannot know better
+    assert restore(WatchedAgent(folder, "b", 1.0), subtree.hierarchy()) == []  # it sees no pods and cannot know better
     observer = Observer(subtree.hierarchy(), Layout())
     with OriginalValues(folder, "b") as journal:
         assert "damaged" in journal.damaged
@@ -113,7 +111,7 @@ def test_a_lock_file_that_cannot_be_touched_keeps_nobody_from_giving_back(held: 
         if subprocess.run(["chattr", "+i", lock], capture_output=True, check=False).returncode:
             pytest.skip("this file system knows no immutable files")
         try:
-            done = Applier(subtree.hierarchy(), journal, dry_run=False).give_back()
+            done = Applier(subtree.hierarchy(), journal, dry_run=False).restore()
         finally:
             subprocess.run(["chattr", "-i", lock], check=True)
     assert [one.outcome for one in done] == ["restored"]
@@ -128,7 +126,7 @@ def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back
         Observer(hierarchy, Layout()).read([], [], NodeFacts("n"))  # holds what it reads each tick
         assert hierarchy.open_files
         with none_left():
-            done = applier.give_back()
+            done = applier.restore()
     assert [one.outcome for one in done] == ["restored"]
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "-1"
 
@@ -148,7 +146,7 @@ def test_cpus_that_have_gone_meanwhile_do_not_keep_the_others_from_being_given_b
     note = OriginalValue(BE, Knob.CPUSET_CPUS, Level.QOS, format_cpus(every | {4000}), (first,), "test")
     with OriginalValues(tmp_path, "b") as journal:
         journal.save({note.place: note})
-        done = Applier(hierarchy, journal, dry_run=False).give_back()
+        done = Applier(hierarchy, journal, dry_run=False).restore()
         assert [one.outcome for one in done] == ["restored"]
         assert journal.notes == {}
     assert parse_cpus(subtree.read("cpuset", BE, "cpuset.cpus")) == every

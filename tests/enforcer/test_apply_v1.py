@@ -52,7 +52,7 @@ def test_a_dry_run_says_what_it_would_write_and_writes_nothing(node: Node) -> No
     with node.agent(dry_run=True) as applier:
         first = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
         again = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000))
-        assert applier.give_back() == []
+        assert applier.restore() == []
     assert [(d.outcome, d.repeated) for d in (*first, *again)] == [
         (WriteOutcome.WOULD_WRITE, False),
         (WriteOutcome.WOULD_WRITE, True),
@@ -76,7 +76,7 @@ def test_wants_in_any_order_are_taken_by_the_real_kernel_and_given_back(node: No
             done = node.tick(applier, *wants)
             assert {d.outcome for d in done} <= {WriteOutcome.WRITTEN, WriteOutcome.RESTORED}, done
         for _ in range(2):
-            applier.give_back()
+            applier.restore()
     assert {place: node.shows(*place) for place in places} == before
 
 
@@ -104,7 +104,7 @@ def test_cpus_are_taken_also_from_a_sandbox_that_no_container_names(node: Node) 
         assert {d.outcome for d in done} == {WriteOutcome.WRITTEN}
         assert [node.shows(p, Knob.CPUSET_CPUS) for p in (*LEVELS, sandbox)] == [first] * 4
         assert node.tick(applier, *(want(path, Knob.CPUSET_CPUS, first) for path in LEVELS)) == []
-        applier.give_back()
+        applier.restore()
     assert [node.shows(p, Knob.CPUSET_CPUS) for p in (*LEVELS, sandbox)] == [everything] * 4
 
 
@@ -135,7 +135,7 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
         conflicts = [d for d in told if d.outcome is WriteOutcome.CONFLICT]
         assert "somebody else keeps setting 77000" in conflicts[0].message
         assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
-        applier.give_back()
+        applier.restore()
     # the kubelet never sets a quota on best effort, so the other's value is no original
     assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
@@ -174,7 +174,7 @@ def test_after_kill_9_the_next_start_gives_back_what_is_not_wanted_any_more(node
         }
         assert node.tick(applier, want(TIER, Knob.CPU_QUOTA, 5000)) == []
         assert applier.overridden_knobs == {(TIER, Knob.CPU_QUOTA)}
-        applier.give_back()
+        applier.restore()
     assert [node.shows(TIER, k) for k in (Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES)] == [NO_LIMIT, 0, 2]
 
 
@@ -189,7 +189,7 @@ def test_a_quota_that_nothing_is_noted_of_is_no_original(node: Node, wanted: int
         node.tick(applier, *wants)
         assert node.shows(TIER, Knob.CPU_QUOTA) == (wanted or NO_LIMIT)
         assert node.tick(applier, *wants) == []
-        applier.give_back()
+        applier.restore()
     assert [node.shows(path, Knob.CPU_QUOTA) for path in LEVELS] == [NO_LIMIT] * 3
     assert node.shows(CONTAINER, Knob.CPU_SHARES) == 2
 
@@ -199,7 +199,7 @@ def test_what_another_agent_beside_this_one_writes_is_no_original_either(node: N
         node.tick(applier, want(TIER, Knob.CPU_QUOTA, 50_000))
         node.hierarchy.write_knob(TIER, Knob.CPU_QUOTA, 2000)
         node.tick(applier, want(TIER, Knob.CPU_QUOTA, 50_000))
-        applier.give_back()
+        applier.restore()
     assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
 
@@ -235,7 +235,7 @@ def test_limits_of_a_pod_with_amounts_are_left_and_told_of_by_a_new_agent(node: 
         applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeFacts("n"), applier.overridden_knobs))
         assert node.shows(path, Knob.CPU_QUOTA) == 20_000
         assert ["cpu.quota is 20000 us" in text for text in applier.unexplained] == [True]
-        applier.give_back()
+        applier.restore()
     assert node.shows(path, Knob.CPU_QUOTA) == 20_000
 
 
@@ -276,7 +276,7 @@ def test_cpus_that_the_machine_does_not_have_are_left_out(node: Node) -> None:
         done = node.tick(applier, want(CONTAINER, Knob.CPUSET_CPUS, "0-6000"), want(TIER, Knob.CPU_SHARES, 7))
         assert [(d.knob, d.outcome) for d in done] == [(Knob.CPU_SHARES, WriteOutcome.WRITTEN)]
         assert node.shows(CONTAINER, Knob.CPUSET_CPUS) == before
-        applier.give_back()
+        applier.restore()
     assert node.shows(TIER, Knob.CPU_SHARES) == 2
 
 
@@ -305,7 +305,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
         assert process.stdout.readline() == b"freed\n"
         wait_for(lambda: (node.tick(applier, limit), node.shows(CONTAINER, Knob.MEMORY_LIMIT))[1] == 24 << 20)
         assert process.poll() is None
-        applier.give_back()
+        applier.restore()
     assert node.shows(CONTAINER, Knob.MEMORY_LIMIT) == NO_LIMIT
 
 
@@ -319,7 +319,7 @@ def test_a_limit_below_what_is_used_is_not_given_back_at_once_either(node: Node)
         node.tick(applier, want(CONTAINER, Knob.MEMORY_LIMIT, 96 << 20))
         process = node.tree.run(CONTAINER, [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert process.stdin and process.stdout and process.stdout.readline() == b"allocated\n"
-        applier.give_back()
+        applier.restore()
         held = node.shows(CONTAINER, Knob.MEMORY_LIMIT)
         assert isinstance(held, int) and memory_of(node) <= held < 80 << 20
     process.stdin.write(b"\n")
@@ -366,7 +366,7 @@ def test_what_cannot_be_noted_is_not_touched(node: Node, tmp_path: Path) -> None
             done = node.tick(applier, want(TIER, Knob.CPU_QUOTA, 20_000), want(CONTAINER, Knob.CPU_QUOTA, 5000))
             assert [(d.path, d.outcome) for d in done] == [(CONTAINER, WriteOutcome.NOT_NOTED)]
             assert node.shows(CONTAINER, Knob.CPU_QUOTA) == NO_LIMIT
-            assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
+            assert [d.outcome for d in applier.restore()] == [WriteOutcome.RESTORED]
         with OriginalValues(full, "b") as journal:
             assert journal.damaged == ""
     finally:
@@ -419,5 +419,5 @@ def test_the_suppressed_process_really_gets_what_the_quota_says(node: Node) -> N
         used = int(node.tree.read("cpuacct", TIER, "cpuacct.usage")) - start
         # 20 ms a period; two more for the periods that had begun
         assert used <= (passed + 2) * 22_000_000
-        applier.give_back()
+        applier.restore()
     assert node.shows(TIER, Knob.CPU_QUOTA) == NO_LIMIT

@@ -74,7 +74,7 @@ def test_the_kernel_takes_what_may_be_saved_up_also_in_a_kubelets_own_period(nod
             assert node.read(path, "cpu", "cpu.cfs_burst_us") == "5000"
         assert agent.tick(specs, {"cpuBurstStrategy": {"policy": "cpuBurstOnly"}}) == []
     finally:
-        agent.give_back()
+        agent.restore()
     assert [node.read(path, "cpu", "cpu.cfs_burst_us") for path in (web.container, web.path)] == ["0", "0"]
 
 
@@ -92,7 +92,7 @@ def test_saving_up_ends_throttling_and_is_given_back(node: Kubepods, tmp_path: P
     # 50 ms and 50 ms saved are more than 75 ms; only the interpreter's start may still be throttled, and requests that
     # a busy machine has let pile up.
     assert any(serve(node, web) <= max(without // 2, 3) for _ in range(8))
-    agent.give_back()
+    agent.restore()
     assert [node.read(path, "cpu", "cpu.cfs_burst_us") for path in (web.path, web.container)] == ["0", "0"]
 
 
@@ -107,7 +107,7 @@ def test_a_kubelet_that_lowers_a_limit_is_in_the_way_of_no_buffer_for_long(node:
     agent.tick([pod_of(msgspec.convert(web.body, NodePodWire))], saving)
     for path in (web.container, web.path):
         node.write(path, "cpu", "cpu.cfs_quota_us", 20_000)
-    agent.give_back()
+    agent.restore()
     assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["20000", "20000"]
 
 
@@ -130,5 +130,5 @@ def test_a_throttled_containers_quota_grows_to_its_bound_pod_first_and_comes_bac
     # take a step back between.
     assert quotas[-1] == ("75000", "75000")
     assert {"60000", "72000"} <= {container for _, container in quotas}
-    agent.give_back()
+    agent.restore()
     assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["50000", "50000"]

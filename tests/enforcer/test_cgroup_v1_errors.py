@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.base.errors import NodeUnreadable
 from cotenant.enforcer.contract import NO_LIMIT, Knob, Value
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from tests.enforcer.own_cgroups import ROOT, Subtree, wait_for
 
 CORES = os.cpu_count() or 1
@@ -31,8 +31,8 @@ ALL = f"0-{CORES - 1}" if CORES > 1 else "0"
         (Knob.CPU_SHARES, 1, 0, 2),
         (Knob.CPU_SHARES, 999_999, 0, 262_144),
         (Knob.CPU_IDLE, 2, errno.EINVAL, 0),
-        (Knob.CPU_BVT, -1, errno.ENOENT, Lack.ABSENT),
-        (Knob.MEMORY_HIGH, 1 << 30, errno.ENOENT, Lack.ABSENT),
+        (Knob.CPU_BVT, -1, errno.ENOENT, Unavailable.ABSENT),
+        (Knob.MEMORY_HIGH, 1 << 30, errno.ENOENT, Unavailable.ABSENT),
         (Knob.MEMORY_LIMIT, (64 << 20) + 5, 0, 64 << 20),
         (Knob.MEMORY_LIMIT, NO_LIMIT, 0, NO_LIMIT),
         (Knob.CPUSET_CPUS, "0-", errno.EINVAL, ALL),
@@ -44,7 +44,7 @@ ALL = f"0-{CORES - 1}" if CORES > 1 else "0"
     ],
 )
 def test_a_write_is_taken_or_refused_as_the_kernel_says(
-    subtree: Subtree, knob: Knob, value: Value, expected: int, reads: Value | Lack
+    subtree: Subtree, knob: Knob, value: Value, expected: int, reads: Value | Unavailable
 ) -> None:
     subtree.make("a")
     hierarchy = subtree.hierarchy()
@@ -133,8 +133,8 @@ def test_a_removed_cgroup_is_gone_also_when_its_name_is_used_again(subtree: Subt
     hierarchy.write_knob("a", Knob.CPU_SHARES, 512)
     assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) == b"512\n"
     subtree.remove("a")
-    assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) is Lack.GONE
-    assert hierarchy.write_knob("a", Knob.CPU_SHARES, 2) is Lack.GONE
+    assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) is Unavailable.GONE
+    assert hierarchy.write_knob("a", Knob.CPU_SHARES, 2) is Unavailable.GONE
     subtree.make("a")
     # a cgroup of its own: what is read is its default, never the old one's value
     assert hierarchy.read("a", "cpu", "cpu.shares", hold=held) == b"1024\n"
@@ -145,7 +145,7 @@ def test_nothing_is_ever_created(subtree: Subtree) -> None:
     subtree.make("a")
     hierarchy = subtree.hierarchy()
     before = sorted(subtree.folder("cpu", "a").iterdir())
-    assert hierarchy.write_knob("b", Knob.CPU_SHARES, 2) is Lack.GONE
+    assert hierarchy.write_knob("b", Knob.CPU_SHARES, 2) is Unavailable.GONE
     assert hierarchy.write_knob("a", Knob.CPU_BVT, -1) == errno.ENOENT
     assert sorted(subtree.folder("cpu", "a").iterdir()) == before
     assert hierarchy.children("", "cpu") == ["a"]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.enforcer.contract import Knob, KubeQos, Level
 from cotenant.enforcer.model.node_policy import CgroupPath, HostApplication
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from cotenant.enforcer.observe.layout import (
     Driver,
     Layout,
@@ -166,7 +166,7 @@ def test_of_ten_thousand_names_none_opens_anything_outside(tmp_path: Path) -> No
                     assert hierarchy.write_knob(path, Knob.CPU_SHARES, 7) != 0
                 except UsageError:
                     continue
-                opened += not isinstance(found, Lack)
+                opened += not isinstance(found, Unavailable)
     assert opened == 0
     assert refused > 5000
     assert (outside / "cpu.shares").read_text() == "31337"

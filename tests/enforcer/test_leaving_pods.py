@@ -213,7 +213,7 @@ def test_a_batch_pod_is_held_on_real_cgroups_until_it_is_gone(tmp_path: Path) ->
             assert agent.tick([replace(spec, deleting=True)]) == []
             assert shown(kubelet, made.container) == values
         finally:
-            agent.give_back()
+            agent.restore()
 
 
 def shown(kubelet: Kubepods, path: str) -> Mapping[str, str]:

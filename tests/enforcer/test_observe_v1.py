@@ -15,7 +15,7 @@ import pytest
 from cotenant.base.errors import NodeUnreadable
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from cotenant.enforcer.observe.layout import Layout
 from cotenant.enforcer.observe.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
@@ -242,11 +242,11 @@ def test_a_file_is_opened_in_the_cgroup_that_has_the_name_now(subtree: Subtree) 
     subtree.write("cpu", path, "cpu.shares", "50")
     assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 50
     subtree.remove(path)
-    assert hierarchy.read_knob(path, Knob.CPU_SHARES) is Lack.GONE
+    assert hierarchy.read_knob(path, Knob.CPU_SHARES) is Unavailable.GONE
     subtree.make(path)
     subtree.write("cpu", path, "cpu.shares", "60")
     assert hierarchy.read_knob(path, Knob.CPU_SHARES) == 60
-    assert hierarchy.read(path, "cpu", "cpu.none") is Lack.ABSENT
+    assert hierarchy.read(path, "cpu", "cpu.none") is Unavailable.ABSENT
     subtree.remove(path)
     subtree.make(path)
     subtree.write("cpu", path, "cpu.shares", "70")  # made again between two looks
@@ -310,4 +310,4 @@ def test_memory_of_a_process_is_seen_without_its_old_cache(subtree: Subtree, tmp
     assert group is not None and group.memory is not None
     assert group.memory.usage - group.memory.working_set > 16 * MIB
     assert group.memory.anon < 8 * MIB
-    assert observer._hierarchy.read(path_of(one), "memory", "memory.none") is Lack.ABSENT
+    assert observer._hierarchy.read(path_of(one), "memory", "memory.none") is Unavailable.ABSENT

@@ -42,7 +42,7 @@ def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_ru
         assert shown() == [NO_LIMIT, NO_LIMIT]
         node.tick(applier, *wants)
         applier.apply([StrategyPlan()], forgotten())
-        applier.give_back()
+        applier.restore()
         assert shown() == [NO_LIMIT, NO_LIMIT]
         node.tick(applier, *wants)
         node.tree.remove(POD_PATH)

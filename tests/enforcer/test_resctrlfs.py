@@ -97,9 +97,9 @@ def test_it_gives_back_also_after_its_own_death(tmp_path: Path) -> None:
     again = keeper(tmp_path, kernel)
     assert again.apply([want("LS", "L3:0=7ff")]) == []
     assert set(kernel.groups) == {"", "LS"}
-    assert again.give_back() == []
+    assert again.restore() == []
     assert (set(kernel.groups), kernel.tasks) == ({""}, {})
-    assert keeper(tmp_path, kernel).give_back() == []
+    assert keeper(tmp_path, kernel).restore() == []
 
 
 def test_a_group_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_group_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     kernel.make(ROOT / "BE")
     keeps = keeper(tmp_path, kernel)
     assert keeps.apply([want("BE", "L3:0=f")]) == ["group BE is somebody else's: not touched"]
-    assert keeps.give_back() == []
+    assert keeps.restore() == []
     assert kernel.groups["BE"] == {"L3": 0x7FF, "MB": 100}
 
 
@@ -146,7 +146,7 @@ def test_no_schemata_but_cache_and_bandwidth_is_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", '["BE"', "[" * 200_000], ids=["cut", "list", "nested"])
 def test_a_damaged_note_is_no_note(tmp_path: Path, text: str) -> None:
     (tmp_path / "resctrl-groups.json").write_text(text)
-    assert keeper(tmp_path, Kernel()).give_back() == []
+    assert keeper(tmp_path, Kernel()).restore() == []
 
 
 @pytest.mark.server

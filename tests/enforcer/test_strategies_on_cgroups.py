@@ -48,7 +48,7 @@ def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
 
     yield agent
     for one in made:
-        one.give_back()
+        one.restore()
 
 
 def specs(*pods: Pod) -> list[PodSpec]:

@@ -74,8 +74,8 @@ class Agent:
         self._applier.apply([step.plan, BeTotals().step(seen, at, None).plan], seen)
         return seen, values(step.plan, Knob.CPU_QUOTA)
 
-    def give_back(self) -> None:
-        self._applier.give_back()
+    def restore(self) -> None:
+        self._applier.restore()
 
 
 def used_seconds(node: Kubepods, path: str) -> float:
@@ -124,7 +124,7 @@ def test_a_load_step_is_followed_within_two_ticks_and_the_kernel_holds_best_effo
     passed = agent.look().at_seconds - start
     # A period of 100 ms at either end may be paid twice.
     assert held <= quota(node) / 100_000 * (passed + 0.2) * 1.15 + 0.02
-    agent.give_back()
+    agent.restore()
     assert quota(node) == -1
     assert node.read(TIER, "cpu", "cpu.shares") == "2"
 
@@ -141,7 +141,7 @@ def test_best_effort_pods_give_up_their_own_quota_where_the_tier_has_one(node: K
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [seen.node.cpu_millicores * 10, -1, -1]
     agent.tick(enable=False)
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, 100_000, 100_000]
-    agent.give_back()
+    agent.restore()
     assert [quota(node, path) for path in (TIER, job.path, job.container)] == [-1, -1, -1]
 
 

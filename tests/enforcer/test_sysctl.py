@@ -56,7 +56,7 @@ def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -
     (root / KEY).write_text("70000\n")
     for _ in range(2):
         assert keeper.apply(want("80000")) == [f"{KEY}: somebody else set it to 70000; it stays theirs"]
-    assert keeper.give_back() == []
+    assert keeper.restore() == []
     assert (root / KEY).read_text() == "70000\n"
 
 
@@ -86,7 +86,7 @@ def test_vendor_switches_are_found_written_and_given_back(vendor: SwitchFiles, t
     wants = [*want("1", IDENTITY), *want("1", REAPER), *want("ID_ABSOLUTE_EXPEL", EXPEL)]
     assert keeper.apply(wants) == []
     assert [vendor.read(w.key) for w in wants] == ["1", "1", "ID_ABSOLUTE_EXPEL"]
-    assert SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).give_back() == []
+    assert SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).restore() == []
     assert [vendor.read(w.key) for w in wants] == ["0", "0", "NO_ID_ABSOLUTE_EXPEL"]
 
 
@@ -122,7 +122,7 @@ def test_without_permission_it_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["{", '["BE"', "[" * 200_000], ids=["cut", "list", "nested"])
 def test_a_damaged_note_is_no_note(root: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "sysctl-originals.json").write_text(text)
-    assert SysctlKeeper(tmp_path, root).give_back() == []
+    assert SysctlKeeper(tmp_path, root).restore() == []
 
 
 def test_a_second_value_that_did_not_reach_the_kernel_leaves_the_first_ours_to_give_back(
@@ -133,5 +133,5 @@ def test_a_second_value_that_did_not_reach_the_kernel_leaves_the_first_ours_to_g
     keeper.apply(want("90000"))
     (root / KEY).write_text("80000\n")  # killed between the note of the second and its write
     successor = SysctlKeeper(tmp_path, root)
-    assert successor.give_back() == []
+    assert successor.restore() == []
     assert (root / KEY).read_text() == "67584"

@@ -31,7 +31,7 @@ def net() -> Iterator[Network]:
 def keeper(net: Network) -> Iterator[TrafficKeeper]:
     made = TrafficKeeper(net.execute, monotonic=lambda: 1000.0)
     yield made
-    made.give_back()
+    made.restore()
 
 
 def want(*classes: TrafficClass, device: str = "uplink", total: int = 100_000_000) -> list[SurfaceWant]:
@@ -96,7 +96,7 @@ def test_somebody_elses_queueing_is_not_touched(net: Network, keeper: TrafficKee
         wrong = keeper.apply(want(BE))
         assert wrong == ["uplink already has a queueing discipline of somebody else (5:): not touched"]
         assert TABLE not in tables(net)
-        assert keeper.give_back() == []
+        assert keeper.restore() == []
         assert "htb 5:" in qdiscs(net)
     finally:
         net.execute(["tc", "qdisc", "del", "dev", "uplink", "root"])
@@ -127,7 +127,7 @@ def test_programs_run_only_when_something_changes_or_is_due(net: Network) -> Non
     now[0] = 61.0
     assert keeper.apply(want(BE)) == []
     assert "c07e:30" in net.sent()
-    keeper.give_back()
+    keeper.restore()
 
 
 def test_without_the_programs_nothing_can_stand_and_wants_are_told() -> None:
@@ -135,7 +135,7 @@ def test_without_the_programs_nothing_can_stand_and_wants_are_told() -> None:
         raise FileNotFoundError(2, "No such file or directory", command[0])
 
     keeper = TrafficKeeper(execute)
-    assert keeper.give_back() == []
+    assert keeper.restore() == []
     assert all("No such file or directory" in line for line in TrafficKeeper(execute).apply(want(BE)))
     assert TrafficKeeper(execute).apply([]) == []
 

@@ -154,7 +154,7 @@ def test_a_knob_is_written_and_given_back(
         )
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
         assert (at / file.format(tier)).read_text() == text
-        assert [d.outcome for d in applier.give_back()] == [WriteOutcome.RESTORED]
+        assert [d.outcome for d in applier.restore()] == [WriteOutcome.RESTORED]
         assert hierarchy.read_knob(tier, wanted[0]) == before
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.enforcer.apply.watchdog import WatchedAgent, give_back, watch
+from cotenant.enforcer.apply.watchdog import WatchedAgent, restore, watch
 from cotenant.enforcer.contract import NO_LIMIT, Knob
 from tests.enforcer.own_cgroups import Subtree, wait_for
 
@@ -74,16 +74,16 @@ def test_an_agent_that_stands_still_loses_its_values_and_takes_them_again_when_i
     process, hierarchy = agent(subtree, tmp_path), subtree.hierarchy()
     try:
         process.send_signal(signal.SIGSTOP)
-        assert [done.outcome for done in give_back(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == ["restored"]
+        assert [done.outcome for done in restore(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == ["restored"]
         assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
         process.send_signal(signal.SIGCONT)
         wait_for(lambda: hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == 5000)
     finally:
         process.kill()
         process.wait()
-    assert [done.value for done in give_back(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == [NO_LIMIT]
+    assert [done.value for done in restore(WatchedAgent(tmp_path, "b", 1.0), hierarchy)] == [NO_LIMIT]
     assert hierarchy.read_knob(TIER, Knob.CPU_QUOTA) == NO_LIMIT
 
 
 def test_with_nothing_noted_nothing_is_done(subtree: Subtree, tmp_path: Path) -> None:
-    assert give_back(WatchedAgent(tmp_path, "b", 1.0), subtree.hierarchy()) == []
+    assert restore(WatchedAgent(tmp_path, "b", 1.0), subtree.hierarchy()) == []

@@ -246,7 +246,7 @@ def test_on_a_full_disk_nothing_is_changed_that_the_ledger_does_not_have(
         accepted = {row.subject for row in actions.journal.ledger.entries() if row.event == "accepted"}
         assert after == before or after in accepted, "the cluster was changed and no row says so"
         settle(actions)  # there is space again: it goes on without a new start
-        assert all(standing.state.settled for standing in actions.journal.standings().values())
+        assert all(standing.state.settled for standing in actions.journal.statuses().values())
     assert refused >= 2 and done >= 2, (refused, done)
     assert actions.journal.ledger.verify().wrong_seq is None
 

@@ -1,6 +1,6 @@
 """What real history does to a forecast: gaps, restarts, moves of level, bursts, clocks and calendars, each asserted.
 
-Usage is in millicores at 5 minutes, as the profiler hands it on; the engine is asked as the corridor asks it.
+Usage is in millicores at 5 minutes, as the profiler hands it on; the engine is asked as the analysis asks it.
 """
 
 from __future__ import annotations

@@ -84,8 +84,8 @@ def _present(value: Any, steps: Steps) -> Iterator[tuple[Steps, Any]]:
         for key, inner in value.items():
             yield from _present(inner, (*steps, key))
     elif isinstance(value, list) and value and isinstance(value[0], dict):
-        for place, inner in enumerate(value):
-            yield from _present(inner, (*steps, place))
+        for index, inner in enumerate(value):
+            yield from _present(inner, (*steps, index))
     else:
         yield steps, _other(value)
 
@@ -103,8 +103,8 @@ def _other(value: Any) -> Any:
 def _absent(value: Any, schema: Json, steps: Steps) -> Iterator[tuple[Steps, Any]]:
     """Every field that the schema has and the object has not, at every object that it has."""
     if isinstance(value, list):
-        for place, inner in enumerate(value):
-            yield from _absent(inner, schema.get("items") or {}, (*steps, place))
+        for index, inner in enumerate(value):
+            yield from _absent(inner, schema.get("items") or {}, (*steps, index))
     if not isinstance(value, dict) or len(steps) > DEPTH:
         return
     for key, part in (schema.get("properties") or {}).items():

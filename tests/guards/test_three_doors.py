@@ -299,8 +299,8 @@ def test_a_role_does_with_a_plan_at_each_door_what_its_file_grants(
     needs, doors = ACTS[act]
     door, admin = entered(plane, served, role), plane.api()
     done = []
-    for place, through in enumerate(doors):
-        name = f"{role.removeprefix('cotenant-')}-{act.replace(' ', '-')}-{place}"
+    for index, through in enumerate(doors):
+        name = f"{role.removeprefix('cotenant-')}-{act.replace(' ', '-')}-{index}"
         if act != "make":
             admin.create(PLANS, body_of(name))
         before = spec_at(admin, name)

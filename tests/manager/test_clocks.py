@@ -80,10 +80,10 @@ def test_a_metric_source_whose_clock_is_off_is_named(ahead: float, words: str) -
 def test_a_servers_time_goes_on_by_a_clock_that_nobody_sets() -> None:
     clock = ServerClock()
     assert clock.now_seconds() is None
-    clock.hear("no date")
+    clock.observe("no date")
     assert clock.now_seconds() is None
     before = time.monotonic()
-    clock.hear("Tue, 14 Nov 2023 22:13:20 GMT")  # = NOW
+    clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")  # = NOW
     told = clock.now_seconds()
     assert told is not None
     assert NOW <= told <= NOW + time.monotonic() - before
@@ -105,7 +105,7 @@ def test_a_manager_whose_clock_is_off_leaves_every_node_as_it_is_and_says_whose_
         wait_for("a decision", lambda: "colocation" in off.board.states)
 
         def stale() -> bool:
-            return off.board.states["colocation"].standing is ControllerCondition.STALE
+            return off.board.states["colocation"].condition is ControllerCondition.STALE
 
         wait_for("a frozen feature", stale)
         # several rounds of a second each; an amount would be withdrawn in the first

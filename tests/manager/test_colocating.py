@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.controllers.feature import ControllerCondition
-from cotenant.base.controllers.loop import Unled
+from cotenant.base.controllers.loop import NoElection
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.models.pod import PodWire
@@ -92,7 +92,7 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
     size = {"cpu": "16", "memory": "64Gi", "pods": "110"}
     scene.api.create("/api/v1/nodes", {"metadata": {"name": gone}, "status": {"capacity": size, "allocatable": size}})
     scene.report([gone, left])
-    with watching(scene, Pipeline(Settings(), "test", Unled()).results) as (feature, mirrors):
+    with watching(scene, Pipeline(Settings(), "test", NoElection()).results) as (feature, mirrors):
         assert feature.decide({n: m.changes() for n, m in mirrors.items()}, time.time()).intents == ()
         scene.configure(colocation_config={"enable": True, "cpuReclaimTresholdPercent": 50})
         wait_for("the configuration", mirrors["config"].snapshot)
@@ -239,7 +239,7 @@ def test_after_a_start_with_a_broken_key_nothing_is_withdrawn(scene: Scene, star
     before = scene.allocatable(nodes)
     second = started()
     wait_for("two decisions", lambda: second.rounds("colocation") >= 2)
-    assert second.board.states["colocation"].standing is ControllerCondition.DEGRADED
+    assert second.board.states["colocation"].condition is ControllerCondition.DEGRADED
     assert scene.allocatable(nodes) == before
 
 

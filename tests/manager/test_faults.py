@@ -44,7 +44,7 @@ def test_it_converges_after_the_api_server_was_killed_during_its_writes(
     wait_for("batch resources on each node", lambda: scene.lent(nodes), 60)
     wait_for("a NodeSLO for each node", lambda: set(nodes) <= _names(scene), 60)
     wait_for(
-        "every feature up", lambda: {s.standing for s in manager.board.states.values()} == {ControllerCondition.UP}, 60
+        "every feature up", lambda: {s.condition for s in manager.board.states.values()} == {ControllerCondition.UP}, 60
     )
     # Other tests' nodes may be there; on ours nothing but one same amount stands.
     assert len({a[BATCH_CPU] for a in scene.allocatable(nodes).values()}) == 1
@@ -197,9 +197,9 @@ def test_a_missing_right_turns_off_what_needs_it_and_nothing_else(
         manager.stop()
     states = manager.board.states
     expected = dict.fromkeys(FEATURES, ControllerCondition.UP) | LOST.get(named(kind, index), {})
-    assert {name: state.standing for name, state in states.items()} == expected
-    for name, standing in expected.items():
-        if standing is ControllerCondition.FORBIDDEN:
+    assert {name: state.condition for name, state in states.items()} == expected
+    for name, condition in expected.items():
+        if condition is ControllerCondition.FORBIDDEN:
             assert "apiGroups" in states[name].message  # it says which right to grant
     if expected["status"] is ControllerCondition.UP:
         assert scene.state("colocation")["reason"] == expected["colocation"].value
@@ -214,5 +214,5 @@ def test_with_all_its_rights_everything_works(furnished: tuple[Scene, str]) -> N
         manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
+    assert {state.condition for state in manager.board.states.values()} == {ControllerCondition.UP}
     assert scene.lent([node])

@@ -44,7 +44,7 @@ from cotenant.manager.pipeline import PipelineFailed
 
 
 @pytest.mark.parametrize(
-    ("error", "standing"),
+    ("error", "condition"),
     [
         (ClusterForbidden("no"), ControllerCondition.FORBIDDEN),
         (ClusterAbsent("no"), ControllerCondition.ABSENT),
@@ -56,12 +56,12 @@ from cotenant.manager.pipeline import PipelineFailed
         (KeyError("no"), ControllerCondition.FAILED),
     ],
 )
-def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: ControllerCondition) -> None:
-    assert condition_of_error(error) is standing
+def test_each_kind_of_error_has_its_own_answer(error: Exception, condition: ControllerCondition) -> None:
+    assert condition_of_error(error) is condition
 
 
 @pytest.mark.parametrize(
-    ("error", "standing"),
+    ("error", "condition"),
     [
         (SourceUnreachable("no"), ControllerCondition.UNREACHABLE),
         (SourceProtocol("no"), ControllerCondition.UNREACHABLE),
@@ -75,10 +75,10 @@ def test_each_kind_of_error_has_its_own_answer(error: Exception, standing: Contr
     ],
 )
 def test_a_feature_that_could_not_decide_never_counts_as_working(
-    error: CotenantError, standing: ControllerCondition
+    error: CotenantError, condition: ControllerCondition
 ) -> None:
-    assert condition_of_failure(error) is standing
-    assert not standing.works
+    assert condition_of_failure(error) is condition
+    assert not condition.works
 
 
 def _every_kind(kind: type[CotenantError]) -> Iterator[type[CotenantError]]:

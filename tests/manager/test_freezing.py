@@ -32,15 +32,15 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
         scene.manager(fault_proxy.kubeconfig, elect=False) as manager,
     ):
 
-        def standing() -> ControllerCondition:
-            return manager.board.states["colocation"].standing
+        def condition() -> ControllerCondition:
+            return manager.board.states["colocation"].condition
 
         wait_for("batch resources", lambda: scene.lent(nodes))
         # the nodes have them before the round ends, and its end is told
         wait_for("the first round's end", lambda: "colocation" in manager.board.states)
         before = scene.allocatable(nodes)
         fault_proxy.refuse()
-        wait_for("a frozen feature", lambda: standing() is ControllerCondition.UNREACHABLE)
+        wait_for("a frozen feature", lambda: condition() is ControllerCondition.UNREACHABLE)
         frozen = manager.rounds("colocation")
         scene.configure(colocation_config={"enable": False})
         wait_for("further tries", lambda: all(m.error is not None for m in manager.mirrors.values()))
@@ -48,7 +48,7 @@ def test_features_freeze_without_the_api_server_and_go_on_when_it_is_back(
         assert manager.rounds("colocation") == frozen
         fault_proxy.accept()
         wait_for("bare nodes", lambda: BATCH_CPU not in scene.allocatable(nodes)[nodes[0]], 60)
-        wait_for("a working feature", lambda: standing() is ControllerCondition.UP)
+        wait_for("a working feature", lambda: condition() is ControllerCondition.UP)
 
 
 @pytest.mark.slow

@@ -61,7 +61,7 @@ def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
         manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
+    assert {state.condition for state in manager.board.states.values()} == {ControllerCondition.UP}
     assert small.lent(["n1"])
     assert small.api.exists(f"{SLO}/nodeslos/n1")
     assert small.api.exists(f"{FORECASTS}/n1")

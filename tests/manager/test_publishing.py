@@ -48,7 +48,7 @@ def publish(scene: Scene, results: RunResults) -> dict[str, int]:
         sent = manager.settle()
     finally:
         manager.stop()
-    assert {state.standing for state in manager.board.states.values()} == {ControllerCondition.UP}
+    assert {state.condition for state in manager.board.states.values()} == {ControllerCondition.UP}
     other = re.compile(rf"recommendations/(?!{scene.namespace}/)")
     ours = {f: [row for row in rows if not other.match(row["object"])] for f, rows in sent.items()}
     return {feature: len(rows) for feature, rows in ours.items() if feature != "status"}

@@ -23,7 +23,7 @@ PATIENCE_SECONDS = 60.0
 
 def up(manager: Manager) -> bool:
     states = manager.board.states.values()
-    return len(states) > 1 and all(state.standing.works for state in states)
+    return len(states) > 1 and all(state.condition.works for state in states)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cotenant.base.controllers.feature import ControllerCondition, condition_of_error
-from cotenant.base.controllers.loop import AlwaysLeads, Unled
+from cotenant.base.controllers.loop import AlwaysLeads, NoElection
 from cotenant.base.controllers.sender import (
     FIRST_MOMENTARY_SECONDS,
     FIRST_REFUSAL_SECONDS,
@@ -266,7 +266,7 @@ def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
 
 
 def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), Unled(), watch)
+    sender = Sender(scene.plane.admin_client(), NoElection(), watch)
     outcomes = sender.send([config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")])
     assert {type(o.error) for o in outcomes} == {NotLeader}
     assert not scene.api.exists(f"/api/v1/namespaces/{scene.namespace}/configmaps/x")

@@ -17,7 +17,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
-from cotenant.pipeline import browse, corridor, stored_history
+from cotenant.pipeline import browse, daily_analysis, stored_history
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.tables import nodes
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
@@ -40,8 +40,8 @@ SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(made, store, Settings())
+    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(made, store, Settings())
     return made
 
 
@@ -98,10 +98,10 @@ def test_a_pod_that_has_ended_and_is_still_listed_requests_nothing(
         assert np.isfinite(values).sum() > np.isfinite(told.values).sum() + 100
         kept.append(signal, replace(told, values=values))
     now = FixedClock(analysis.history.inventory.time_seconds)
-    found = corridor.analyse(kept, Settings(), now, Silent())
+    found = daily_analysis.analyse(kept, Settings(), now, Silent())
     for resource in Resource:
         np.testing.assert_array_equal(found.requested[resource].sums, analysis.requested[resource].sums)
-    corridor.publish(found, kept, Settings())
+    daily_analysis.publish(found, kept, Settings())
     for namespace in {ref.namespace for ref in analysis.workloads.refs}:
         before, after = (list(s.read_table(portraits_of(namespace)).rows()) for s in (store, kept))
         for name in ("request", "pods"):

@@ -20,7 +20,7 @@ from cotenant.cli.analysis.forecast import path
 from cotenant.dashboard.figures import story
 from cotenant.dashboard.nodes.workload_story import ForecastDetail
 from cotenant.dashboard.pages import forecast as page
-from cotenant.pipeline import corridor, gpus, stored_history, tables
+from cotenant.pipeline import daily_analysis, gpus, stored_history, tables
 from cotenant.pipeline.analysis import History
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
@@ -54,7 +54,7 @@ def test_each_kind_of_gpu_workload_gets_its_finding(history: History) -> None:
 
 @pytest.mark.slow
 def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(store: Store, history: History) -> None:
-    analysis = corridor.analyse(store, Settings(), FixedClock(SPEC.grid.end_seconds), Silent())
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(SPEC.grid.end_seconds), Silent())
     forecasts = analysis.cluster_forecasts[DeviceResource.GPU_CORE]
     # its peak is no lower than what is computed now
     assert float(forecasts.peak_level(0.95)[0]) >= float(np.nanmax(total_of(history).values[0, -12:]))

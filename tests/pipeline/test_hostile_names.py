@@ -17,7 +17,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.changes.decide.patches import refusal
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.views import WORKLOADS, portraits_of
 from cotenant.recommender.stored_recommendations import document_name
@@ -76,8 +76,8 @@ def test_a_name_that_cannot_be_ends_no_scan(population: SyntheticCluster, tmp_pa
     store, end = Store((tmp_path / "store").as_uri(), "prod"), population.inventory.time_seconds
     demo.write(store, odd(population, name), Silent())
     for _ in range(2):  # the second reads what the first has noted
-        analysis = corridor.analyse(store, Settings(), FixedClock(end), Silent())
-        corridor.publish(analysis, store, Settings())
+        analysis = daily_analysis.analyse(store, Settings(), FixedClock(end), Silent())
+        daily_analysis.publish(analysis, store, Settings())
     workloads = store.read_table(WORKLOADS)
     # Every workload is there, the odd ones too, and all others have their recommendation.
     assert len(workloads) == len(population.inventory.workloads)

@@ -24,7 +24,7 @@ from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor, day_margins, tables
+from cotenant.pipeline import daily_analysis, day_margins, tables
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.shards import judgements
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
@@ -65,7 +65,7 @@ def judged(world: SyntheticCluster, tmp_path_factory: pytest.TempPathFactory) ->
     for signal, usage in world.usage.items():
         store.append(signal, cut(usage, 1, SPEC.days * 24))
     store.write_inventory(before(world.inventory))
-    corridor.publish(analysed(store), store, QUICK)
+    daily_analysis.publish(analysed(store), store, QUICK)
     return folder
 
 
@@ -81,7 +81,7 @@ def before(inventory: Inventory) -> Inventory:
 def analysed(store: Store, settings: Settings = QUICK) -> Analysis:
     inventory = store.read_inventory()
     assert inventory is not None
-    return corridor.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
+    return daily_analysis.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def later(judged: Path, tmp_path: Path, world: SyntheticCluster) -> Callable[...
         changed = change(before(world.inventory))
         store.write_inventory(replace(changed, time_seconds=world.inventory.time_seconds))
         found = analysed(store, settings)
-        corridor.publish(found, store, settings)
+        daily_analysis.publish(found, store, settings)
         return found
 
     return analysis
@@ -233,7 +233,7 @@ def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_jud
         store.append(signal, cut(usage, 1, SPEC.days * 24))
     store.write_inventory(inventory)
     first = analysed(store)
-    corridor.publish(first, store, QUICK)
+    daily_analysis.publish(first, store, QUICK)
     for signal, usage in world.usage.items():
         hour = cut(usage, 0, 1)
         store.append(signal, replace(hour, values=np.where(np.isfinite(hour.values), np.float32(0), hour.values)))
@@ -278,7 +278,7 @@ def test_older_history_that_came_since_judges_its_workloads_anew(world: Syntheti
         store.append(signal, cut(usage, 0, 4 * 24))
     store.write_inventory(world.inventory)
     first = analysed(store)
-    corridor.publish(first, store, QUICK)
+    daily_analysis.publish(first, store, QUICK)
     for signal, usage in world.usage.items():
         store.append(signal, cut(usage, 4 * 24, 4 * 24))  # as a recording that a Prometheus completes
     found = analysed(store)

@@ -18,8 +18,8 @@ from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.changes.commands.recommendation_lines import describe
-from cotenant.pipeline import corridor, known_siblings
-from cotenant.pipeline.corridor import Sharding
+from cotenant.pipeline import daily_analysis, known_siblings
+from cotenant.pipeline.daily_analysis import Sharding
 from cotenant.pipeline.shards.executors import Here
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.recommender.model.recommendation import Recommendation
@@ -70,9 +70,11 @@ def analysed(store: Store, settings: Settings = SETTINGS) -> dict[WorkloadRef, R
     """The recommendations of one more analysis, published."""
     inventory = store.read_inventory()
     assert inventory is not None
-    analysis = corridor.analyse(store, settings, FixedClock(inventory.time_seconds), Silent(), sharding=EACH_ALONE)
+    analysis = daily_analysis.analyse(
+        store, settings, FixedClock(inventory.time_seconds), Silent(), sharding=EACH_ALONE
+    )
     assert len(analysis.division.firsts) == len(inventory.workloads) - 1  # each is a shard of its own
-    corridor.publish(analysis, store, settings)
+    daily_analysis.publish(analysis, store, settings)
     return {r.container.workload: r for r in analysis.recommendations}
 
 

@@ -19,7 +19,7 @@ from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import forecast_and_learn
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor, learned
+from cotenant.pipeline import daily_analysis, learned
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.settings import Settings
 from tests.support.command_line import cotenant
@@ -101,19 +101,19 @@ def test_series_and_trees_of_two_learnings_are_nothing(place: Store, case: tuple
 @pytest.mark.slow
 def test_a_later_analysis_goes_on_from_it(store: Store, cluster: SyntheticCluster) -> None:
     settings, clock = Settings(), FixedClock(cluster.inventory.time_seconds)
-    first = corridor.analyse(store, settings, clock, Silent())
-    corridor.publish(first, store, settings)
+    first = daily_analysis.analyse(store, settings, clock, Silent())
+    daily_analysis.publish(first, store, settings)
     end = first.history.window.end_seconds // 1800 * 1800
     # two resources of workloads, nodes, prod's pods and the cluster
     assert len(first.learned) == 8
     assert first.learned_seconds == end
-    second = corridor.analyse(store, settings, clock, Silent())
+    second = daily_analysis.analyse(store, settings, clock, Silent())
     assert second.learned == {}
     assert second.learned_seconds == end
     for resource in Resource:
         np.testing.assert_array_equal(second.workloads.medians[resource], first.workloads.medians[resource])
     anew = msgspec.structs.replace(settings.forecasting, relearn_hours=0.0)
-    third = corridor.analyse(store, msgspec.structs.replace(settings, forecasting=anew), clock, Silent())
+    third = daily_analysis.analyse(store, msgspec.structs.replace(settings, forecasting=anew), clock, Silent())
     assert len(third.learned) == 8
 
 
@@ -122,8 +122,8 @@ def test_a_scan_says_how_old_its_back_tests_are_and_makes_them_anew_when_they_ar
     store: Store, cluster: SyntheticCluster
 ) -> None:
     settings = Settings()
-    analysis = corridor.analyse(store, settings, FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(analysis, store, settings)
+    analysis = daily_analysis.analyse(store, settings, FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, store, settings)
 
     def scanned_after(hours: float) -> str:
         """What an offline scan says where all was learned so many hours before the end of the history."""

@@ -36,7 +36,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.dashboard.home import overview as overview_page
 from cotenant.dashboard.nodes import lent_now
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
@@ -143,8 +143,8 @@ def scanned(base: Store, folder: Path, case: Case, age_seconds: float = 0.0) -> 
     assert inventory is not None
     store.write_inventory(replace(inventory, nodes=tuple(case.node(i, n) for i, n in enumerate(inventory.nodes))))
     end = inventory.time_seconds
-    analysis = corridor.analyse(store, case.settings, FixedClock(end + age_seconds), Silent())
-    corridor.publish(analysis, store, case.settings)
+    analysis = daily_analysis.analyse(store, case.settings, FixedClock(end + age_seconds), Silent())
+    daily_analysis.publish(analysis, store, case.settings)
     return Made(case, store, analysis, end)
 
 

@@ -17,7 +17,7 @@ from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.forecasting.node_peaks.peak_records import block_maxima
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor, overview, stored_history
+from cotenant.pipeline import daily_analysis, overview, stored_history
 from cotenant.pipeline.analysis import BLOCK_SECONDS, Analysis, NodeMaxima
 from cotenant.pipeline.nodes import node_history, worst_days
 from cotenant.pipeline.nodes.pod_hours import PROD
@@ -34,7 +34,7 @@ SETTINGS = replace_setting(Settings(), forecasting=ForecastingSettings(booster_r
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    return corridor.analyse(store, SETTINGS, FixedClock(cluster.inventory.time_seconds), Silent())
+    return daily_analysis.analyse(store, SETTINGS, FixedClock(cluster.inventory.time_seconds), Silent())
 
 
 @pytest.mark.slow
@@ -48,7 +48,7 @@ def test_days_before_the_window_are_tested_too(analysis: Analysis) -> None:
 def test_what_was_stored_is_gone_on_from_when_usage_and_gone_pods_are_forgotten(
     store: Store, cluster: SyntheticCluster, analysis: Analysis
 ) -> None:
-    corridor.publish(analysis, store, SETTINGS)
+    daily_analysis.publish(analysis, store, SETTINGS)
     assert store.keep(15) > 0
     store.write_inventory(replace(cluster.inventory, pods=tuple(p for p in cluster.inventory.pods if p.running)))
     history = stored_history.load(store, SETTINGS)

@@ -15,7 +15,7 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.store import Store
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import WORKLOADS
@@ -28,8 +28,8 @@ QUICK = Settings(forecasting=ForecastingSettings(booster_rows=0, origins=1))
 def analysed(store: Store) -> Analysis:
     inventory = store.read_inventory()
     assert inventory is not None
-    found = corridor.analyse(store, QUICK, FixedClock(inventory.time_seconds), Silent())
-    corridor.publish(found, store, QUICK)
+    found = daily_analysis.analyse(store, QUICK, FixedClock(inventory.time_seconds), Silent())
+    daily_analysis.publish(found, store, QUICK)
     return found
 
 

@@ -12,7 +12,7 @@ from cotenant.base.errors import StoreConflict
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis, TableParts
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
@@ -42,14 +42,14 @@ class Meanwhile(Mapping[str, TableParts]):
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    return corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    return daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
 
 
 @pytest.fixture
 def place(tmp_path: Path, analysis: Analysis) -> Store:
     """A store of its own with these results, and nothing else."""
     place = Store(tmp_path.as_uri(), "prod")
-    corridor.publish(analysis, place, Settings())
+    daily_analysis.publish(analysis, place, Settings())
     return place
 
 
@@ -61,10 +61,10 @@ def stored(place: Store) -> Overview:
 
 @pytest.mark.slow
 def test_a_run_that_another_one_overtook_publishes_after_it(place: Store, analysis: Analysis) -> None:
-    acts = [lambda: corridor.publish(analysis, place, Settings())]
+    acts = [lambda: daily_analysis.publish(analysis, place, Settings())]
     rows = Meanwhile(analysis.rows, lambda: acts.pop()() if acts else None)
     later = replace(analysis, rows=rows, computed_seconds=analysis.computed_seconds + 60)
-    corridor.publish(later, place, Settings())
+    daily_analysis.publish(later, place, Settings())
     assert rows.times > 1, "it was written again"
     assert stored(place).computed_seconds == analysis.computed_seconds + 60
     assert len(place.read_table(RECOMMENDATIONS)) == len(analysis.recommendations)
@@ -79,14 +79,14 @@ def test_results_of_a_longer_history_stay_and_the_error_names_them(place: Store,
             run.write_document("overview", known)
 
     with pytest.raises(StoreConflict, match="another run published results of prod meanwhile: computed ") as refused:
-        corridor.publish(replace(analysis, rows=Meanwhile(analysis.rows, publish_newer)), place, Settings())
+        daily_analysis.publish(replace(analysis, rows=Meanwhile(analysis.rows, publish_newer)), place, Settings())
     assert "recs list" in refused.value.fix
     assert stored(place) == known
 
 
 @pytest.mark.slow
 def test_a_run_that_is_overtaken_again_and_again_gives_up(place: Store, analysis: Analysis) -> None:
-    rows = Meanwhile(analysis.rows, lambda: corridor.publish(analysis, place, Settings()))
+    rows = Meanwhile(analysis.rows, lambda: daily_analysis.publish(analysis, place, Settings()))
     with pytest.raises(StoreConflict, match="They stay, and those of this run are not stored"):
-        corridor.publish(replace(analysis, rows=rows), place, Settings())
+        daily_analysis.publish(replace(analysis, rows=rows), place, Settings())
     assert len(place.read_table(RECOMMENDATIONS)) == len(analysis.recommendations)

@@ -33,9 +33,9 @@ from cotenant.base.severity import Waste
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Division
-from cotenant.pipeline.corridor import Sharding
+from cotenant.pipeline.daily_analysis import Sharding
 from cotenant.pipeline.shards import plan
 from cotenant.pipeline.shards.executors import (
     Dask,
@@ -100,7 +100,9 @@ def published(
     """A store with the results of an analysis, and the content of each of their files."""
     shutil.copytree(Path(store.url.removeprefix("file://")) / store.cluster, folder / store.cluster)
     own, clock = Store(folder.as_uri(), store.cluster), FixedClock(cluster.inventory.time_seconds)
-    corridor.publish(corridor.analyse(own, QUICK, clock, Silent(), sharding=Sharding(executor, size)), own, QUICK)
+    daily_analysis.publish(
+        daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=Sharding(executor, size)), own, QUICK
+    )
     (run,) = (folder / store.cluster / "results" / "runs").iterdir()
     files = {path.name: path.read_bytes() for path in run.iterdir()}
     learned = folder / store.cluster / "results" / "learned-forecasts"
@@ -125,7 +127,7 @@ def test_no_secret_of_the_settings_travels_to_workers(store: Store, cluster: Syn
     executor, clock = Travelling(), FixedClock(cluster.inventory.time_seconds)
     source = PrometheusSettings(headers={"Authorization": "Bearer 5ecret"})
     settings = msgspec.structs.replace(QUICK, profiler=ProfilerSettings(prometheus=source))
-    corridor.analyse(store, settings, clock, Silent(), sharding=Sharding(executor, SIZE))
+    daily_analysis.analyse(store, settings, clock, Silent(), sharding=Sharding(executor, SIZE))
     assert len(executor.sent) >= 4
     assert not [task for task in executor.sent if b"5ecret" in task]
 
@@ -171,7 +173,7 @@ def test_waste_of_a_shard_is_graded_by_what_the_whole_cluster_requests(
     for pods in (cluster.inventory.pods, (giant, *others)):
         own.write_inventory(replace(cluster.inventory, pods=pods))
         for sharding in (Sharding(Here()), Sharding(Here(), SIZE)):
-            found = corridor.analyse(own, QUICK, clock, Silent(), sharding=sharding)
+            found = daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=sharding)
             grades.append({one.container: one.waste for one in found.recommendations})
     assert grades[0] == grades[1] and Waste.LARGE in grades[0].values()
     assert grades[2] == grades[3] and Waste.LARGE not in grades[2].values()
@@ -183,12 +185,12 @@ def test_a_second_analysis_keeps_the_division_and_what_its_shards_learned(
     own, files = published(store, cluster, tmp_path, Here())
     clock = FixedClock(cluster.inventory.time_seconds)
     # a little smaller than what the division was made for: its shards are still of a fair size
-    again = corridor.analyse(own, QUICK, clock, Silent(), sharding=Sharding(Here(), ShardSize(workloads=6)))
+    again = daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=Sharding(Here(), ShardSize(workloads=6)))
     assert len(again.division.firsts) == 3
     assert again.learned == {}
-    other = corridor.analyse(own, QUICK, clock, Silent(), sharding=Sharding(Here()))
+    other = daily_analysis.analyse(own, QUICK, clock, Silent(), sharding=Sharding(Here()))
     assert other.division == Division()
-    corridor.publish(other, own, QUICK)
+    daily_analysis.publish(other, own, QUICK)
     groups = [name for name in own.block_names("learned-forecasts") if name.startswith("workloads-cpu")]
     assert set(groups) == {"workloads-cpu-00000", "workloads-cpu-00000-trees"}
     assert sum(name.startswith("workloads-cpu-") for name in files) == 8  # series and trees of four shards

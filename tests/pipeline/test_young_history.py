@@ -15,7 +15,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WEEKS
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.sightings import Sightings, by_usage, with_history
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import FINDINGS, NODES, RECOMMENDATIONS, WORKLOADS
@@ -44,8 +44,8 @@ def test_fifty_minutes_without_kube_state_metrics_are_analysed_and_withheld(tmp_
     for signal, usage in answers.items():
         store.append(signal, usage)
     store.write_inventory(with_history(by_usage(Inventory("c", end, (), (), ()), sightings), sightings))
-    analysis = corridor.analyse(store, Settings(), FixedClock(end), Silent())
-    corridor.publish(analysis, store, Settings())
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(end), Silent())
+    daily_analysis.publish(analysis, store, Settings())
     # The pod that nobody describes stands for itself.
     assert [w.name for w in analysis.workloads.refs] == ["web-0"]
     assert [row["kind"] for row in store.read_table(WORKLOADS).rows()] == ["Pod"]

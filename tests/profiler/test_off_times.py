@@ -20,7 +20,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.changes.model.settings import GuardrailSettings
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import pull
 from cotenant.profiler.off_signs import examine
 from cotenant.profiler.off_times import OffTimes, Signs, Silence
@@ -199,7 +199,7 @@ def test_a_night_of_the_whole_cluster_is_told_from_an_outage_of_its_source(
 ) -> None:
     store = store_in(tmp_path)
     scanned(server, case, store, END)
-    made = corridor.analyse(store, Settings(), FixedClock(END), Silent())
+    made = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent())
     notes = store.read_quality()[-1].notes
     assert any(NOTE in one for one in notes) is case.expected_off, notes
     least = GuardrailSettings().minimum_coverage

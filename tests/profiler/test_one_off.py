@@ -8,9 +8,12 @@ from dataclasses import replace
 import pytest
 
 from cotenant.base.cluster import Container, Inventory, Pod, PodPhase, PodRow, Workload
-from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import RETRY_SECONDS, ended_workloads, left_out_notes, without_over
 from cotenant.base.resource import Resource
+from cotenant.base.usage.lives import MEASURED
+from cotenant.base.usage.sparse_usage import SparseUsage, of_stretches
+from cotenant.base.usage.usage import Signal, TimeGrid
 from cotenant.pipeline.shards.judgements import Containers
 from cotenant.pipeline.shards.work import workload_totals
 from cotenant.recommender.model.finding import ClusterFinding
@@ -121,5 +124,9 @@ def test_a_judgement_is_made_anew_when_a_pods_row_says_something_else(says: dict
     known = replace(known, workloads=(Workload(known.workloads[0].ref, 1, (Container("main"),)),))
     told = replace(known, pod_rows=(PodRow("shop", "x-0", NOW, **says),))  # type: ignore[arg-type]
     later = replace(told, pod_rows=(replace(told.pod_rows[0], seen_seconds=NOW + 3600),))
-    facts = [Containers.of(one, {}, ()).facts.tolist() for one in (known, told, later)]
+    grid = TimeGrid.from_span(NOW - 3600, NOW, 300)
+    unseen: dict[Signal, SparseUsage[PodContainerRef]] = {
+        signal: of_stretches((), grid, (), signal.spec.resource, signal.spec.statistic) for signal in MEASURED
+    }
+    facts = [Containers.of(one, unseen, ()).facts.tolist() for one in (known, told, later)]
     assert facts[0] != facts[1] == facts[2]

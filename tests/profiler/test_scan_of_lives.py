@@ -13,7 +13,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store.store import Store
 from cotenant.changes.model.settings import GuardrailSettings
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.shards.executors import Here
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.profiler.history import pull
@@ -112,8 +112,8 @@ def scanned(folder: Path, down: tuple[int, int]) -> Store:
 
 
 def said(store: Store, most_series: int = 8000) -> dict[str, Recommendation]:
-    sharding = corridor.Sharding(Here(), ShardSize(most_series)) if most_series < 8000 else None
-    made = corridor.analyse(store, Settings(), FixedClock(END), Silent(), sharding=sharding)
+    sharding = daily_analysis.Sharding(Here(), ShardSize(most_series)) if most_series < 8000 else None
+    made = daily_analysis.analyse(store, Settings(), FixedClock(END), Silent(), sharding=sharding)
     return {one.container.workload.name: one for one in made.recommendations}
 
 

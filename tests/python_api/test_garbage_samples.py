@@ -24,7 +24,7 @@ from cotenant.experiment.comparison import run_all_settings
 from cotenant.experiment.interference import Interference
 from cotenant.experiment.outcome import Sharing, SharingScenario
 from cotenant.experiment.stored_world import stored_world
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.settings import Settings
 
@@ -99,7 +99,7 @@ def analysed(folder: Path, spoil: tuple[Signal, float] | None) -> tuple[cotenant
     inventory = store.read_inventory()
     assert inventory is not None
     settings, clock = Settings(), FixedClock(inventory.time_seconds)
-    corridor.publish(corridor.analyse(store, settings, clock, Silent()), store, settings, demo=True)
+    daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings, demo=True)
     return opened, series
 
 

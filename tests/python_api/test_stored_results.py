@@ -22,7 +22,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.base.usage.usage import Signal
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.python_api.tables import times_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
 from cotenant.settings import Settings
@@ -189,8 +189,8 @@ def test_the_request_of_a_workload_is_one_number_wherever_it_stands(tmp_path: Pa
             pods=tuple(replace(p, phase=PodPhase.PENDING) if p is waiting else p for p in before.pods),
         )
     )
-    corridor.publish(
-        corridor.analyse(stored, Settings(), FixedClock(before.time_seconds), Silent()), stored, Settings()
+    daily_analysis.publish(
+        daily_analysis.analyse(stored, Settings(), FixedClock(before.time_seconds), Silent()), stored, Settings()
     )
     keys = ["namespace", "kind", "workload"]
     listed = made.workloads().set_index(keys)

@@ -56,7 +56,9 @@ def state(*pods: Pod, measured: tuple[str, ...] = (), known: int = 0, usual: flo
     usage = tuple(PodMetric("ns", name, {CPU: 100, MEMORY: GIB}, PriorityClass.PROD) for name in measured)
     colocation.report([NodeMetric("a", NOW, {CPU: 500, MEMORY: GIB}, {CPU: 0, MEMORY: 0}, usage)])
     census = PodCensus(CENSUS_TIME, {("a", WEB): known}, {CPU: {"a": usual}})
-    colocation.foresee({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}, MEMORY: {"a": PeakForecast(4 * GIB, 0.0, 9)}}, census)
+    colocation.set_forecasts(
+        {CPU: {"a": PeakForecast(PEAK, 0.0, 9)}, MEMORY: {"a": PeakForecast(4 * GIB, 0.0, 9)}}, census
+    )
     return colocation
 
 
@@ -114,9 +116,9 @@ def test_exclusive_cpus_are_kept_whole_and_once() -> None:
 def test_the_next_analysis_knows_the_pod_and_a_lost_forecast_knows_none() -> None:
     colocation = state(OLD, pod("new"), measured=("old", "new"), known=1)
     assert "announced" in lent(colocation).terms
-    colocation.foresee({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(NOW, {("a", WEB): 2}))
+    colocation.set_forecasts({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(NOW, {("a", WEB): 2}))
     assert lent(colocation).amount == 10_000 - PEAK
-    colocation.foresee({})
+    colocation.set_forecasts({})
     assert lent(colocation).amount == 10_000 - 200  # present use
 
 
@@ -169,7 +171,7 @@ def test_the_order_in_which_pods_and_forecasts_come_is_no_matter(
     for one in earlier:
         lived.remove_pod(one.namespace, one.name)
     lived.upsert_pods(pods[:2])
-    lived.foresee({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(CENSUS_TIME, {("a", WEB): known}))
+    lived.set_forecasts({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(CENSUS_TIME, {("a", WEB): known}))
     lived.upsert_pods(pods[2:])
     assert lived.columns(CPU).announced.tolist() == fresh.columns(CPU).announced.tolist()
 

@@ -256,7 +256,7 @@ def test_policy_forecast_decides_alone_only_on_evidence(forecast: PeakForecast |
     found.upsert_nodes([node()])
     found.upsert_pods([pod("p", cpu=3000)])
     found.report([metric(p=1000)])
-    found.foresee({CPU: {"a": forecast}} if forecast else {})
+    found.set_forecasts({CPU: {"a": forecast}} if forecast else {})
     message = found.compute(NOW)[Band.BATCH, CPU].message(0)
     assert (message.amount, message.policy) == (amount, "forecast")
     assert note in message.note
@@ -274,7 +274,7 @@ def test_a_forecast_is_joined_by_what_it_cannot_know() -> None:
         pod("exclusive", cpu=2000, qos=QosClass.LSE),  # used 500 of 2,000 that are never lent: 1,500 more
     ])  # fmt: skip
     found.report([metric(known=1000, mid=200, exclusive=500)])
-    found.foresee({CPU: {"a": PeakForecast(2500.0, 0.0, 9)}})
+    found.set_forecasts({CPU: {"a": PeakForecast(2500.0, 0.0, 9)}})
     # 2,500 + 700 + 200 + 1,500
     assert found.compute(NOW)[Band.BATCH, CPU].message(0).terms["hp_peak"] == 4900
 
@@ -298,7 +298,7 @@ def test_zones_of_a_proven_forecast_keep_no_percentage_back() -> None:
     found.upsert_nodes([node(cpu=8000)])
     found.upsert_pods([pod("bound", cpu=1000, zones=(1,))])
     found.report([metric(bound=800)])
-    found.foresee({CPU: {"a": PeakForecast(2000.0, 0.0, 9, 600.0)}})
+    found.set_forecasts({CPU: {"a": PeakForecast(2000.0, 0.0, 9, 600.0)}})
     # 300 of the system and 600 of the pods' peak above their use in each zone, the 800 of their use in zone 1
     assert found.zones("a", CPU, [4000, 4000]).tolist() == [3100, 2300]
     assert published(found.compute(NOW), Band.BATCH, CPU) == {"a": 8000 - 2000 - 600}

@@ -18,7 +18,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import SourceReport, UsageBlock, pull
 from cotenant.profiler.pull_state import SignalSpan
 from cotenant.recommender.incomplete import NOTE
@@ -97,7 +97,7 @@ def memory(folder: Path, now_seconds: int, which: Field, source: Cluster | None 
     store = Store(folder.as_uri(), "test")
     settings = Settings()
     pull(source or Cluster(), store, settings.profiler, FixedClock(now_seconds), Silent())
-    made = corridor.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
+    made = daily_analysis.analyse(store, settings, FixedClock(now_seconds), Silent()).recommendations
     found = made[0].value(Resource.MEMORY, which)
     assert found is not None
     return found
@@ -137,7 +137,7 @@ def test_nothing_is_called_idle_and_no_forecast_decides_alone_while_cpu_usage_co
     settings = Settings(recommender=replace(own, findings=replace(own.findings, idle_pod_millicores=200)))
     store, clock = Store(tmp_path.as_uri(), "test"), FixedClock(KILL - HOUR_SECONDS)
     pull(UsageUnread(), store, settings.profiler, clock, Silent())
-    run = corridor.analyse(store, settings, clock, Silent())
+    run = daily_analysis.analyse(store, settings, clock, Silent())
     # 100m of the 200m that count as idle; the container has no CPU request either
     assert [f.kind for f in run.findings] == [FindingKind.MISSING_REQUEST]
     assert run.findings[0].evidence["history_not_read_hours"] == 24

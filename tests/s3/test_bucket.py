@@ -28,8 +28,8 @@ from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import Signal, TimeGrid
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.pipeline import corridor
-from cotenant.pipeline.corridor import Sharding
+from cotenant.pipeline import daily_analysis
+from cotenant.pipeline.daily_analysis import Sharding
 from cotenant.pipeline.shards.executors import Here, Processes
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.profiler.synthetic import SyntheticSpec
@@ -70,8 +70,8 @@ def test_shards_of_an_analysis_are_read_from_a_bucket_as_from_a_folder(bucket: B
         store = Store(url, CLUSTER)
         clock = FixedClock(fill(store, spec, Silent()).inventory.time_seconds)
         by_two = Sharding(executor, ShardSize(workloads=4))
-        analysis = corridor.analyse(store, SETTINGS, clock, Silent(), sharding=by_two)
-        corridor.publish(analysis, store, SETTINGS)
+        analysis = daily_analysis.analyse(store, SETTINGS, clock, Silent(), sharding=by_two)
+        daily_analysis.publish(analysis, store, SETTINGS)
         tables = [list(store.read_table(schema).rows()) for schema in (WORKLOADS, RECOMMENDATIONS, RECLAIMABLE)]
         results.append((analysis.division.firsts, tables))
     assert results[0] == results[1]
@@ -241,7 +241,7 @@ def test_wrong_credentials_and_a_missing_bucket_are_told_apart_from_no_data(
     bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(NoData):
-        corridor.analyse(Store(f"{bucket.url}/empty", "big"), SETTINGS, FixedClock(0), Silent())
+        daily_analysis.analyse(Store(f"{bucket.url}/empty", "big"), SETTINGS, FixedClock(0), Silent())
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "mistyped-key")
     with pytest.raises(StoreForbidden, match=r"may not .* SignatureDoesNotMatch") as refused:
         Store(bucket.url, "big").append(CPU, usage_of(values_of(1, 1)))

@@ -44,7 +44,7 @@ from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.pipeline import corridor, tables
+from cotenant.pipeline import daily_analysis, tables
 from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
@@ -195,7 +195,7 @@ def app_of(scene: Scene, people: Callable[[], Person] | None = None, **given: An
         manifest,
         settings.recommender.prices,
         actions=settings.actions,
-        **{"people": people or at_this_machine(settings.kube), "changes": scene.service(), **given},
+        **{"current_user": people or at_this_machine(settings.kube), "changes": scene.service(), **given},
     )
     source = StoreSource(scene.store, settings.dashboard)
     return create_app(source, settings.dashboard, FixedClock(scene.end_seconds), known)
@@ -275,7 +275,7 @@ def prepared(folder: Path, name: str = "pay") -> Prepared:
         )  # puts its prefix before
         store, end = Store((target / "store").as_uri(), "embedded"), standing.inventory.time_seconds
         demo.write(store, standing, Silent())
-        corridor.publish(corridor.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
+        daily_analysis.publish(daily_analysis.analyse(store, Settings(), FixedClock(end), Silent()), store, Settings())
 
     copy_template(f"prepared-{name}", folder, make)
     store = Store((folder / "store").as_uri(), "embedded")

@@ -15,11 +15,11 @@ def copies(folder: Path, *names: str) -> list[Store]:
     """A store below the folder with the same results under each name."""
     made = results(folder / "made", spec=WEEK, demo=False).store
     stores = []
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         copytree(folder / "made" / made.cluster, folder / "store" / name)
         store = Store((folder / "store").as_uri(), name)
         overview = store.read_document("overview", Overview)
         assert overview is not None
-        store.write_document("overview", replace(overview, cluster=name, nodes=overview.nodes + place))
+        store.write_document("overview", replace(overview, cluster=name, nodes=overview.nodes + index))
         stores.append(store)
     return stores

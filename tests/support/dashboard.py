@@ -1,4 +1,4 @@
-"""A dashboard on real results: synthetic cluster -> store -> corridor -> app -> uvicorn on a free loopback port."""
+"""A dashboard on real results: synthetic cluster -> store -> analysis -> app -> uvicorn on a free loopback port."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
-from cotenant.pipeline import corridor
+from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
 from cotenant.simulation.demo import CLUSTER, fill
@@ -51,7 +51,9 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
     def make(target: Path) -> None:
         store, settings = Store(target.as_uri(), CLUSTER), Settings()
         end = fill(store, spec, Silent()).inventory.time_seconds
-        corridor.publish(corridor.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo)
+        daily_analysis.publish(
+            daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo
+        )
         store.write_document(WHAT_IF, replayed(end))
 
     copy_template(f"results-{hashlib.sha256(repr((spec, demo)).encode()).hexdigest()[:16]}", folder, make)

@@ -17,7 +17,7 @@ from tests.support import dashboard as support
 def repeated(table: Table, rows: int) -> Table:
     """The first rows of a table over and over; the number of the repetition ends each workload's name."""
     more = table.take(np.arange(rows) % len(table))
-    names = [f"{name}-{place // len(table)}" for place, name in enumerate(more.columns["workload"])]
+    names = [f"{name}-{index // len(table)}" for index, name in enumerate(more.columns["workload"])]
     return Table(table.schema, {**more.columns, "workload": np.array(names, dtype=object)})
 
 

@@ -1,4 +1,4 @@
-"""A small overview document, as the corridor writes it."""
+"""A small overview document, as the analysis writes it."""
 
 from __future__ import annotations
 

@@ -117,17 +117,17 @@ class Scene:
         finally:
             ledger.close()
 
-    def app(self, source: ResultSource | None = None, people: Callable[[], Person] | None = None) -> Any:
+    def app(self, source: ResultSource | None = None, current_user: Callable[[], Person] | None = None) -> Any:
         """The dashboard with the service, on these results or on none."""
         own = StoreSource(Store((self.folder / "empty").as_uri(), "embedded"), support.QUICK)
-        given = DashboardContext(people=people or (lambda: self.who), plans=self.service())
+        given = DashboardContext(current_user=current_user or (lambda: self.who), plans=self.service())
         return create_app(source or own, support.QUICK, self.clock, given)
 
     def served(
-        self, source: ResultSource | None = None, people: Callable[[], Person] | None = None
+        self, source: ResultSource | None = None, current_user: Callable[[], Person] | None = None
     ) -> AbstractContextManager[str]:
         """The same behind a real server; gives its address."""
-        return support.served(self.app(source, people))
+        return support.served(self.app(source, current_user))
 
 
 def approve(

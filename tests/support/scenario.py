@@ -123,7 +123,7 @@ class Scenario:
         return Pod(track.workload.namespace, track.pod, track.workload, track.node, start, end)
 
     def evidence(self, inventory: Inventory | None = None) -> Evidence:
-        """The history as the corridor hands it on: the profiler's portraits, the recommender's evidence."""
+        """The history as the analysis hands it on: the profiler's portraits, the recommender's evidence."""
         known = inventory or self.inventory()
         slots = round(self.history_days * DAY)
         usage = {s: _first(u, slots) for s, u in self.usage().items()}

@@ -76,10 +76,10 @@ def record_ledger(folder: Path) -> None:
         for name in ("c1", "c2")
     ]
     journal.accept(changes)
-    standings = journal.standings()
-    applied = journal.tell(standings["c1"], Happened.APPLIED, "done")
+    statuses = journal.statuses()
+    applied = journal.tell(statuses["c1"], Happened.APPLIED, "done")
     journal.tell(applied, Happened.VERIFIED, "no harm")
-    journal.tell(standings["c2"], Happened.REFUSED, "forbidden")
+    journal.tell(statuses["c2"], Happened.REFUSED, "forbidden")
     journal.note([("postponed", "shop/Deployment/api", {"until_seconds": None, "reason": "a season's peak"})])
     head = ledger.head()
     (folder / "head.json").write_text(json.dumps({"seq": head.seq, "hash": head.hash, "signature": head.signature}))

@@ -113,7 +113,7 @@ def test_kernel_settings_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path)
     before = content(tmp_path)
     keeper = SysctlKeeper(tmp_path, tmp_path)
     wants = [SurfaceWant(Surface.SYSCTL, "vm/min_free_kbytes", "90000", "system", "because")]
-    for lines in (keeper.apply(wants), keeper.give_back()):
+    for lines in (keeper.apply(wants), keeper.restore()):
         [line] = lines
         assert str(note) in line and f"version {NEWER}" in line and "remove the file" in line
     assert content(tmp_path) == before
@@ -125,7 +125,7 @@ def test_resctrl_groups_that_a_newer_agent_noted_are_left_to_it(tmp_path: Path) 
     note.write_text(json.dumps({"version": NEWER, "groups": {"LS": {}}}))
     keeper = ResctrlKeeper(tmp_path, no_tasks, tmp_path / "resctrl")
     wants = [SurfaceWant(Surface.RESCTRL, "BE", text_of(ResctrlGroup((), ())), "resctrl", "because")]
-    for lines in (keeper.apply(wants), keeper.give_back()):
+    for lines in (keeper.apply(wants), keeper.restore()):
         assert [str(note) in line and f"version {NEWER}" in line for line in lines] == [True]
     assert [p.name for p in (tmp_path / "resctrl").iterdir()] == ["LS"]
     assert json.loads(note.read_text())["version"] == NEWER

@@ -66,11 +66,11 @@ def test_every_row_of_an_older_ledger_is_there_and_its_chain_goes_on(older: Path
     head = Anchor(**json.loads((older / "head.json").read_text()))
     ledger = Ledger(older / "ledger.db")
     journal = ChangeLedger(ledger, SystemClock(), "bob@example.org")
-    assert {name: one.state for name, one in journal.standings().items()} == {
+    assert {name: one.state for name, one in journal.statuses().items()} == {
         "c1": ChangeState.VERIFIED,
         "c2": ChangeState.FAILED,
     }
-    [write] = journal.standings()["c1"].change.writes
+    [write] = journal.statuses()["c1"].change.writes
     assert (write.before, write.after) == ({"/spec/x": "500m"}, {"/spec/x": "250m"})
     assert [str(workload) for workload in postponed_recommendations(ledger, 0.0)] == ["shop/Deployment/api"]
     journal.note([("postponed", "shop/Deployment/web", {"until_seconds": None, "reason": "too"})])
@@ -89,10 +89,10 @@ def test_an_older_agents_notes_are_taken_over_and_given_back(older: Path, tmp_pa
     sysctl = tmp_path / "sys/vm/min_free_kbytes"
     sysctl.parent.mkdir(parents=True)
     sysctl.write_text("80000\n")
-    assert SysctlKeeper(state, tmp_path / "sys").give_back() == []
+    assert SysctlKeeper(state, tmp_path / "sys").restore() == []
     assert sysctl.read_text() == "67584"
     (tmp_path / "resctrl/BE").mkdir(parents=True)
-    assert ResctrlKeeper(state, no_tasks, tmp_path / "resctrl").give_back() == []
+    assert ResctrlKeeper(state, no_tasks, tmp_path / "resctrl").restore() == []
     assert list((tmp_path / "resctrl").iterdir()) == []
 
 

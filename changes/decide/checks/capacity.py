@@ -43,15 +43,15 @@ UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITI
 
 
 def capacity_guardrails(
-    recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext
+    recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext
 ) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
-    now, new = _before_and_after(recommendations, around.live)
+    now, new = _before_and_after(recommendations, context.live)
     yield qos_class_rule(now, new)
-    yield _limit_ranges(new, around)
-    yield _quota(new, _claim(recommendations[0].container.workload, around.live, now, new), around)
-    yield _node(now, new, around)
-    yield _scalers(recommendations, moved, around)
+    yield _limit_ranges(new, context)
+    yield _quota(new, _claim(recommendations[0].container.workload, context.live, now, new), context)
+    yield _node(now, new, context)
+    yield _scalers(recommendations, moved, context)
 
 
 def claim_of(recommendations: Sequence[Recommendation], live: Json) -> QuotaClaim:
@@ -159,12 +159,12 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
 
 
-def _limit_ranges(new: Sequence[Container], around: GuardrailContext) -> Guardrail:
-    if around.cluster_limits.limit_ranges is None:
+def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
+    if context.cluster_limits.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
     items = [
         i
-        for limit_range in around.cluster_limits.limit_ranges
+        for limit_range in context.cluster_limits.limit_ranges
         for i in (limit_range.get("spec") or {}).get("limits") or ()
     ]
     admitted = [_with_limit_range_defaults(container, items) for container in new]
@@ -228,23 +228,23 @@ def _ratio(item: Json, resource: Resource, name: str, request: int | None, limit
         yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
 
 
-def _quota(new: Sequence[Container], claim: QuotaClaim, around: GuardrailContext) -> Guardrail:
+def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
     """Fails when the change needs more than a ResourceQuota has left over all replicas; without scopes' quotas.
 
     What other changes of the namespace will take is not left. Warns where the sum fits but not one pod more, because a
     rolling update starts a pod before it ends one.
     """
-    if around.cluster_limits.quotas is None:
+    if context.cluster_limits.quotas is None:
         return Guardrail("quota", GuardrailOutcome.PASS, "ResourceQuotas were not read")
-    rolls = around.method is Method.TEMPLATE
+    rolls = context.method is Method.TEMPLATE
     tight = ""
-    for quota in around.cluster_limits.quotas:
+    for quota in context.cluster_limits.quotas:
         if (quota.get("spec") or {}).get("scopes") or (quota.get("spec") or {}).get("scopeSelector"):
             continue
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
             taken = {
-                c.workload: c.more[resource, side] for c in around.cluster_limits.claims if c.more[resource, side] > 0
+                c.workload: c.more[resource, side] for c in context.cluster_limits.claims if c.more[resource, side] > 0
             }
             remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
             remaining -= sum(taken.values())
@@ -283,18 +283,18 @@ def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
                 yield key, resource, side
 
 
-def _node(now: Sequence[Container], new: Sequence[Container], around: GuardrailContext) -> Guardrail:
+def _node(now: Sequence[Container], new: Sequence[Container], context: GuardrailContext) -> Guardrail:
     raised = [r for r in Resource if pod_amount(new, r) > pod_amount(now, r)]
     if not raised:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "no request is raised")
-    if around.cluster_limits.nodes is None:
+    if context.cluster_limits.nodes is None:
         return Guardrail("node-fit", GuardrailOutcome.PASS, "nodes were not read")
     pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
     size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
-    if around.cluster_limits.daemon_nodes:
-        return _daemon_nodes(around.cluster_limits.daemon_nodes, pod_requests, size_text)
-    fits = sum(_holds(node, pod_requests) for node in around.cluster_limits.nodes)
-    why = f"{fits} of {len(around.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
+    if context.cluster_limits.daemon_nodes:
+        return _daemon_nodes(context.cluster_limits.daemon_nodes, pod_requests, size_text)
+    fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
+    why = f"{fits} of {len(context.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
 
 
@@ -313,12 +313,12 @@ def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -
     return all(node.get(r, 0) >= amount for r, amount in pod_requests.items())
 
 
-def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: GuardrailContext) -> Guardrail:
+def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
     """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
     along = autoscaler_targets.moves(list(recommendations))
     led = {(move.name, move.resource) for move in along}
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
-    for scaler in around.cluster_limits.scalers or ():
+    for scaler in context.cluster_limits.scalers or ():
         name = str((scaler.get("metadata") or {}).get("name", ""))
         metrics = msgspec.convert((scaler.get("spec") or {}).get("metrics") or [], list[MetricWire])
         solvable, unsolvable = utilization_targets(metrics)
@@ -333,7 +333,7 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, around: Gu
             return Guardrail("autoscaler", GuardrailOutcome.FAIL, why)
     if along:
         return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
-    has_scaler = around.autoscaled or bool(around.cluster_limits.scalers)
+    has_scaler = context.autoscaled or bool(context.cluster_limits.scalers)
     return Guardrail(
         "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
     )

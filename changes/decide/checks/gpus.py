@@ -23,17 +23,17 @@ _NO_ISOLATION = (
 )
 
 
-def gpu_rules(recommendations: Sequence[Recommendation], around: GuardrailContext) -> Iterator[Guardrail]:
+def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailContext) -> Iterator[Guardrail]:
     """None where no share moves."""
     kind = recommendations[0].container.workload.kind
-    template = template_containers(around.live, kind)
+    template = template_containers(context.live, kind)
     proposals = {r.container.container: r.gpu for r in recommendations if r.gpu}
     if not proposals:
         return
     whys = [why for name, proposal in proposals.items() if (why := _against(template.get(name) or {}, name, proposal))]
     yield made("gpu-request", not whys, "; ".join(whys) or "the template asks for what the proposal was computed for")
     if not all(proposal.share.is_whole for proposal in proposals.values()):
-        yield _devices(around)
+        yield _devices(context)
         yield Guardrail("gpu-isolation", GuardrailOutcome.WARN, _NO_ISOLATION)
 
 
@@ -56,15 +56,15 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
     return "" if now == proposal.now else f"{name} asks for {now}, and the proposal is instead of {proposal.now}"
 
 
-def _devices(around: GuardrailContext) -> Guardrail:
+def _devices(context: GuardrailContext) -> Guardrail:
     """Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait."""
-    gpus = sum(_healthy_gpus(body) for body in around.cluster_limits.devices or ())
+    gpus = sum(_healthy_gpus(body) for body in context.cluster_limits.devices or ())
     if gpus:
         why = f"{gpus} GPUs stand in Device objects; the extender gives shares of them where extender.devices.on is set"
         return made("gpu-devices", True, why)
     why = (
         "Device objects may not be read, or the cluster has none"
-        if around.cluster_limits.devices is None
+        if context.cluster_limits.devices is None
         else "no Device object of a node whose devices are not for claims lists a healthy GPU"
     )
     return made("gpu-devices", False, f"{why}: new pods would wait for a share (docs/devices.md)")

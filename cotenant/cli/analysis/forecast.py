@@ -184,8 +184,8 @@ def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False)
     return Table.from_rows(
         schema,
         [
-            {"time": row["start"] + place * step, **dict(zip(names, levels, strict=True))}
-            for place, levels in enumerate(zip(*paths, strict=True))
+            {"time": row["start"] + index * step, **dict(zip(names, levels, strict=True))}
+            for index, levels in enumerate(zip(*paths, strict=True))
         ],
     )
 

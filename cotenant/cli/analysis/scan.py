@@ -28,7 +28,7 @@ from cotenant.base.commands.results import (
     url_of,
 )
 from cotenant.base.errors import CotenantError, StoreConflict
-from cotenant.base.process.memory import few_heaps, give_back, seldom_collected
+from cotenant.base.process.memory import few_heaps, release_memory, seldom_collected
 from cotenant.base.text import counted
 from cotenant.cli.analysis import scan_clusters
 from cotenant.cli.analysis.export import Results, ScanFormat, check
@@ -224,7 +224,7 @@ def _recorded_and_older(
 
 def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *, quiet: bool) -> Store:
     """Pull the history from a Prometheus; what analyses it is loaded while the server is waited for."""
-    threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.corridor",), daemon=True).start()
+    threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.daily_analysis",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
     return _pull_history(settings, target, progress)
@@ -253,7 +253,7 @@ def _pull_history(settings: Settings, target: ScanTarget, progress: Progress) ->
         )
     if target.live is not None and (inventory := place.read_inventory()) is not None:
         place.write_inventory(overlay(inventory, target.live))
-    give_back()
+    release_memory()
     return place
 
 
@@ -280,15 +280,15 @@ def _analyse_and_publish(
 
     trials: folder for the results of a strategy that is only tried; None publishes to `store`.
     """
-    from cotenant.pipeline import corridor
+    from cotenant.pipeline import daily_analysis
     from cotenant.recommender.model.views import RECOMMENDATIONS
 
     settings = job.settings
     server = _server_quantiles(store, settings, progress, target) if target else None
-    analysis = corridor.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
+    analysis = daily_analysis.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
     place = store if trials is None else _trial_store(store, settings, trials)
     try:
-        corridor.publish(analysis, place, settings)
+        daily_analysis.publish(analysis, place, settings)
     except StoreConflict as error:
         message(f"note: {error.message}. The rows are the stored ones.")
     return place, place.read_table(RECOMMENDATIONS)
@@ -341,7 +341,7 @@ def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
     from cotenant.recommender.model.views import FINDINGS, Overview
 
     overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
-    assert overview is not None, "the corridor wrote it in this run"
+    assert overview is not None, "the analysis wrote it in this run"
     shown = filter_rows(findings, namespaces, None) if findings is not None else None
     return summarise(overview, results.rows, shown, results.settings.recommender.prices.currency)
 

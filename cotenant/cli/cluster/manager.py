@@ -156,7 +156,7 @@ def _print_one_round(settings: Settings, cluster: str | None, at: str, output: F
     print_table(_rows(actions), output, headers=headers)
     states = manager.board.states
     _summary(states)
-    if any(state.standing.broken for state in states.values()):
+    if any(state.condition.broken for state in states.values()):
         raise typer.Exit(1)
 
 
@@ -166,4 +166,4 @@ def _rows(actions: Mapping[str, list[dict[str, str]]]) -> Table:
 
 def _summary(states: Mapping[str, FeatureState]) -> None:
     for name, state in states.items():
-        message(f"{name}: {state.standing.value}. {state.message}".rstrip())
+        message(f"{name}: {state.condition.value}. {state.message}".rstrip())

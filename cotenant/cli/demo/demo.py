@@ -29,7 +29,7 @@ from cotenant.settings import Settings
 if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.cli.demo.progress_page import ProgressPage
-    from cotenant.pipeline.corridor import Sharding
+    from cotenant.pipeline.daily_analysis import Sharding
     from cotenant.profiler.synthetic import SyntheticSpec
     from cotenant.recommender.model.views import Overview
     from cotenant.simulation.cluster import DemoScenario
@@ -165,7 +165,7 @@ def _prepare_demo(
     from cotenant.base.process.clock import FixedClock
     from cotenant.base.store import Store
     from cotenant.manager.decisions.results import collect
-    from cotenant.pipeline import corridor
+    from cotenant.pipeline import daily_analysis
     from cotenant.simulation.cluster import DemoScenario
     from cotenant.simulation.controllers.autoscaler import demand_of
     from cotenant.simulation.demo import CLUSTER, containers_with_gpus, fill, spikes
@@ -187,15 +187,15 @@ def _prepare_demo(
         del generated  # a gigabyte of usage that is in the store now
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
-        analysis = corridor.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
-        corridor.publish(analysis, store, settings, demo=True)
+        analysis = daily_analysis.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
+        daily_analysis.publish(analysis, store, settings, demo=True)
     return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
 
 
 def _default_sharding(settings: Settings) -> Sharding | None:
     """Two processes where the machine has the CPUs, since somebody waits for the chart. None: as the settings say."""
     from cotenant.base.settings.sections.pipeline import PipelineSettings
-    from cotenant.pipeline.corridor import Sharding
+    from cotenant.pipeline.daily_analysis import Sharding
     from cotenant.pipeline.shards.executors import Processes
 
     untouched = settings.pipeline == PipelineSettings()
@@ -206,7 +206,7 @@ def _overview(store: Store) -> Overview:
     from cotenant.recommender.model.views import Overview
 
     overview = store.read_document("overview", Overview)
-    assert overview is not None, "the corridor has just written it"
+    assert overview is not None, "the analysis has just written it"
     return overview
 
 

@@ -110,7 +110,7 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
 
     settings = cluster.settings
     acting: dict[str, Any] = {
-        "people": at_this_machine(settings.kube),
+        "current_user": at_this_machine(settings.kube),
         "changes": change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
         "plans": plan_service_of(settings, clock=cluster.clock, store=store),
         "queues": queue_service_of(settings, clock=cluster.clock),

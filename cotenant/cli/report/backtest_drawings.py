@@ -87,8 +87,8 @@ def plot(
     ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]
     box = _Box([*(p for ps in curves.values() for p in ps), *ideal, *ends])
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
-    for place, (name, points) in enumerate(curves.items()):
-        colour = place % len(COLOURS)
+    for index, (name, points) in enumerate(curves.items()):
+        colour = index % len(COLOURS)
         drawn.append(_path(f"s{colour}", box, points) if len(points) > 1 else "")
         dots = points if len(points) <= 12 else []
         drawn += [f'<circle class="d{colour}" cx="{box.x(x):.1f}" cy="{box.y(y):.1f}" r="3.2"/>' for x, y in dots]
@@ -101,15 +101,15 @@ def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
     """A picture of its own for pages without styles, on a light ground: one chart a panel, a legend below all."""
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.curves))
     drawn = []
-    for place, (title, panel) in enumerate(panels.items()):
+    for index, (title, panel) in enumerate(panels.items()):
         inside = plot({name: panel.curves.get(name, ()) for name in names}, axes, (), panel.spread, panel.marked)
         heading = f'<text class="title" x="{LEFT}" y="-24">{text(title)}</text>'
-        drawn.append(f'<g transform="translate({place * WIDTH} 66)">{heading}{inside}</g>')
+        drawn.append(f'<g transform="translate({index * WIDTH} 66)">{heading}{inside}</g>')
     wide, high = WIDTH * len(panels), HEIGHT + 132
     step = (wide - 2 * LEFT) / len(names)
-    for place, name in enumerate(names):
-        left = LEFT + step * place
-        drawn.append(f'<circle class="d{place % len(COLOURS)}" cx="{left:.0f}" cy="{high - 24}" r="9"/>')
+    for index, name in enumerate(names):
+        left = LEFT + step * index
+        drawn.append(f'<circle class="d{index % len(COLOURS)}" cx="{left:.0f}" cy="{high - 24}" r="9"/>')
         drawn.append(f'<text class="key" x="{left + 18:.0f}" y="{high - 16}">{text(name)}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {wide} {high}" role="img" '

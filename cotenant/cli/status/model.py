@@ -152,11 +152,11 @@ class ClusterStatus:
 def cluster_status(
     overview: Overview,
     tables: Mapping[str, Relation],
-    standings: Sequence[ChangeStatus],
+    statuses: Sequence[ChangeStatus],
     live: InCluster,
     now_seconds: float,
 ) -> ClusterStatus:
-    """Build the status. tables: TABLES by name, recommendations with the ledger's marks; standings: of its changes."""
+    """Build the status. tables: TABLES by name, recommendations with the ledger's marks; statuses: of its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: TodoCounts = todo_counts(advice, every)
     unassessed = unassessed_counts(advice, every)
@@ -176,10 +176,10 @@ def cluster_status(
         ),
         waste_containers=todo.cuts,
         waste=planned_savings(advice, CUTS),
-        waiting=_waiting_things(ready_counts(advice, every), standings, live.plans),
+        waiting=_waiting_things(ready_counts(advice, every), statuses, live.plans),
         peak=overview.peak,
         peak_reason=overview.peak_reason,
-        saved=Saved(count_of_states(standings, ChangeState.VERIFIED), change_savings(standings).verified),
+        saved=Saved(count_of_states(statuses, ChangeState.VERIFIED), change_savings(statuses).verified),
         cluster_unknown=live.unknown,
         plans_unknown=live.plans_unknown,
         plans_left_out=live.plans_left_out,
@@ -203,15 +203,15 @@ def _amounts(millicores: float, bytes_: float) -> Amounts:
     return Amounts(*known)
 
 
-def _waiting_things(ready: ReadyCounts, standings: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
+def _waiting_things(ready: ReadyCounts, statuses: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
     from cotenant.scheduler_ext.reservations.model.plan_states import PlanGroup
 
     return Waiting(
         ready_to_apply=ready.ready,
         second_person=ready.second_person,
-        changes_for_second_person=count_of_states(standings, ChangeState.AWAITING),
-        changes_for_verdict=count_of_states(standings, ChangeState.APPLIED),
-        outcome_unknown=count_of_states(standings, ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN),
+        changes_for_second_person=count_of_states(statuses, ChangeState.AWAITING),
+        changes_for_verdict=count_of_states(statuses, ChangeState.APPLIED),
+        outcome_unknown=count_of_states(statuses, ChangeState.UNKNOWN, ChangeState.ROLLBACK_UNKNOWN),
         plans_for_approval=None if plans is None else plans.of(PlanGroup.WAITING),
     )
 

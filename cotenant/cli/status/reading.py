@@ -36,10 +36,10 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
         raise _no_results(store, clock)
     tables = {schema.name: store.relation(schema) for schema in TABLES}
     with ledger_for_reading(settings) as ledger:
-        standings = list(ChangeLedger(ledger, clock, "").standings().values())
+        statuses = list(ChangeLedger(ledger, clock, "").statuses().values())
         marks = marks_of(settings, ledger, clock)
     tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks)
-    return cluster_status(overview, tables, standings, live, clock.now_seconds())
+    return cluster_status(overview, tables, statuses, live, clock.now_seconds())
 
 
 def _no_results(store: Store, clock: Clock) -> NoData:

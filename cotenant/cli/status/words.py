@@ -39,9 +39,9 @@ def _component_lines(status: ClusterStatus) -> Iterator[Line]:
         yield "Runs", f"not known: {visible(status.cluster_unknown)}"
     elif not status.running:
         yield "Runs", "nothing of cotenant in this cluster; `cotenant install` puts it there"
-    for place, part in enumerate(status.running):
+    for index, part in enumerate(status.running):
         short = "" if part.ready >= part.wanted else "  <- not all are ready"
-        yield "" if place else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
+        yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
 
 
 def _both(amounts: Amounts) -> str:
@@ -99,8 +99,8 @@ def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
         why = f": {visible(status.plans_unknown)}" if status.plans_unknown else ""
         words = [*(words or ["no recommendation and no change"]), f"plans are not known{why}"]
     words = [*(words or ["nothing"]), *([visible(status.plans_left_out)] if status.plans_left_out else [])]
-    for place, text in enumerate(words):
-        yield "" if place else "Waiting", text
+    for index, text in enumerate(words):
+        yield "" if index else "Waiting", text
 
 
 def _peak(status: ClusterStatus) -> str:

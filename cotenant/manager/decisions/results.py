@@ -1,6 +1,6 @@
 """What a run of the pipeline hands to the publishing controllers: small, encodable, all that a CR will say.
 
-The analysis (`corridor.analyse`) holds a cluster's whole history in memory, so it runs in a process of its own
+The analysis (`daily_analysis.analyse`) holds a cluster's whole history in memory, so it runs in a process of its own
 (`manager.pipeline_child`) and sends `RunResults` back. `collect` makes them from an Analysis; pure.
 """
 

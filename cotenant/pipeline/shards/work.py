@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cotenant.base.cluster import Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
-from cotenant.base.process.memory import give_back, pause_garbage_collection, return_early
+from cotenant.base.process.memory import pause_garbage_collection, release_memory, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
@@ -115,7 +115,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     progress = progress or Silent()
 
     def stage(name: str) -> None:
-        give_back()  # what one stage freed must not stand beside what the next one takes
+        release_memory()  # what one stage freed must not stand beside what the next one takes
         progress.stage(name, 1)
 
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
@@ -141,7 +141,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     of_groups: dict[Resource, GroupForecast] = {}
     for resource, signal in POD_SIGNAL.items():
         of_groups[resource] = _forecast(store, shard, totals[signal], portraits[resource], settings)
-        give_back()
+        release_memory()
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
     analysis = WorkloadAnalysis(history, owners, totals, portraits, forecasts, throttled, sums.coverage.by_workload)

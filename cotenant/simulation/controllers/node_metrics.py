@@ -52,7 +52,7 @@ class NodeMetricReports:
             return
         pods = [(key[0], key[1], self._pod_usage(key, pod)) for key, pod in self._running_pods(node)]
         system = self._systems[node]
-        total = tuple(system[place] + sum(used[place] for _, _, used in pods) for place in range(2))
+        total = tuple(system[index] + sum(used[index] for _, _, used in pods) for index in range(2))
         self._hand.told(metric, metric_status((total[0], total[1]), system, pods, int(now_seconds)))
 
     def _running_pods(self, node: str) -> Iterable[tuple[Key, Json]]:

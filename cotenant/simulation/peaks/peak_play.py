@@ -91,7 +91,7 @@ class Planner:
         """Reservations that have their room and no pod."""
         return sum(node is not None for node in self._nodes)
 
-    def hear(self, proposal: Proposal) -> None:
+    def set_proposal(self, proposal: Proposal) -> None:
         """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds no window."""
         self._proposal = proposal
         if self._plan is None and proposal.ready:
@@ -243,7 +243,7 @@ def play_peaks(
             run.scale(int(wanted_pods[slot]), now)
         if run.planner and counted_slot >= 0:
             if now % (per_slot * HOUR_SLOTS) == 0:
-                run.planner.hear(proposals[counted_slot // HOUR_SLOTS])
+                run.planner.set_proposal(proposals[counted_slot // HOUR_SLOTS])
             at_seconds = start_seconds + (now - FILLING_SLOTS * per_slot) * period
             run.planner.turn(at_seconds, len(run.pods.running), len(run.pods.waiting), run.nodes)
         run.place(now)

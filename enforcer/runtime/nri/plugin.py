@@ -273,8 +273,8 @@ class _Session:
             self._happened.append(NriEvent(NriEventType(change.event), change.pod.uid, change.container.id))
 
     def _listener(self, event: NriEventType) -> Callable[[bytes], None]:
-        def heard(payload: bytes) -> None:
+        def receive(payload: bytes) -> None:
             request = nri.ContainerRequest.FromString(payload)
             self._happened.append(NriEvent(event, request.pod.uid, request.container.id))
 
-        return heard
+        return receive

@@ -93,5 +93,5 @@ def _pairs(bucket: Iterable[Processor]) -> Iterator[tuple[int, int]]:
 
 def _in_turn(queues: list[list[_T]]) -> Iterator[_T]:
     """One of each queue, again and again, until all are empty."""
-    for place in range(max(map(len, queues), default=0)):
-        yield from (queue[place] for queue in queues if place < len(queue))
+    for index in range(max(map(len, queues), default=0)):
+        yield from (queue[index] for queue in queues if index < len(queue))

@@ -38,7 +38,7 @@ def newest_uids(state: State) -> dict[Key, str]:
 def phases(state: State, pods: Collection[Key], unscheduled: Collection[Key]) -> dict[Key, PodPhase]:
     """The phase of each of the pods. unscheduled: those that are known to be on no node."""
     uids = newest_uids(state)
-    rank = {phase: place for place, phase in enumerate(_ORDER)}
+    rank = {phase: index for index, phase in enumerate(_ORDER)}
     found: dict[Key, PodPhase] = {}
 
     def note(labels: Mapping[str, str], phase: PodPhase) -> None:

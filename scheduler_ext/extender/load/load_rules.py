@@ -64,10 +64,10 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: PodFacts) ->
     """
     by_forecast = np.isin(verdicts.codes, BY_FORECAST)
     if by_forecast.any():
-        verdicts.take_back(by_forecast)
+        verdicts.let_pass(by_forecast)
         return RULES[Code.PEAK_CPU]
     by_estimate = np.isin(verdicts.codes, BY_USE) & ~load_aware.over_by_report(columns, pod)
-    verdicts.take_back(by_estimate)
+    verdicts.let_pass(by_estimate)
     return RULES[Code.CPU] if by_estimate.any() else ""
 
 

@@ -6,56 +6,56 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from cotenant.scheduler_ext.queues.gangs.native import placed_by
-from cotenant.scheduler_ext.queues.gangs.state import GangStanding
+from cotenant.scheduler_ext.queues.gangs.state import GangStatus
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 
 
 def with_gangs(
-    report: QueueReport, standings: Sequence[GangStanding], view: QueueView, settings: QueueSettings
+    report: QueueReport, statuses: Sequence[GangStatus], view: QueueView, settings: QueueSettings
 ) -> QueueReport:
     """The report of quotas, and what gangs add to it."""
-    waiting = (*report.waiting, *gang_waiting_rows(standings))
-    problems = (*report.problems, *gang_problems(standings))
-    return replace(report, waiting=waiting, gangs=tuple(gang_rows(standings, view, settings)), problems=problems)
+    waiting = (*report.waiting, *gang_waiting_rows(statuses))
+    problems = (*report.problems, *gang_problems(statuses))
+    return replace(report, waiting=waiting, gangs=tuple(gang_rows(statuses, view, settings)), problems=problems)
 
 
-def gang_problems(standings: Iterable[GangStanding]) -> Iterator[tuple[str, str]]:
+def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
     """(Object, what is wrong with it) of gangs that cannot be used, and of values for which a default is taken."""
-    for standing in standings:
-        for members in standing.group.gangs:
+    for status in statuses:
+        for members in status.group.gangs:
             yield from ((members.gang.source, note) for note in members.gang.notes)
-        if standing.state is GangState.INVALID:
-            for members in standing.group.gangs:
+        if status.state is GangState.INVALID:
+            for members in status.group.gangs:
                 if members.gang.problem:
                     yield members.gang.source or f"podgroups/{members.gang.key}", members.gang.problem
 
 
-def gang_rows(standings: Iterable[GangStanding], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
+def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
     """One row per gang, with its group's state."""
-    for standing in standings:
-        group = standing.group
+    for status in statuses:
+        group = status.group
         for members in group.gangs:
             yield GangRow(
                 namespace=members.gang.namespace,
                 gang=members.gang.name,
                 quota=next((pod.quota for pod in members.pods if pod.quota), ""),
-                state=standing.state,
+                state=status.state,
                 members=len(members.pods),
                 placed=group.placed(members),
                 min_available=members.gang.min_available,
                 total=members.gang.total,
                 since_seconds=group.since_seconds,
-                reason=standing.reason,
+                reason=status.reason,
                 placed_by=placed_by(members, view, settings),
             )
 
 
-def gang_waiting_rows(standings: Iterable[GangStanding]) -> Iterator[WaitingPodRow]:
+def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]:
     """One row per member behind the gang's gate; those that wait for their quota besides have a row as such."""
-    for standing in standings:
-        for members in standing.group.gangs:
+    for status in statuses:
+        for members in status.group.gangs:
             for pod in members.gated:
                 if not pod.waits_for_quota:
                     yield WaitingPodRow(
@@ -64,7 +64,7 @@ def gang_waiting_rows(standings: Iterable[GangStanding]) -> Iterator[WaitingPodR
                         quota=pod.quota,
                         gang=members.gang.key,
                         since_seconds=pod.created_seconds,
-                        position=standing.position,
-                        code=standing.code.value,
-                        reason=standing.reason,
+                        position=status.position,
+                        code=status.code.value,
+                        reason=status.reason,
                     )

@@ -41,7 +41,7 @@ LEFT: Final = "left to the scheduler's own gang scheduling"
 
 
 @dataclass(frozen=True, slots=True)
-class GangStanding:
+class GangStatus:
     """The state of a gang group, and the reason. position: in the queue of gangs, from 1; 0 if it is not in it."""
 
     group: GangGroup
@@ -59,7 +59,7 @@ class GangDecision:
     """
 
     intents: tuple[Intent, ...] = ()
-    standings: tuple[GangStanding, ...] = ()
+    statuses: tuple[GangStatus, ...] = ()
     attempts: Mapping[str, tuple[int, float]] = field(default_factory=dict)
     wake_seconds: float = LONGEST_SECONDS
 
@@ -72,12 +72,12 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     for group in groups:
         work.judge(group)
     work.place()
-    standings = tuple(work.timed(standing) for standing in work.standings)
+    statuses = tuple(work.timed(status) for status in work.statuses)
     work.intents += group_intents(view, groups, settings)
     work.intents += [gang_gate_removal(pod, "it belongs to no gang") for pod in view.pods if _without_gang(pod)]
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
-    return GangDecision(tuple(work.intents), standings, attempts, work.wake())
+    return GangDecision(tuple(work.intents), statuses, attempts, work.wake())
 
 
 class _GangRound:
@@ -87,7 +87,7 @@ class _GangRound:
         self.view, self.settings, self.now = view, settings, view.now_seconds
         self.attempts = dict(view.attempts)
         self.intents: list[Intent] = []
-        self.standings: list[GangStanding] = []
+        self.statuses: list[GangStatus] = []
         self.queue: list[GangGroup] = []
         self.placing: list[GangGroup] = []
         self.moments: list[float] = []
@@ -98,13 +98,13 @@ class _GangRound:
         if group.begun and group.awaiting:
             self.open(group)
         elif group.problem:
-            self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, group.problem)
+            self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, group.problem)
         elif missing := _incomplete_group_reason(group):
-            self.give_back(group, GangState.INCOMPLETE, Reason.GANG_INCOMPLETE, missing)
+            self.release_all(group, GangState.INCOMPLETE, Reason.GANG_INCOMPLETE, missing)
         elif group.needed == 0:
             self.run(group)
         elif len(group.chosen) < group.needed:
-            self.give_back(group, *_blocked_state(group))
+            self.release_all(group, *_blocked_state(group))
         elif len(group.gangs) == 1 and left_to_scheduler(group.gangs[0], self.view, self.settings):
             self.entrust(group)
         elif group.awaiting or all(group.has_capacity(pod) for pod in group.chosen):
@@ -146,11 +146,11 @@ class _GangRound:
         least, native = members.gang.min_available, members.native
         if native is not None and native.min_count != least:
             text = f"PodGroup {members.gang.key} of Kubernetes says {native.min_count} pods, and the gang {least}"
-            return self.give_back(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
+            return self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
         if native is not None:
             for pod in members.ready:
                 self.intents.append(gang_gate_removal(pod, f"gang {group.key} is left to the scheduler"))
-        return self.give_back(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
+        return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
 
     def awaits_scheduler(self, group: GangGroup) -> bool:
         """Return whether the scheduler has the gang and has not placed its minimum; records that state."""
@@ -164,7 +164,7 @@ class _GangRound:
         """Advance a group whose capacity is being reserved: open it when all is reserved, else go on or release all."""
         failures, not_before = self.attempts.get(group.key, (0, 0.0))
         if self.now < not_before:
-            return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
+            return self.release_all(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
         if all(group.has_capacity(pod) for pod in group.chosen):
             for pod in group.chosen:
                 self.intents.append(gang_gate_removal(pod, f"capacity for all of gang {group.key} is reserved"))
@@ -174,7 +174,7 @@ class _GangRound:
         if why := self.failure(group, deadline, limit):
             until = self.now + back_off_seconds(failures + 1, self.settings)
             self.attempts[group.key] = (failures + 1, until)
-            return self.give_back(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, f"{why}; {self.pause(until)}")
+            return self.release_all(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, f"{why}; {self.pause(until)}")
         self.moments.append(deadline)
         return self.begin(group)
 
@@ -208,7 +208,7 @@ class _GangRound:
         """Begin with groups of the queue that fit beside those that are being placed."""
         if not self.queue:
             return
-        capacity = _Capacity(self.view, [*self.queue, *self.placing], [s.group for s in self.standings])
+        capacity = _Capacity(self.view, [*self.queue, *self.placing], [s.group for s in self.statuses])
         for group in self.placing:
             capacity.take(_members_without_capacity(group))
         for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
@@ -228,7 +228,7 @@ class _GangRound:
         late = self.now - group.since_seconds >= group.wait_seconds()
         return late, -group.priority, group.since_seconds, group.key
 
-    def give_back(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
+    def release_all(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
         """Release all capacity that is held for members behind the gate."""
         self.release((group.reservations[pod.uid] for pod in group.awaiting), text)
         self.stand(group, state, code, text)
@@ -241,18 +241,18 @@ class _GangRound:
 
     def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
         """Note where it stands."""
-        self.standings.append(GangStanding(group, state, code, text, position))
+        self.statuses.append(GangStatus(group, state, code, text, position))
 
-    def timed(self, standing: GangStanding) -> GangStanding:
+    def timed(self, status: GangStatus) -> GangStatus:
         """TimedOut for one that waits for longer than it should; it stays in the queue, behind the others."""
-        group = standing.group
+        group = status.group
         wait = group.wait_seconds()
-        if standing.state not in WAITING or not group.pods:
-            return standing
+        if status.state not in WAITING or not group.pods:
+            return status
         if self.now - group.since_seconds < wait:
             self.moments.append(group.since_seconds + wait)
-            return standing
-        return replace(standing, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {standing.reason}")
+            return status
+        return replace(status, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {status.reason}")
 
     def pause(self, until_seconds: float) -> str:
         """Return a phrase with the seconds until the next attempt."""

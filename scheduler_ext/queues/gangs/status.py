@@ -13,7 +13,7 @@ from cotenant.base.kubernetes.intent import Address, Apply
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
 from cotenant.scheduler_ext.queues.gangs.group import GangMembers
-from cotenant.scheduler_ext.queues.gangs.state import GangStanding
+from cotenant.scheduler_ext.queues.gangs.state import GangStatus
 from cotenant.scheduler_ext.queues.model.report import GangState
 
 ENDED: Final = frozenset({"Finished", "Failed"})
@@ -21,12 +21,12 @@ BEGUN: Final = frozenset({"Scheduled", "Running"})
 _OPENING_STATES: Final = frozenset({GangState.PLACING, GangState.OPENING})
 
 
-def pod_group_intents(standings: Iterable[GangStanding], now_seconds: float) -> Iterator[Apply]:
+def pod_group_intents(statuses: Iterable[GangStatus], now_seconds: float) -> Iterator[Apply]:
     """Writes for the PodGroups whose status says something else."""
-    for standing in standings:
-        for members in standing.group.gangs:
-            if members.gang.from_pod_group and (status := changed_status(members, standing.state, now_seconds)):
-                yield _intent(members, status)
+    for status in statuses:
+        for members in status.group.gangs:
+            if members.gang.from_pod_group and (changed := changed_status(members, status.state, now_seconds)):
+                yield _intent(members, changed)
 
 
 def changed_status(members: GangMembers, state: GangState, now_seconds: float) -> dict[str, Any]:

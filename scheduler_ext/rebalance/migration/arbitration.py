@@ -148,8 +148,8 @@ def _in_order(
 ) -> list[tuple[MigrationJob, RebalancePod]]:
     none = np.zeros(2)
     places = {
-        pod.key: place
-        for place, (pod, _) in enumerate(sort_by_move_order([(pod, none) for _, pod in candidates], none))
+        pod.key: index
+        for index, (pod, _) in enumerate(sort_by_move_order([(pod, none) for _, pod in candidates], none))
     }
 
     def rank(entry: tuple[MigrationJob, RebalancePod]) -> tuple[float, ...]:

@@ -29,7 +29,7 @@ def plan_service_of(
     from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService, PlanServiceConfig
 
-    office = PlanServiceConfig(
+    config = PlanServiceConfig(
         door=door or door_of(settings),
         ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings,
@@ -37,4 +37,4 @@ def plan_service_of(
         anchor_namespace=anchor_namespace(settings),
         **({"ahead": ahead_of(store)} if store is not None else {}),
     )
-    return ClusterPlanService(office)
+    return ClusterPlanService(config)

@@ -83,9 +83,9 @@ class PlanServiceConfig:
 class ClusterPlanService:
     """Plans of one cluster."""
 
-    def __init__(self, office: PlanServiceConfig, acts: AuditedActs | None = None) -> None:
-        self._office = office
-        self._acts = acts or AuditedActs(office.door, office.ledger, office.anchor_namespace)
+    def __init__(self, config: PlanServiceConfig, acts: AuditedActs | None = None) -> None:
+        self._config = config
+        self._acts = acts or AuditedActs(config.door, config.ledger, config.anchor_namespace)
         self._listing = threading.Lock()
         self._lists: dict[tuple[str, str, tuple[str, ...]], tuple[float, PlanListing]] = {}
 
@@ -97,7 +97,7 @@ class ClusterPlanService:
         """
         who.require(Right.READ)
         where = _namespaces(who)
-        key, now = (who.name, who.token, where), self._office.clock.now_seconds()
+        key, now = (who.name, who.token, where), self._config.clock.now_seconds()
         with self._listing:
             at, listed = self._lists.get(key, (float("-inf"), PlanListing()))
             if 0 <= now - at < FRESH_SECONDS:
@@ -240,7 +240,7 @@ class ClusterPlanService:
 
     def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
         """Return the fields that the act would write, by the server's dry run; the ledger gets no row."""
-        tried = _TriedPlans(self._office, self._acts)
+        tried = _TriedPlans(self._config, self._acts)
         act(tried)
         return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in tried.lines)
 
@@ -284,7 +284,7 @@ class ClusterPlanService:
     def _do(self, who: Person, right: Right, ref: PlanRef, event: PlanEvent, make_intent: IntentMaker) -> Plan:
         """Ledger, cluster, ledger; the plan as the server has it afterwards."""
         who.require(right, ref.namespace)
-        with self._acts.acting(who, event.value, self._office.clock) as (client, subject):
+        with self._acts.acting(who, event.value, self._config.clock) as (client, subject):
             row = subject(str(ref))
             events = ActEvents(PlanEvent.ASKED, event, PlanEvent.REFUSED, f"{event.value}: ")
             writer = Writer(client, plans.FIELD_MANAGER)
@@ -293,13 +293,13 @@ class ClusterPlanService:
         return parse_plan(answer)
 
     def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
-        preview = plans.preview_plan(client, plan, self._now(), self._office.settings, self._office.ahead)
+        preview = plans.preview_plan(client, plan, self._now(), self._config.settings, self._config.ahead)
         short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
         early = "The TTL ends before the window does: the capacity is released early."
         return msgspec.structs.replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:
-        return self._office.clock.now_seconds()
+        return self._config.clock.now_seconds()
 
 
 def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
@@ -319,8 +319,8 @@ def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
 class _TriedPlans(ClusterPlanService):
     """The same acts, of which the API server only says what they would write: `lines`."""
 
-    def __init__(self, office: PlanServiceConfig, acts: AuditedActs) -> None:
-        super().__init__(office, acts)
+    def __init__(self, config: PlanServiceConfig, acts: AuditedActs) -> None:
+        super().__init__(config, acts)
         self.lines: list[FieldMove] = []
 
     def _require_seen(self, plan: Plan, generation: int | None) -> None:

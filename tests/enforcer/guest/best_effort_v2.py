@@ -56,7 +56,7 @@ def test_a_batch_pod_has_what_it_asked_for_and_gives_it_back(node: BatchNode) ->
     assert [node.read(path, "cpu.weight") for path in (POD, CONTAINER)] == ["20", "20"]
     assert [node.read(path, "cpu.max") for path in (POD, CONTAINER)] == ["50000 100000"] * 2
     assert [node.read(path, "memory.max") for path in (POD, CONTAINER)] == [str(64 * MIB)] * 2
-    agent.give_back()
+    agent.restore()
     assert [node.read(path, "cpu.weight") for path in (POD, CONTAINER)] == ["1", "1"]
     assert [node.read(path, "cpu.max").split()[0] for path in (POD, CONTAINER)] == ["max", "max"]
     assert [node.read(path, "memory.max") for path in (POD, CONTAINER)] == ["max", "max"]

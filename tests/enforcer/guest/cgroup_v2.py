@@ -32,7 +32,7 @@ from cotenant.enforcer.contract import (
     Want,
 )
 from cotenant.enforcer.decide.changes import WriteOutcome
-from cotenant.enforcer.observe.cgroupfs import Hierarchy, Lack
+from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
 from cotenant.enforcer.observe.observe import NodeFacts, Observer
 
@@ -94,11 +94,11 @@ class Node:
         plan = StrategyPlan(tuple(Want(p, k, v, LEVELS[p], "test", "the test says so") for p, k, v in wants))
         return [done.outcome for done in self.applier.apply([plan], self.see())]
 
-    def shows(self, path: str, knob: Knob) -> Value | Lack:
+    def shows(self, path: str, knob: Knob) -> Value | Unavailable:
         return self.hierarchy.read_knob(path, knob)
 
     def close(self) -> None:
-        self.applier.give_back()
+        self.applier.restore()
         self.journal.close()
         for process in self.processes:
             process.kill()
@@ -150,13 +150,13 @@ def test_the_node_is_recognised(node: Node) -> None:
         (Knob.MEMORY_HIGH, NO_LIMIT, 0, NO_LIMIT),
         (Knob.MEMORY_MIN, 1 << 40, 0, 1 << 40),
         (Knob.MEMORY_OOM_GROUP, 2, errno.EINVAL, 0),
-        (Knob.CPU_BVT, 1, errno.ENOENT, Lack.ABSENT),
-        (Knob.CPUSET_CPUS, "0", errno.ENOENT, Lack.ABSENT),  # no such controller on one CPU
+        (Knob.CPU_BVT, 1, errno.ENOENT, Unavailable.ABSENT),
+        (Knob.CPUSET_CPUS, "0", errno.ENOENT, Unavailable.ABSENT),  # no such controller on one CPU
         (Knob.BLKIO_READ_BPS, "999:0 1024", errno.ENODEV, ""),
     ],
 )
 def test_a_write_is_taken_or_refused_as_the_kernel_says(
-    node: Node, knob: Knob, value: Value, refused: int, reads: Value | Lack
+    node: Node, knob: Knob, value: Value, refused: int, reads: Value | Unavailable
 ) -> None:
     assert node.hierarchy.write_knob(CONTAINER, knob, value) == refused
     assert node.shows(CONTAINER, knob) == reads
@@ -271,7 +271,7 @@ def test_a_removed_cgroup_is_gone_also_when_its_name_is_used_again(node: Node) -
     node.tick((CONTAINER, Knob.CPU_QUOTA, 20_000))
     node.see()
     (ROOT / CONTAINER).rmdir()
-    assert node.shows(CONTAINER, Knob.CPU_QUOTA) is Lack.GONE
+    assert node.shows(CONTAINER, Knob.CPU_QUOTA) is Unavailable.GONE
     assert node.see().pods[0].containers[0].group is None
     node.make()
     seen = node.see()
@@ -284,7 +284,7 @@ def test_a_controller_that_the_parent_does_not_give_is_absent(node: Node) -> Non
     (bare / "inner").mkdir(parents=True)
     try:
         path = f"{LAYOUT.kubepods()}/bare/inner"
-        assert node.shows(path, Knob.MEMORY_HIGH) is Lack.ABSENT
+        assert node.shows(path, Knob.MEMORY_HIGH) is Unavailable.ABSENT
         assert node.hierarchy.write_knob(path, Knob.MEMORY_HIGH, 1 << 20) == errno.ENOENT
     finally:
         (bare / "inner").rmdir()

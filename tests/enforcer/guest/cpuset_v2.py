@@ -141,7 +141,7 @@ def test_an_lsr_pod_has_its_cpu_lends_it_to_best_effort_and_all_is_given_back_al
     agent.tick([web, POD])  # the pod is over
     assert effective(container_path(web)) == "0-1"
     agent.tick([alone, web, POD])
-    agent.give_back()
+    agent.restore()
     assert [effective(container_path(pod)) for pod in (alone, web)] == ["0-1", "0-1"]
 
 
@@ -152,5 +152,5 @@ def test_best_effort_is_kept_off_an_lse_pods_cpu(node: Node, tmp_path: Path) -> 
     agent = OneStrategy(CpusetPools(), tmp_path / "agent", LAYOUT)
     agent.tick([alone, POD])
     assert (effective(container_path(alone)), effective(CONTAINER)) == ("1", "0")
-    agent.give_back()
+    agent.restore()
     assert (effective(container_path(alone)), effective(CONTAINER)) == ("0-1", "0-1")

@@ -171,7 +171,7 @@ class Agent:
         self._observer.close()
 
     def end(self) -> None:
-        self._applier.give_back()
+        self._applier.restore()
         self.killed()
 
 

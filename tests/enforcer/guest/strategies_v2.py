@@ -98,7 +98,7 @@ class Node:
         for process in self.processes:
             process.kill()
         for agent in self.agents:
-            agent.give_back()  # also lifts memory.high, under which a killed process may not end
+            agent.restore()  # also lifts memory.high, under which a killed process may not end
         for process in self.processes:
             process.wait()
         for folder, _, _ in os.walk(ROOT / "kubepods", topdown=False):

@@ -213,11 +213,11 @@ def labelled(
     body: dict[str, Any], speeds: list[str], functions: list[str], pairs: bool, honoured: bool
 ) -> NodeHardware:
     """The Device with a label on each device, functions of its cards, and GPUs in pairs of different bandwidth."""
-    for place, one in enumerate(body["spec"]["devices"]):
-        one["labels"] = {"speed": speeds[place % len(speeds)]}
+    for index, one in enumerate(body["spec"]["devices"]):
+        one["labels"] = {"speed": speeds[index % len(speeds)]}
         if one["type"] == "rdma":
             listed: list[dict[str, Any]] = [
-                {"minor": i, "busID": f"{place}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)
+                {"minor": i, "busID": f"{index}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)
             ]
             one["vfGroups"] = [{"labels": {"speed": f["labels"]["speed"]}, "vfs": [f]} for f in listed]
     if pairs:

@@ -26,7 +26,7 @@ def loads(
     """One number a node; effects: of those that bear a taint already, `since` when."""
     count = len(now)
     return NodeLoads(
-        names=tuple(f"n{place}" for place in range(count)),
+        names=tuple(f"n{index}" for index in range(count)),
         now=np.array(now, dtype=np.float64),
         peak=np.array(peak or [NAN] * count, dtype=np.float64),
         effects=np.array([*effects, *[0] * (count - len(effects))], dtype=np.int8),

@@ -112,7 +112,7 @@ class GangWorld:
 
     def state(self, gang: str) -> str:
         """Where a gang stood in the last decision."""
-        return next(s.state for s in self.decision.standings if f"shop/{gang}" in (m.gang.key for m in s.group.gangs))
+        return next(s.state for s in self.decision.statuses if f"shop/{gang}" in (m.gang.key for m in s.group.gangs))
 
     def reservations(self) -> dict[str, Reservation]:
         """By name."""

@@ -53,7 +53,7 @@ def decided(view: QueueView, **settings: Any) -> QueueWrites:
 
 def names(admission: QuotaAdmission) -> list[str]:
     """Pods that are let go."""
-    return [one.pod.name for one in admission.let_go]
+    return [one.pod.name for one in admission.admitted_pods]
 
 
 def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
@@ -63,5 +63,5 @@ def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
 
 def after(view: QueueView, admission: QuotaAdmission) -> QueueView:
     """What the next round sees when every pod that was let go has lost its gate and not yet found a node."""
-    gone = {one.pod.uid for one in admission.let_go}
+    gone = {one.pod.uid for one in admission.admitted_pods}
     return replace(view, pods=tuple(replace(p, gates=()) if p.uid in gone else p for p in view.pods))

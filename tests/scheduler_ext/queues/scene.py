@@ -87,7 +87,7 @@ class QueueScene(Scene):
         """Gates of every pod of the namespace."""
         return {pod["metadata"]["name"]: gates_of(pod) for pod in self.pods()}
 
-    def let_go(self, quota: str) -> list[str]:
+    def admitted_pods(self, quota: str) -> list[str]:
         """Pods of a quota that wait for it no longer."""
         return [pod["metadata"]["name"] for pod in self.pods() if quota_of(pod) == quota and not gates_of(pod)]
 

@@ -85,7 +85,7 @@ def test_the_write_names_the_object_and_comes_from_the_decision() -> None:
     world.pod_groups["shop/train"] = pod_group(4)
     world.gang("train", 4)
     world.decide("queues")
-    (intent,) = pod_group_intents(world.decision.standings, world.now)
+    (intent,) = pod_group_intents(world.decision.statuses, world.now)
     assert str(intent.address) == "podgroups/shop/train"
     assert intent.body["status"] == {
         "phase": "PreScheduling",
@@ -103,11 +103,11 @@ def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
     world.settle()
     world.gang("waits", 2)
     world.decide("queues")
-    rows = {row.gang: row for row in gang_rows(world.decision.standings, world.queue_view(), world.settings)}
+    rows = {row.gang: row for row in gang_rows(world.decision.statuses, world.queue_view(), world.settings)}
     assert (rows["runs"].state, rows["runs"].members, rows["runs"].placed) == ("Running", 2, 2)
     assert (rows["waits"].state, rows["waits"].placed, rows["waits"].min_available) == ("NoRoom", 0, 2)
     assert rows["waits"].reason == "all nodes (1 node): capacity for 0 of 2, cpu 0 free of 2 needed"
-    waiting = list(gang_waiting_rows(world.decision.standings))
+    waiting = list(gang_waiting_rows(world.decision.statuses))
     assert [(row.pod, row.position, row.code) for row in waiting] == [
         ("waits-0", 1, "gang-no-room-now"),
         ("waits-1", 1, "gang-no-room-now"),

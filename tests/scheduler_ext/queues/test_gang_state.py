@@ -28,7 +28,7 @@ def test_an_incomplete_gang_holds_nothing() -> None:
         world.pod(f"train-{number}", gang="train", min_available="4")
     world.settle()
     assert (world.bound("train"), world.held(), world.state("train")) == ([], [], "Incomplete")
-    assert "lacks 1 of the 4 members" in world.decision.standings[0].reason
+    assert "lacks 1 of the 4 members" in world.decision.statuses[0].reason
     world.pod("train-3", gang="train", min_available="4")
     world.settle()
     assert len(world.bound("train")) == 4
@@ -38,7 +38,7 @@ def test_a_gang_that_fits_nowhere_is_told_so_at_once_and_holds_nothing() -> None
     world = GangWorld({"a": 4, "b": 4})
     world.gang("train", 3, cpu=3)
     world.settle(1)
-    (standing,) = world.decision.standings
+    (standing,) = world.decision.statuses
     assert (standing.state, standing.code) == ("NoRoom", "gang-never-fits")
     assert standing.reason.endswith("all nodes (2 nodes): capacity for 2 of 3, cpu 8 free of 9 needed")
     assert world.held() == []
@@ -63,8 +63,8 @@ def test_gangs_that_fit_side_by_side_are_placed_together_others_one_after_the_ot
     for name in ("one", "two", "three"):
         world.gang(name, 4)
     world.decide("queues")
-    assert [s.state for s in world.decision.standings] == ["Placing", "Placing", "Queued"]
-    assert {s.group.key: s.code for s in world.decision.standings}["shop/two"] == "gang-behind-another"
+    assert [s.state for s in world.decision.statuses] == ["Placing", "Placing", "Queued"]
+    assert {s.group.key: s.code for s in world.decision.statuses}["shop/two"] == "gang-behind-another"
 
 
 def test_a_gang_whose_room_was_taken_meanwhile_gives_all_back_and_backs_off() -> None:
@@ -96,7 +96,7 @@ def test_a_gang_that_is_not_placed_in_time_gives_all_back_at_once() -> None:
     world.decide("queues")
     assert {intent.address.resource for intent in world.decision.intents} == {"reservations"}
     assert len(world.decision.intents) == 4
-    assert "4 of 4 members had no place after 30 s" in world.decision.standings[0].reason
+    assert "4 of 4 members had no place after 30 s" in world.decision.statuses[0].reason
 
 
 @pytest.mark.parametrize(("mode", "held"), [("Strict", 0), ("NonStrict", 2)])
@@ -119,7 +119,7 @@ def test_the_gangs_of_a_group_start_together() -> None:
     world.gang("one", 2, groups=both)
     world.settle(5)
     assert (world.bound("one"), world.state("one"), world.held()) == ([], "Incomplete", [])
-    assert "shop/two of its group does not exist" in world.decision.standings[0].reason
+    assert "shop/two of its group does not exist" in world.decision.statuses[0].reason
     world.gang("two", 2, groups=both)
     world.settle()
     assert len(world.bound("one") + world.bound("two")) == 4
@@ -199,7 +199,7 @@ def test_a_gang_that_waits_too_long_is_told_so_and_goes_behind_the_others() -> N
     world.now += 61
     world.gang("new", 4)
     world.decide("queues")
-    states = {s.group.key: (s.state, s.position) for s in world.decision.standings}
+    states = {s.group.key: (s.state, s.position) for s in world.decision.statuses}
     assert states == {"shop/old": ("TimedOut", 2), "shop/new": ("NoRoom", 1)}
 
 
@@ -212,7 +212,7 @@ def test_a_gang_that_cannot_be_used_is_told_why_and_the_others_go_on() -> None:
     world.gang("good", 2)
     world.settle()
     assert (world.state("bad"), world.bound("bad"), len(world.bound("good"))) == ("Invalid", [], 2)
-    assert "podgroups/shop/bad: spec.minMember 0" in world.decision.standings[0].reason
+    assert "podgroups/shop/bad: spec.minMember 0" in world.decision.statuses[0].reason
 
 
 def test_a_gang_that_requests_nothing_needs_no_room() -> None:
@@ -258,7 +258,7 @@ def walk(chance: random.Random) -> GangWorld:
         world.settle(80)
         complete = [name for name, size in sizes.items() if len(world.members(name)) == size]
         running = [name for name in complete if len(world.bound(name)) == sizes[name]]
-        assert running or not complete, world.decision.standings
+        assert running or not complete, world.decision.statuses
         for name in running:
             remove(world, name)
     return world
@@ -315,4 +315,4 @@ def test_a_pod_whose_gang_may_still_come_keeps_its_gate_with_the_reason() -> Non
     world.settle()
     assert world.objects["pods/shop/train-0"]["spec"]["schedulingGates"]
     assert world.state("train") == "Invalid"
-    assert "no PodGroup shop/train exists" in world.decision.standings[0].reason
+    assert "no PodGroup shop/train exists" in world.decision.statuses[0].reason

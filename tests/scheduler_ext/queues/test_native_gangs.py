@@ -66,7 +66,7 @@ def reservations(decision: GangDecision) -> int:
 def test_a_complete_gang_gets_its_podgroup_first_and_its_pods_go_once_it_exists() -> None:
     first = decided(member(0), member(1))
     assert (policies(first), let_in(first), reservations(first)) == ([{"gang": {"minCount": 2}}], [], 0)
-    assert [s.state for s in first.standings] == ["Scheduling"]
+    assert [s.state for s in first.statuses] == ["Scheduling"]
     second = decided(member(0), member(1), native=NativeGroup("shop", "train", 2))
     assert (policies(second), sorted(let_in(second))) == ([], ["train-0", "train-1"])
 
@@ -91,7 +91,7 @@ def test_what_the_scheduler_says_of_a_gang_that_it_has_is_shown_until_its_minimu
     refused = NativeGroup("shop", "train", 2, message="0/1 nodes are available")
     free = {"gates": ()}
     waiting = decided(member(0, **free), member(1, **free), native=refused)
-    (standing,) = waiting.standings
+    (standing,) = waiting.statuses
     assert (standing.state, standing.code, standing.reason, waiting.intents) == (
         "Scheduling",
         "gang-left-to-scheduler",
@@ -99,12 +99,12 @@ def test_what_the_scheduler_says_of_a_gang_that_it_has_is_shown_until_its_minimu
         (),
     )
     running = decided(member(0, node="n1", **free), member(1, node="n1", **free), native=refused)
-    assert [s.state for s in running.standings] == ["Running"]
+    assert [s.state for s in running.statuses] == ["Running"]
 
 
 def test_a_gang_that_the_scheduler_does_not_place_in_time_is_told_so() -> None:
     free = {"gates": (), "created_seconds": NOW - 601}
-    (standing,) = decided(member(0, **free), member(1, **free), native=NativeGroup("shop", "train", 2)).standings
+    (standing,) = decided(member(0, **free), member(1, **free), native=NativeGroup("shop", "train", 2)).statuses
     assert standing.state == "TimedOut"
 
 
@@ -122,7 +122,7 @@ def test_a_gang_of_which_a_podgroup_cannot_say_all_is_named_and_placed_by_us(gan
     pods = (member(0), member(1))
     decision = decided(*pods, gang=gang)
     assert policies(decision) == [{"basic": {}}]
-    (row,) = gang_rows(decision.standings, view(*pods, gang=gang), NATIVE)
+    (row,) = gang_rows(decision.statuses, view(*pods, gang=gang), NATIVE)
     assert because in row.placed_by
     if len(gang.group) == 1:
         assert reservations(decision) == 2
@@ -145,7 +145,7 @@ def test_where_it_is_not_wanted_or_not_offered_gangs_are_placed_as_ever(settings
 
 def test_a_gang_whose_minimum_differs_from_its_podgroups_is_told_so() -> None:
     decision = decided(member(0), member(1), native=NativeGroup("shop", "train", 3))
-    (standing,) = decision.standings
+    (standing,) = decision.statuses
     assert (standing.state, let_in(decision)) == ("Invalid", [])
     assert "says 3 pods, and the gang 2" in standing.reason
 

@@ -87,7 +87,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield Cluster(server, tmp_path)
 
 
-def let_go(view: QueueView) -> list[str]:
+def admitted_pods(view: QueueView) -> list[str]:
     """Pods whose gate is taken away."""
     writes = decide(view, QueueSettings(enabled=True))
     return [intent.address.name for intent in writes.intents if intent.address.resource == "pods"]
@@ -107,10 +107,10 @@ def test_a_pod_waits_while_its_quota_cannot_be_read(
 ) -> None:
     # 6 cores are more than the max of 4: nothing but an absent quota lets the pod go
     cluster.pod("train", "6", labels)
-    assert let_go(cluster.view()) == []
+    assert admitted_pods(cluster.view()) == []
     cluster.annotate("research", annotations)
     view = cluster.view()
-    assert let_go(view) == []
+    assert admitted_pods(view) == []
     (waiting,) = decide(view, QueueSettings(enabled=True)).report.waiting
     (key,) = annotations
     assert waiting.code == Reason.QUOTA_INVALID and f"metadata.annotations[{key}]" in waiting.reason
@@ -119,12 +119,12 @@ def test_a_pod_waits_while_its_quota_cannot_be_read(
 def test_a_pod_goes_once_the_quota_is_corrected_or_gone(cluster: Cluster) -> None:
     cluster.pod("train", "2")
     cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"})
-    assert let_go(cluster.view()) == []
+    assert admitted_pods(cluster.view()) == []
     cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: '{"cpu": 1}'})
-    assert let_go(cluster.view()) == ["train"]
+    assert admitted_pods(cluster.view()) == ["train"]
     cluster.annotate("research", {SHARED_WEIGHT_ANNOTATION: "{cpu: 1}"})
     cluster.api.delete(f"{QUOTAS}/research")
-    assert let_go(cluster.view()) == ["train"]
+    assert admitted_pods(cluster.view()) == ["train"]
 
 
 def test_webhook_and_manager_mean_the_same_one_of_two_quotas_of_a_name(cluster: Cluster) -> None:

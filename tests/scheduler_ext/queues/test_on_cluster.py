@@ -54,17 +54,17 @@ def test_two_teams_share_what_is_there_and_what_was_lent_comes_back(scene: Queue
     excess = Excess(scene, {borrower: 8, lender: 8})
     with scene.manager(revoke=True, delay_evict_seconds=0.5), excess.watched():
         scene.team(borrower, 10)
-        wait_for("it borrows all that is idle", lambda: len(scene.let_go(borrower)) == 8)
+        wait_for("it borrows all that is idle", lambda: len(scene.admitted_pods(borrower)) == 8)
         wait_for("its status says so", lambda: scene.status(borrower).get("used", {}).get("cpu") == "8")
         noted = scene.api.get(f"{scene.quotas_path}/{borrower}")["metadata"]["annotations"][
             "cotenant.dev/borrows-since"
         ]
         assert 0 <= time.time() - (moment_of(noted, "") or 0.0) < 120
         lent = scene.team(lender, 4)
-        wait_for("what was lent is back", lambda: set(lent) <= set(scene.let_go(lender)))
+        wait_for("what was lent is back", lambda: set(lent) <= set(scene.admitted_pods(lender)))
         for name in lent:
             assert scene.await_bound(name)
-        wait_for("the borrower has its guarantee", lambda: len(scene.let_go(borrower)) == 4)
+        wait_for("the borrower has its guarantee", lambda: len(scene.admitted_pods(borrower)) == 4)
         wait_for("its runtime says so", lambda: scene.runtime_cpu(borrower) == "4")
     assert excess.looks > 0
     assert excess.found == []
@@ -79,9 +79,9 @@ def test_what_a_round_has_no_time_for_goes_in_the_next_ones(
     # A round without time writes to two pods; six of these eight have room in all.
     scene.team(team, 8, cpu="600m")
     with scene.manager():
-        wait_for("six are let go", lambda: len(scene.let_go(team)) == 6)
+        wait_for("six are let go", lambda: len(scene.admitted_pods(team)) == 6)
         wait_for("its status says so", lambda: scene.status(team).get("used", {}).get("cpu") == "3600m")
-        assert len(scene.let_go(team)) == 6
+        assert len(scene.admitted_pods(team)) == 6
 
 
 def test_pods_of_the_webhook_wait_and_go_and_nobody_waits_for_a_manager_that_ended(
@@ -95,9 +95,9 @@ def test_pods_of_the_webhook_wait_and_go_and_nobody_waits_for_a_manager_that_end
             wait_for("the quota is known", lambda: team in webhook.state.view().quotas.quotas)
             created = [scene.member(f"pod-{number}", team, gated=False) for number in range(3)]
             assert [pod["spec"]["schedulingGates"] for pod in created] == [[{"name": QUOTA_GATE}]] * 3
-            wait_for("one is let go", lambda: len(scene.let_go(team)) == 1)
-            scene.await_bound(scene.let_go(team)[0])
-            assert len(scene.let_go(team)) == 1
+            wait_for("one is let go", lambda: len(scene.admitted_pods(team)) == 1)
+            scene.await_bound(scene.admitted_pods(team)[0])
+            assert len(scene.admitted_pods(team)) == 1
             spec = scene.api.get("/apis/cotenant.dev/v1alpha1/swapguards/swaps")["spec"]
             assert set(spec) == {"queuesServedUntil"}
         assert scene.promised_until() <= time.time()
@@ -111,12 +111,12 @@ def test_a_rollout_of_the_manager_lets_nobody_go_early(scene: QueueScene, fake_n
     team = scene.quota("team", "1", "1")
     with scene.manager(keep_gates_at_end=True):
         first, second = scene.team(team, 2)
-        wait_for("one is let go", lambda: len(scene.let_go(team)) == 1)
+        wait_for("one is let go", lambda: len(scene.admitted_pods(team)) == 1)
     assert scene.promised_until() > time.time()
-    (going,) = scene.let_go(team)
+    (going,) = scene.admitted_pods(team)
     with scene.manager(keep_gates_at_end=True):
         scene.api.delete(f"{scene.pods_path}/{going}")
-        wait_for("the next manager goes on", lambda: scene.let_go(team) == [second if going == first else first])
+        wait_for("the next manager goes on", lambda: scene.admitted_pods(team) == [second if going == first else first])
 
 
 def test_one_round_by_hand_does_what_its_table_says_and_lets_nobody_else_go(
@@ -135,7 +135,7 @@ def test_one_round_by_hand_does_what_its_table_says_and_lets_nobody_else_go(
     assert done.returncode == 0, done.stderr
     pods = {row["object"].rpartition("/")[2] for row in json.loads(done.stdout) if row["object"].startswith("pods/")}
     # The quota's single core is for one of the three; the promise runs out by itself, and the webhook sees to it.
-    assert len(pods) == 1 and set(scene.let_go(team)) == pods < waiting
+    assert len(pods) == 1 and set(scene.admitted_pods(team)) == pods < waiting
     assert scene.promised_until() > 0
 
 
@@ -162,7 +162,7 @@ def test_where_koordinator_deals_with_quotas_nobody_waits_for_us(scene: QueueSce
         wait_for("the gates are gone", lambda: set(scene.gates().values()) == {()})
         wait_for("the promise is withdrawn", lambda: scene.promised_until() <= time.time())
     assert set(scene.gates().values()) == {()}
-    assert sorted(scene.let_go(team)) == sorted(pod["metadata"]["name"] for pod in scene.pods())
+    assert sorted(scene.admitted_pods(team)) == sorted(pod["metadata"]["name"] for pod in scene.pods())
 
 
 def test_a_pod_of_higher_priority_takes_room_back_in_its_full_quota_where_a_budget_lets_it(

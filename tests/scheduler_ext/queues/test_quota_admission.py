@@ -23,7 +23,7 @@ from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, nam
 def test_pods_are_let_go_while_they_fit_the_runtime() -> None:
     found = admitted(scene([quota("a", 0, 4000)], [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(4)]))
     assert names(found) == ["p0", "p1"]
-    assert found.let_go[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m <= 4 runtime)"
+    assert found.admitted_pods[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m <= 4 runtime)"
     assert reasons(found)["p2"] == (
         "quota-exceeded",
         "quota a, cpu: 3 used + 1500m requested > 4 runtime, 500m missing",
@@ -105,7 +105,7 @@ def test_parents_are_judged_where_that_is_switched_on() -> None:
 def test_without_runtime_the_max_is_the_limit() -> None:
     pods = [pod(f"p{i}", "a", 8000, created_seconds=i) for i in range(2)]
     found = admitted(scene([quota("a", 0, 16_000)], pods), runtime=False)
-    assert names(found) == ["p0", "p1"] and "16 max" in found.let_go[1].why
+    assert names(found) == ["p0", "p1"] and "16 max" in found.admitted_pods[1].why
 
 
 def test_idle_room_is_lent_and_two_halves_are_no_deadlock() -> None:
@@ -141,10 +141,10 @@ def test_what_nobody_uses_or_asks_for_is_zero_and_what_waits_is_counted() -> Non
 
 def test_a_minimum_that_is_not_lent_stays_out_of_a_turn_also_while_nobody_asks_for_it() -> None:
     # Of 10 CPUs 5 are kept for `keeps`, so that the 6 of the waiting pod are not idle; where they are lent, they are.
-    for lends, let_go in ((False, []), (True, ["elder"])):
+    for lends, admitted_pods in ((False, []), (True, ["elder"])):
         quotas = [replace(quota("keeps", 5000, 10_000), lends=lends), quota("b", 0, 10_000)]
         found = admitted(scene(quotas, [pod("elder", "b", 6000, created_seconds=1)]))
-        assert names(found) == let_go
+        assert names(found) == admitted_pods
 
 
 def test_a_guarantee_is_not_lent_to_a_turn() -> None:
@@ -158,11 +158,11 @@ def gang_pods(count: int, cpu: int = 1000, quota_name: str = "a", **more: Any) -
     return [pod(f"m{i}", quota_name, cpu, gang="shop/g", created_seconds=i, **more) for i in range(count)]
 
 
-@pytest.mark.parametrize(("runtime", "let_go"), [(2500, 0), (3000, 3), (3500, 3), (4000, 4)])
-def test_a_gang_goes_as_a_whole_and_further_members_one_by_one(runtime: int, let_go: int) -> None:
+@pytest.mark.parametrize(("runtime", "admitted_pods"), [(2500, 0), (3000, 3), (3500, 3), (4000, 4)])
+def test_a_gang_goes_as_a_whole_and_further_members_one_by_one(runtime: int, admitted_pods: int) -> None:
     gangs = {"shop/g": Gang("shop", "g", 3, 4)}
     found = admitted(scene([quota("a", 0, 4000)], gang_pods(4), cpu=runtime, gangs=gangs))
-    assert names(found) == [f"m{i}" for i in range(let_go)]
+    assert names(found) == [f"m{i}" for i in range(admitted_pods)]
 
 
 def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
@@ -220,7 +220,7 @@ def reservation(cpu: int, status: ReservationStatus, **more: Any) -> Reservation
 
 
 @pytest.mark.parametrize(
-    ("held", "let_go"),
+    ("held", "admitted_pods"),
     [
         (reservation(3000, ReservationStatus(Phase.AVAILABLE, "n1")), []),
         (reservation(3000, ReservationStatus(Phase.SUCCEEDED)), ["p"]),
@@ -229,9 +229,9 @@ def reservation(cpu: int, status: ReservationStatus, **more: Any) -> Reservation
     ],
     ids=["held", "ended", "handed over", "partly allocated"],
 )
-def test_what_a_plan_holds_counts_against_its_namespace_s_quota(held: Reservation, let_go: list[str]) -> None:
+def test_what_a_plan_holds_counts_against_its_namespace_s_quota(held: Reservation, admitted_pods: list[str]) -> None:
     quotas = [quota("a", 0, 4000, namespaces=("shop",))]
-    assert names(admitted(scene(quotas, [pod("p", "a", 2000)], reservations=(held,)))) == let_go
+    assert names(admitted(scene(quotas, [pod("p", "a", 2000)], reservations=(held,)))) == admitted_pods
 
 
 def test_pods_of_no_quota_leave_less_for_the_default_tree() -> None:
@@ -244,7 +244,7 @@ def test_pods_of_no_quota_leave_less_for_the_default_tree() -> None:
 def test_a_pod_that_no_quota_bounds_is_let_go(name: str) -> None:
     quotas = [quota("koordinator-default-quota", 0, 500)]
     found = admitted(scene(quotas, [pod("p", name, 1000)]))
-    assert found.let_go[0].why == f"quota {name} does not exist any more or bounds nothing"
+    assert found.admitted_pods[0].why == f"quota {name} does not exist any more or bounds nothing"
 
 
 def test_what_quotas_of_the_system_and_bad_quotas_use_is_not_there_for_others() -> None:
@@ -329,16 +329,16 @@ def test_a_pod_goes_on_the_capacity_that_a_plan_holds_for_it_in_a_full_quota() -
     selector = LabelSelector.parse({"matchLabels": {"app": "web"}})
     held = reservation(4000, ReservationStatus(Phase.AVAILABLE, "n1"), owners=(Owner(selector=selector),))
 
-    def let_go(*pods: QueuePod) -> tuple[list[str], int]:
+    def admitted_pods(*pods: QueuePod) -> tuple[list[str], int]:
         decision = admitted(scene(quotas, list(pods), reservations=(held,)))
         return names(decision), decision.uses["a"].used["cpu"]
 
     # The plan holds all 4 cores, for pods of app=web: one of 3 takes none that the quota does not hold for it.
-    assert let_go(web_pod("one", 3000)) == (["one"], 4000)
-    assert let_go(web_pod("one", 3000, app="api")) == ([], 4000)
-    assert let_go(pod("plain", "a", 3000)) == ([], 4000)
+    assert admitted_pods(web_pod("one", 3000)) == (["one"], 4000)
+    assert admitted_pods(web_pod("one", 3000, app="api")) == ([], 4000)
+    assert admitted_pods(pod("plain", "a", 3000)) == ([], 4000)
     # One Reservation is for one pod; what was let go and waits for it counts once.
-    assert let_go(web_pod("one", 3000), web_pod("two", 3000)) == (["one"], 4000)
-    assert let_go(web_pod("one", 3000, waits=False), web_pod("two", 3000)) == ([], 4000)
+    assert admitted_pods(web_pod("one", 3000), web_pod("two", 3000)) == (["one"], 4000)
+    assert admitted_pods(web_pod("one", 3000, waits=False), web_pod("two", 3000)) == ([], 4000)
     # A pod of 5 cores asks for the one core that nobody holds for it, and the quota has no more.
-    assert let_go(web_pod("large", 5000)) == ([], 4000)
+    assert admitted_pods(web_pod("large", 5000)) == ([], 4000)

@@ -163,16 +163,16 @@ def judge_sums(world: World, found: QuotaAdmission) -> None:
 def judge_let_go(world: World, found: QuotaAdmission) -> None:
     """Nobody was let go beyond its quota's runtime, min or parents, and each sentence's figures are the world's."""
     before: set[str] = set()
-    for one in found.let_go:
+    for one in found.admitted_pods:
         if one.why not in before:
             before.add(one.why)
             for resource, *figures in FIGURES.findall(one.why):
                 used, requested, limit = (amounts_of({resource: text}, "why")[resource] for text in figures)
                 assert used == world.used(one.pod.quota, resource) and used + requested <= limit
-                together = [p for p in found.let_go if p.why == one.why]
+                together = [p for p in found.admitted_pods if p.why == one.why]
                 assert requested == sum(p.pod.requests.get(resource, 0) for p in together)
-            world.released |= {p.pod.uid for p in found.let_go if p.why == one.why}
-    for one in found.let_go:
+            world.released |= {p.pod.uid for p in found.admitted_pods if p.why == one.why}
+    for one in found.admitted_pods:
         quota = world.quotas[one.pod.quota]
         for resource in [r for r, amount in one.pod.requests.items() if amount]:
             names = [quota.name]
@@ -238,7 +238,7 @@ def days(seeds: range) -> Iterator[tuple[int, World]]:
     "seeds", [range(120), pytest.param(range(120, 10_000), marks=pytest.mark.soak)], ids=["small", "full"]
 )
 def test_no_round_of_a_random_day_lets_go_too_much_or_too_little(seeds: range) -> None:
-    let_go = waiting = 0
+    admitted_pods = waiting = 0
     for seed, world in days(seeds):
         for step in range(8):
             for _ in range(world.rng.randint(1, 4)):
@@ -250,5 +250,5 @@ def test_no_round_of_a_random_day_lets_go_too_much_or_too_little(seeds: range) -
                 judge_waiting(world, found)
             except AssertionError as error:
                 raise AssertionError(f"seed {seed}, step {step}: {error}") from error
-            let_go, waiting = let_go + len(found.let_go), waiting + len(found.waiting_pods)
-    assert let_go > 4 * len(seeds) and waiting > 4 * len(seeds), "the days are busy"
+            admitted_pods, waiting = admitted_pods + len(found.admitted_pods), waiting + len(found.waiting_pods)
+    assert admitted_pods > 4 * len(seeds) and waiting > 4 * len(seeds), "the days are busy"

@@ -228,8 +228,8 @@ node_pods = st.lists(st.tuples(shares, st.lists(shares, min_size=2, max_size=4))
 def test_no_move_ahead_brings_its_target_more_than_it_spares_its_source(cluster_pods: list[Any]) -> None:
     forecasts, loads = {}, []
     for number, pods in enumerate(cluster_pods):
-        for place, (_, parts) in enumerate(pods):
-            forecasts[f"n{number}p{place}"] = tuple(parts[step * len(parts) // 48] for step in range(48))
+        for index, (_, parts) in enumerate(pods):
+            forecasts[f"n{number}p{index}"] = tuple(parts[step * len(parts) // 48] for step in range(48))
         loads.append(node(f"n{number}", *(pod(f"n{number}p{i}-1", now) for i, (now, _) in enumerate(pods))))
     cluster = foreseen(*loads, forecasts=forecasts)
     plan = decide(cluster, arguments(), with_forecast=True)

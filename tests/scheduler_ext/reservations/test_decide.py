@@ -193,7 +193,7 @@ def test_only_one_of_two_owners_gets_room_for_one() -> None:
     both = (owner("web-0"), owner("web-1"))
     made = plan(reservation(phase="Available"), reserved=(placeholder(),), pending=both)
     assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
-    assert [p.identity.name for p in made.assignment.in_vain] == ["web-1"]
+    assert [p.identity.name for p in made.assignment.unmatched] == ["web-1"]
 
 
 @pytest.mark.parametrize(("labels", "waiting"), [({}, []), ({"cotenant.dev/gang": "train"}, ["web-1"])])
@@ -218,7 +218,7 @@ def test_a_reservation_of_one_very_pod_is_looked_up_by_its_uid() -> None:
     both = (owner("web-1"), owner("web-0"))
     made = plan(mine, reserved=(placeholder(),), pending=both)
     assert [s.owner.name for s in made.assignment.begun if s.owner] == ["web-0"]
-    assert [p.identity.name for p in made.assignment.in_vain] == ["web-1"]
+    assert [p.identity.name for p in made.assignment.unmatched] == ["web-1"]
 
 
 def test_gates_of_others_come_first() -> None:
@@ -310,7 +310,7 @@ def test_restricted_room_is_not_for_owners_that_need_more() -> None:
     strict = reservation(phase="Available", allocatePolicy="Restricted")
     made = plan(strict, reserved=(placeholder(),), pending=(owner(cpu="5"),))
     assert made.assignment.begun == []
-    assert len(made.assignment.in_vain) == 1
+    assert len(made.assignment.unmatched) == 1
 
 
 def test_the_sign_of_life_is_renewed_in_time() -> None:

@@ -73,7 +73,7 @@ def test_the_command_prints_what_it_can_read_and_exits_with_partial(scene: Scene
 def test_the_page_lists_the_good_one_below_the_names_of_the_others(scene: Scene, tmp_path: Path) -> None:
     source = StoreSource(Store((tmp_path / "empty").as_uri(), "embedded"), QUICK)
     view = View(
-        source, QUICK, scene.clock.now_seconds, DashboardContext(people=lambda: scene.who, plans=scene.service())
+        source, QUICK, scene.clock.now_seconds, DashboardContext(current_user=lambda: scene.who, plans=scene.service())
     )
     text = text_of(board.live(view, "", board.plans_of_service(view)))
     assert "4 plans cannot be read and are not counted: reservationplan shop/ends-before" in text

@@ -198,10 +198,10 @@ def resting(*jobs: MigrationJob, later: float = 0.0) -> set[str]:
 
 def test_a_workload_whose_pod_was_evicted_in_vain_rests_because_its_successor_is_another_pod() -> None:
     """A claim of a volume of one zone: the successor comes back to the node, under a new uid, again and again."""
-    in_vain = failed(*GONE)
+    unmatched = failed(*GONE)
     web = "shop/ReplicaSet/web"
-    assert resting(in_vain, later=IN_VAIN_SECONDS - 1) >= {web}
-    assert resting(in_vain, later=IN_VAIN_SECONDS) == set()
+    assert resting(unmatched, later=IN_VAIN_SECONDS - 1) >= {web}
+    assert resting(unmatched, later=IN_VAIN_SECONDS) == set()
     twice = (failed(*GONE, ago=9000.0), failed(*GONE, number=2, of="web-2"))
     assert resting(*twice, later=2 * IN_VAIN_SECONDS - 1) == {web}
     often = [failed(*GONE, number=number, of=f"web-{number}") for number in range(9)]

@@ -1,4 +1,4 @@
-"""The corridor on a small synthetic cluster: results follow from the stored history, and from nothing else."""
+"""The analysis on a small synthetic cluster: results follow from the stored history, and from nothing else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from cotenant.base.store.tables import rows_of
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.manager.decisions.results import RunResults, collect
-from cotenant.pipeline import corridor, day_margins, stored_history, tables
+from cotenant.pipeline import daily_analysis, day_margins, stored_history, tables
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes.reclaimable import peak_forecasts
 from cotenant.pipeline.overview import overview as summarised
@@ -48,8 +48,8 @@ SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    made = corridor.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    corridor.publish(made, store, Settings(), demo=True)
+    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(made, store, Settings(), demo=True)
     return made
 
 
@@ -65,7 +65,7 @@ def test_what_is_stored_by_namespace_goes_with_its_namespace(store: Store, analy
     here = row.container.workload.namespace
     store.write_document("explain@gone", [row])
     store.write_table(Table.from_rows(portraits_of("gone"), []))
-    corridor.publish(analysis, store, Settings(), demo=True)
+    daily_analysis.publish(analysis, store, Settings(), demo=True)
     assert Explanations(store).of_namespace("gone") == []
     assert row in Explanations(store).of_namespace(here)
     names = {name for name in store.folders(f"runs/{max(store.folders('runs'))}") if "@" in name}
@@ -143,7 +143,7 @@ def test_batch_amounts_can_be_recomputed_from_their_terms(analysis: Analysis) ->
 
 def test_nothing_is_reclaimed_on_old_metrics(store: Store, cluster: SyntheticCluster) -> None:
     later = FixedClock(cluster.inventory.time_seconds + HOUR_SECONDS)
-    stale = corridor.analyse(store, Settings(), later, Silent()).reclaimable
+    stale = daily_analysis.analyse(store, Settings(), later, Silent()).reclaimable
     assert {(r.amount, r.reason) for r in stale} == {(0, Reason.METRIC_EXPIRED)}
 
 
@@ -159,7 +159,7 @@ def forecast_rows(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def test_the_same_history_gives_the_same_results(store: Store, analysis: Analysis) -> None:
-    again = corridor.analyse(store, Settings(), FixedClock(analysis.computed_seconds), Silent())
+    again = daily_analysis.analyse(store, Settings(), FixedClock(analysis.computed_seconds), Silent())
     assert again.recommendations == analysis.recommendations
     assert again.reclaimable == analysis.reclaimable
     assert forecast_rows(again) == forecast_rows(analysis)
@@ -175,7 +175,7 @@ def test_the_window_is_the_newest_days_of_what_is_stored(store: Store, cluster: 
 
 def test_an_empty_store_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(NoData, match="no usage of pods of cluster prod") as refused:
-        corridor.analyse(Store(tmp_path.as_uri(), "prod"), Settings(), FixedClock(0), Silent())
+        daily_analysis.analyse(Store(tmp_path.as_uri(), "prod"), Settings(), FixedClock(0), Silent())
     assert "cotenant scan" in refused.value.fix
 
 
@@ -267,7 +267,7 @@ def test_the_margin_of_the_days_risk_falls_slowly_from_the_last_analysis_on(
         if r.container == high
     ]
     day_margins.write(store, settings, stored, now - DAY_SECONDS)
-    again = corridor.analyse(store, settings, FixedClock(now), Silent())
+    again = daily_analysis.analyse(store, settings, FixedClock(now), Silent())
     margins = {
         r.container: float(v.inputs[day_risk.MARGIN_INPUT])
         for r in again.recommendations
@@ -277,7 +277,7 @@ def test_the_margin_of_the_days_risk_falls_slowly_from_the_last_analysis_on(
     assert margins[high] == pytest.approx(50 * 0.96)
     assert len(margins) > 50
     assert max(m for ref, m in margins.items() if ref != high) < 48
-    corridor.publish(again, store, settings)
+    daily_analysis.publish(again, store, settings)
     assert day_margins.read(store, settings, now)[high] == pytest.approx(50 * 0.96)
     other = Settings(recommender=RecommenderSettings(cotenant=CotenantSettings(cpu_day_risk=0.1)))
     assert day_margins.read(store, other, now) == {}

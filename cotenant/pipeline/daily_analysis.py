@@ -20,7 +20,7 @@ import structlog
 from cotenant.base.errors import NoData, StoreConflict, StoreError
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef
 from cotenant.base.process.clock import Clock
-from cotenant.base.process.memory import give_back, pause_garbage_collection
+from cotenant.base.process.memory import pause_garbage_collection, release_memory
 from cotenant.base.progress import Progress
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
@@ -97,7 +97,7 @@ def analyse(
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
     with closing(sharding.executor):
         result = run.analysis(history, run.merged(history, tasks), division)
-    give_back()
+    release_memory()
     return result
 
 
@@ -156,7 +156,7 @@ class _Run:
             for _, result in zip(tasks, results, strict=True):
                 merger.add(result)
                 self.progress.advance()
-        give_back()  # what the results were sent in
+        release_memory()  # what the results were sent in
         return merger
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:

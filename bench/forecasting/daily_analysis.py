@@ -1,6 +1,6 @@
 """Portraits, forecasts and recommendations of 1,000 workloads x 14 days at 5 minutes, from Parquet, on one core.
 
-.venv/bin/python -m bench.forecasting.corridor
+.venv/bin/python -m bench.forecasting.daily_analysis
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pathlib import Path
 
 from bench.record import Row, below, record
 
-COMMAND = ".venv/bin/python -m bench.forecasting.corridor"
+COMMAND = ".venv/bin/python -m bench.forecasting.daily_analysis"
 WORKLOADS, NODES, DAYS = 1000, 67, 14
 
 
 def measured(folder: str) -> dict[str, float]:
-    """Run the corridor once in this process, pinned to one core; seconds by stage and peak RSS."""
+    """Run the analysis once in this process, pinned to one core; seconds by stage and peak RSS."""
     import resource
     import time
 
     from cotenant.base.process.clock import FixedClock
     from cotenant.base.store import Store
     from cotenant.base.usage.usage import Signal
-    from cotenant.pipeline import corridor
+    from cotenant.pipeline import daily_analysis
     from cotenant.settings import Settings
     from cotenant.simulation.demo import CLUSTER
 
@@ -45,9 +45,9 @@ def measured(folder: str) -> dict[str, float]:
     span = store.span(Signal.CPU_USAGE_MEAN)
     assert span is not None
     began = time.perf_counter()
-    analysis = corridor.analyse(store, Settings(), FixedClock(span[1]), stages)
+    analysis = daily_analysis.analyse(store, Settings(), FixedClock(span[1]), stages)
     decided = time.perf_counter()
-    corridor.publish(analysis, store, Settings())
+    daily_analysis.publish(analysis, store, Settings())
     ended = time.perf_counter()
     ends = [t for _, t in stages.begun[1:]] + [decided]
     seconds = {name: end - start for (name, start), end in zip(stages.begun, ends, strict=True)}
@@ -69,7 +69,7 @@ def child(*arguments: str) -> str:
     """Run a step of this file in a process of its own, so that memory is counted alone."""
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "ARROW_NUM_THREADS"), "1")
     done = subprocess.run(
-        [sys.executable, "-m", "bench.forecasting.corridor", *arguments],
+        [sys.executable, "-m", "bench.forecasting.daily_analysis", *arguments],
         env={**os.environ, **threads}, stdout=subprocess.PIPE, text=True, check=True, timeout=900,
     )  # fmt: skip
     return done.stdout
@@ -86,7 +86,7 @@ def main() -> None:
     rows = [below(what, analyse, "s", 10, "reading included")]
     rows += [Row(f"of it: {name}", seconds, "s") for name, seconds in figures.items() if name != "Publish"]
     rows += [Row("write results", total - analyse, "s"), Row("peak RSS", rss, "MiB")]
-    record("corridor", COMMAND, rows)
+    record("daily_analysis", COMMAND, rows)
 
 
 if __name__ == "__main__":
