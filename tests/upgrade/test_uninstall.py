@@ -85,6 +85,14 @@ class Traces:
     namespace: str
     node: str
 
+    def write_everything(self) -> tuple[str, str, str]:
+        """What all parts write; paths of a gated pod, of one that got reserved capacity, and of an autoscaler."""
+        self.lend()
+        self.suppress()
+        self.empty()
+        gated, owner = self.reserve()
+        return gated, owner, self.plan()
+
     def send(self, manager: str, *intents: Intent | None) -> None:
         """Each of them, in the name of a component."""
         for intent in intents:
@@ -262,11 +270,7 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
 ) -> None:
     api, plane = traces.api, traces.plane
     run(plane, "install", "--components", "crds,priority-classes,rbac,reservations", "--apply")
-    traces.lend()
-    traces.suppress()
-    traces.empty()
-    gated, owner = traces.reserve()
-    autoscaler = traces.plan()
+    gated, owner, autoscaler = traces.write_everything()
     command, account = hook(plane, tmp_path / "hook.kubeconfig")
     client = plane.client(account)
     image = Patch(Address("v1", "pods", "owner", traces.namespace), ({"op": "replace", **OTHER_IMAGE},))
@@ -302,11 +306,7 @@ def test_a_switched_off_feature_leaves_nothing_and_the_others_keep_what_they_wro
 ) -> None:
     api, plane = traces.api, traces.plane
     run(plane, "install", "--components", "crds,priority-classes,rbac,reservations", "--apply")
-    traces.lend()
-    traces.suppress()
-    traces.empty()
-    gated, owner = traces.reserve()
-    autoscaler = traces.plan()
+    gated, owner, autoscaler = traces.write_everything()
     command, account = hook(plane, tmp_path / "hook.kubeconfig")
     settings = "/api/v1/namespaces/cotenant/configmaps"
     text = "manager: {features_off: [queues, load-taints, plans]}"

@@ -3,45 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
-from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.model.gang import MATCH_POLICY_ANNOTATION, POD_GROUP_LABEL
 from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.service.queue_view import read_view
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
-from tests.cluster.api import Api
-from tests.cluster.crds import install_crd
-from tests.contract.target import embedded_api
+from tests.scheduler_ext.queues.embedded_cluster import EmbeddedCluster
 
-NOW = 1_795_100_000.0
 GROUP = f"/apis/{QUOTA_GROUP}/namespaces/shop"
-KINDS = ("elasticquotas.scheduling.sigs.k8s.io", "podgroups.scheduling.sigs.k8s.io")
 
 pytestmark = [pytest.mark.server]
 
 
-class Cluster:
+class Cluster(EmbeddedCluster):
     """A node of 16 cores, and a gang `train` of which three pods start together."""
 
-    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
-        self.api: Api = embedded_api(server)
-        self.kube = KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig")))
-        for kind in KINDS:
-            install_crd(self.api, kind)
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
-        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-        self.api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": {"allocatable": amounts}})
+    kinds = (*EmbeddedCluster.kinds, "podgroups.scheduling.sigs.k8s.io")
 
     def group(self, policy: str = "once-satisfied") -> None:
         meta = {"name": "train", "annotations": {MATCH_POLICY_ANNOTATION: policy}}
@@ -59,10 +43,6 @@ class Cluster:
         self.api.create("/api/v1/namespaces/shop/pods", {"metadata": meta, "spec": spec})
         ended = [{"op": "add", "path": "/status/phase", "value": phase}]
         self.api.patch(f"/api/v1/namespaces/shop/pods/{name}/status", ended, "json")
-
-    def view(self) -> QueueView:
-        with closing(connect(self.kube)) as client:
-            return read_view(client, Settings(), NOW)
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
 from cotenant.base.reasons import Reason
-from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of_deletion
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.model.quota_tree import (
@@ -27,32 +26,22 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     QuotaTree,
 )
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.service.queue_view import read_view
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
-from tests.cluster.api import Api
-from tests.cluster.crds import install_crd
-from tests.contract.target import embedded_api
+from tests.scheduler_ext.queues.embedded_cluster import EmbeddedCluster
 
-NOW = 1_795_100_000.0
 QUOTAS = f"/apis/{QUOTA_GROUP}/namespaces/shop/elasticquotas"
 
 pytestmark = [pytest.mark.server]
 
 
-class Cluster:
+class Cluster(EmbeddedCluster):
     """Node of 16 cores; quota `research` of 4 cores, bound to namespace lab; a pod of 2 cores that waits in `lab`."""
 
+    namespaces = ("shop", "lab")
+
     def __init__(self, server: EmbeddedServer, folder: Path) -> None:
-        self.api: Api = embedded_api(server)
-        self.kube = KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig")))
-        install_crd(self.api, "elasticquotas.scheduling.sigs.k8s.io")
-        for name in ("shop", "lab"):
-            self.api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-        amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
-        status = {"capacity": amounts, "allocatable": amounts}
-        self.api.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
+        super().__init__(server, folder)
         self.quota("research", {NAMESPACES_ANNOTATION: '["lab"]'})
 
     def quota(self, name: str, annotations: dict[str, str], namespace: str = "shop") -> None:
@@ -75,10 +64,6 @@ class Cluster:
         meta = {"name": name, "labels": labels or {}, "annotations": {QUEUED_ANNOTATION: "research"}}
         gated = {"schedulingGates": [{"name": QUOTA_GATE}], "containers": containers, **spec}
         self.api.create("/api/v1/namespaces/lab/pods", {"metadata": meta, "spec": gated})
-
-    def view(self) -> QueueView:
-        with closing(connect(self.kube)) as client:
-            return read_view(client, Settings(), NOW)
 
 
 @pytest.fixture
