@@ -14,6 +14,7 @@ from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, ses
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import NoData, SourceUnreachable, UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.measures import matching_count
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import agree, counted
 from cotenant.enforcer.commands.topology import EXAMPLES, topology
@@ -118,12 +119,15 @@ def replay(
     settings = session_of(ctx).load({}).settings
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], Any] = {}
-    ticks = differing = 0
+    same: list[bool] = []
     for tick in replay_recording(file, strategies(settings.section(EnforcerSettings))):
-        ticks, differing = ticks + 1, differing + (not tick.same)
+        same.append(tick.same)
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
-    message(f"{counted(ticks, 'tick')} decided again; {agree(differing, 'differs', 'differ')} from what was recorded")
+    differing = matching_count(not is_same for is_same in same)
+    message(
+        f"{counted(len(same), 'tick')} decided again; {agree(differing, 'differs', 'differ')} from what was recorded"
+    )
     if differing:
         raise typer.Exit(EXIT_FINDINGS)
 

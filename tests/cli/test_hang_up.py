@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,14 @@ from tests.cluster.waiting import wait_for
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 ENTRY = "from cotenant.cli.main import run; run()"
+
+
+@pytest.fixture(autouse=True)
+def _not_behind_nohup() -> Iterator[None]:
+    """A suite behind nohup ignores the signal, and so would every program that it starts: those wait for ever."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 class OnATerminal:
@@ -47,7 +56,11 @@ class OnATerminal:
             ended[:] = os.waitpid(self.pid, os.WNOHANG)
             return ended[0] == self.pid
 
-        wait_for("its end", has_ended, 60)
+        try:
+            wait_for("its end", has_ended, 60)
+        except AssertionError:
+            os.kill(self.pid, signal.SIGKILL)
+            raise
         return os.waitstatus_to_exitcode(ended[1])
 
 

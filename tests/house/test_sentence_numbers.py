@@ -64,7 +64,6 @@ def test_every_number_of_a_sentence_is_a_quantity_of_the_dictionary() -> None:
     assert sorted(set(LISTED["quantities"]) - set(QUANTITIES)) == [], "no such quantity"
 
 
-@pytest.mark.slow
 def test_no_sentence_computes_the_number_that_it_writes() -> None:
     """Sums, ratios, rests and extremes have one pure function each, which the dictionary names."""
     free = {number for group in LISTED["others"].values() for number in group}
@@ -131,7 +130,6 @@ GENERIC = {
 """Quantities of many sentences -> the calls of which one makes their number."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("key", sorted(GENERIC))
 def test_a_number_of_a_general_quantity_is_made_by_the_function_that_the_dictionary_names(key: str) -> None:
     """Or it is handed to the function that writes it, whose callers call that one."""

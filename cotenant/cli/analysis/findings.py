@@ -22,6 +22,7 @@ from cotenant.base.commands.results import (
     open_scans,
 )
 from cotenant.base.errors import UsageError
+from cotenant.base.measures import left_out_count
 from cotenant.base.severity import Severity
 from cotenant.base.text import agree, counted
 from cotenant.cli.analysis.severity import FailOn, FailOnOption
@@ -141,6 +142,6 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
         write_patches(shares)
     else:
         write_components(shares, folder)
-    if others := len(rows) - len(shares):
+    if others := left_out_count(len(rows), len(shares)):
         said = agree(others, "finding is", "findings are")
         message(f"note: {said} no change of a template: only proposed shares of GPUs are")

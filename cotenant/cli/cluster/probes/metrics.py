@@ -190,10 +190,11 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         troubles.append(
             f"{len(lost)} of {len(settled)} pods that use something {verb} not told of (by namespace: {names})"
         )
-    idle = Counter(pod.node for pod in unmeasured_pods(inventory, used, end))
+    idle = list(unmeasured_pods(inventory, used, end))
     if idle:
-        nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in idle.most_common(_SHOWN))
-        run = agree(idle.total(), "pod runs and uses", "pods run and use")
+        by_node = Counter(pod.node for pod in idle).most_common(_SHOWN)
+        nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in by_node)
+        run = agree(len(idle), "pod runs and uses", "pods run and use")
         troubles.append(f"{run} nothing that is scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {counted(unowned, 'pod')} are not known to the top")
