@@ -201,7 +201,7 @@ class Actions:
         return self._sent([now[status.change.id] for status in statuses])
 
     def _sent(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
-        """Send the changes that wait for nothing, then finish; return the standing of each change."""
+        """Send the changes that wait for nothing, then finish; return the status of each change."""
         done = [status if status.state.settled else self.send(status) for status in statuses]
         self.finish()
         return done

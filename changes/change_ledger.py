@@ -121,7 +121,7 @@ class ChangeLedger:
         return moved
 
     def record(self, status: ChangeStatus, happened: ChangeEvent, message: str = "", **more: Any) -> ChangeStatus:
-        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now."""
+        """Write what happened to a change; its status afterwards. UsageError when this cannot happen now."""
         seconds = self.clock.now_seconds()
         moved = status.moved(happened, seconds, self.actor, message)
         body = {"words": message, **self._source, **more}

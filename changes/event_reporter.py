@@ -64,7 +64,7 @@ class EventReporter:
     def record(
         self, status: ChangeStatus, happened: ChangeEvent, message: str = "", verdict: ChangeVerdict | None = None
     ) -> ChangeStatus:
-        """Write what happened to a change; its standing afterwards. UsageError when this cannot happen now.
+        """Write what happened to a change; its status afterwards. UsageError when this cannot happen now.
 
         verdict: the outcome of the verification, which the ledger keeps with the event.
         """

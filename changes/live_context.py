@@ -249,11 +249,11 @@ def pod_labels(live: Json) -> Mapping[str, str]:
 def pod_selector(live: Json) -> str:
     """The selector of a list that has all pods of the workload, of whichever template; others may be in it too.
 
-    Labels of a template, such as a version, are not on the pods of the one before. A CronJob has no selector.
+    Labels of a template, such as a version, are not on the pods of the one before; they stand in for a selector that
+    is none, as of a CronJob, or that is a plain map, as of a ReplicationController.
     """
-    selector = (live.get("spec") or {}).get("selector") or {}
-    labels: Mapping[str, str] = selector.get("matchLabels") or pod_labels(live)
-    return ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    selector = LabelSelector.parse((live.get("spec") or {}).get("selector"))
+    return selector.query or LabelSelector.parse({"matchLabels": pod_labels(live)}).query
 
 
 def _autoscaler(client: KubeClient, workload: WorkloadRef, name: str) -> Json | None:

@@ -317,7 +317,7 @@ class FeatureRunner:
     def _blocking_state(self) -> FeatureState | None:
         """Why it must not decide now."""
         if self._settings.write and not self._context.leadership.is_leading:
-            return self._state(ControllerCondition.STANDBY, self._context.leadership.standing)
+            return self._state(ControllerCondition.STANDBY, self._context.leadership.description)
         for name in self.feature.needs:
             mirror = self._context.hub.mirrors[name]
             if isinstance(mirror.error, ClusterForbidden | ClusterAbsent):
@@ -390,7 +390,7 @@ class AlwaysLeads:
     """Leadership of a run that nobody competes with: `--once`, a dry run, a test."""
 
     is_leading = True
-    standing = "This process leads."
+    description = "This process leads."
     error: CotenantError | None = None
     transitions = 0
 
@@ -402,7 +402,7 @@ class NoElection:
     """Leadership of a process that must not write at all: the guard of a dry run."""
 
     is_leading = True
-    standing = "A dry run."
+    description = "A dry run."
 
     def require(self) -> None:
         """Refuse, whatever was decided."""

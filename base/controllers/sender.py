@@ -53,7 +53,7 @@ class Leadership(Protocol):
         """True if we lead, as far as is known."""
 
     @property
-    def standing(self) -> str:
+    def description(self) -> str:
         """The current leader, or the reason why it is not known, as text."""
 
     def require(self) -> None:

@@ -190,10 +190,10 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
     )
     def change(change: str) -> Response:
         service, who = _service(view), view.given.current_user()
-        standing = next((s for s in service.changes(who) if s.change.id == change), None)
-        if standing is None:
+        status = next((s for s in service.changes(who) if s.change.id == change), None)
+        if status is None:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes for all.")
-        return json_answer(ChangeDetail(_rows([standing])[0], moves(standing.change), service.story(who, change)))
+        return json_answer(ChangeDetail(_rows([status])[0], moves(status.change), service.story(who, change)))
 
 
 def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:

@@ -303,14 +303,14 @@ def test_a_slow_api_server_costs_the_leader_its_lead_not_its_word(
 def test_it_says_in_words_who_leads(control_plane: ControlPlane, fault_proxy: FaultProxy, candidate: Any) -> None:
     first = candidate("first")
     second = candidate("second", client=control_plane.client(fault_proxy.kubeconfig))
-    assert first.standing.startswith("Asking for the Lease ")
+    assert first.description.startswith("Asking for the Lease ")
     first.step()
     second.step()
-    assert first.standing.startswith("We hold the Lease ")
-    assert second.standing.startswith("first holds the Lease ")
+    assert first.description.startswith("We hold the Lease ")
+    assert second.description.startswith("first holds the Lease ")
     fault_proxy.refuse()
     second.step()
-    assert "cannot be had: " in second.standing
+    assert "cannot be had: " in second.description
 
 
 def test_a_lease_that_was_deleted_is_made_again_by_its_holder(

@@ -16,6 +16,7 @@ from cotenant.changes.decide.checks.rollout import rollout_of
 from cotenant.changes.decide.field_changes import ANNOTATED, address_of
 from cotenant.changes.decide.in_place import RESIZE, workload_pods
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
+from cotenant.changes.live_context import pod_selector
 from cotenant.changes.model.annotated_resources import Amounts, ResourceSwap, encode_swaps
 from cotenant.changes.model.change import Change, Write
 from cotenant.changes.model.judgement import RuleResult, RuleVerdict
@@ -247,3 +248,22 @@ def test_pods_of_others_with_the_same_labels_are_not_the_workloads_own() -> None
 
 def test_a_kind_without_replicas_has_no_rollout() -> None:
     assert rollout_of(live({}), "CronJob") is None
+
+
+@pytest.mark.parametrize(
+    ("selector", "query"),
+    [
+        ({"matchLabels": {"app": "web", "tier": "front"}}, "app in (web),tier in (front)"),
+        # The template's labels name the version of now; pods of the one before have another.
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["web", "old"]}]}, "app in (old,web)"),
+        ({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "v", "operator": "Exists"}]}, "app in (web),v"),
+        (None, "app in (web),version in (2)"),  # a CronJob
+        ({"app": "web"}, "app in (web),version in (2)"),  # a ReplicationController
+    ],
+)
+def test_pods_are_asked_for_by_all_of_a_selector_and_by_the_templates_labels_without_one(
+    selector: dict[str, Any] | None, query: str
+) -> None:
+    template = {"metadata": {"labels": {"app": "web", "version": "2"}}}
+    live = {"spec": {"template": template, **({"selector": selector} if selector else {})}}
+    assert pod_selector(live) == query

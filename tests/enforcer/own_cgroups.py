@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
+from cotenant.enforcer.observe.machine import block_devices
 
 ROOT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", "blkio", "pids")
@@ -32,6 +33,20 @@ def why_not() -> str:
         return "real cgroups need root"
     missing = [name for name in CONTROLLERS if not (ROOT / name / "cgroup.procs").exists()]
     return f"no cgroup v1 here: {', '.join(missing)} not mounted below {ROOT}" if missing else ""
+
+
+def first_disk() -> tuple[str, str]:
+    """Name and number of a block device that is no loop, on which limits are tried; without one the test is skipped.
+
+    Nothing can stand in for it: the kernel refuses a limit on a device that it does not have, and a machine without any
+    lets nobody make one.
+    """
+    for name, number in sorted(block_devices(Path("/proc"), Path("/sys")).items()):
+        if name.startswith("/") or number.startswith("7:"):
+            continue
+        if int(Path(f"/sys/class/block/{name}/size").read_text()) > 0:
+            return name, number
+    pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
 
 
 class Subtree:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,9 +14,9 @@ from cotenant.enforcer.contract import (
     StrategyPlan,
 )
 from cotenant.enforcer.decide.changes import WriteOutcome
-from cotenant.enforcer.observe.machine import block_devices
 from cotenant.enforcer.observe.observe import NodeFacts
 from tests.enforcer.one_pod_node import CONTAINER, POD_PATH, TIER, Node, want
+from tests.enforcer.own_cgroups import first_disk
 
 pytestmark = pytest.mark.server
 
@@ -52,9 +51,7 @@ def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_ru
 
 def test_a_device_that_is_not_there_costs_no_other_value_its_way_back(node: Node) -> None:
     """A volume was detached, or was never here: the kernel answers ENODEV, as it does for a removed cgroup."""
-    there = next((n for n in block_devices(Path("/proc"), Path("/sys")).values() if not n.startswith("7:")), "")
-    if not there:
-        pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
+    _, there = first_disk()
     limits = f"{there} 1048576,999:0 1024"
     wants = (want(CONTAINER, Knob.CPU_SHARES, 77), want(CONTAINER, Knob.BLKIO_READ_BPS, limits))
     with node.agent() as applier:

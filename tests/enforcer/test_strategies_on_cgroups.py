@@ -15,7 +15,6 @@ from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.contract import PodSpec, Strategy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.machine import block_devices
 from cotenant.enforcer.observe.observe import NodeFacts
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
@@ -24,6 +23,7 @@ from cotenant.enforcer.strategies.io import DiskLimits
 from cotenant.enforcer.strategies.memory_qos import MemoryProtection
 from cotenant.enforcer.strategies.normalisation import Normalisation
 from tests.enforcer.one_strategy import OneStrategy
+from tests.enforcer.own_cgroups import first_disk
 from tests.support.kubepods import Kubepods, Pod, missing
 
 MIB = 1 << 20
@@ -138,23 +138,17 @@ def test_a_pod_that_yields_runs_idle_and_gets_its_weight_back(node: Kubepods, ag
 
 
 def test_disk_limits_stand_on_a_real_device_and_go(node: Kubepods, agents: Any) -> None:
-    devices = block_devices(Path("/proc"), Path("/sys"))
-    whole = {
-        name: number for name, number in devices.items() if not name.startswith("/") and not number.startswith("7:")
-    }
-    name = next((n for n in sorted(whole) if int(Path(f"/sys/class/block/{n}/size").read_text()) > 0), "")
-    if not name:
-        pytest.skip("DISK LIMITS ARE NOT TESTED: this machine has no block device")
+    name, number = first_disk()
     block = {"name": name, "type": "device", "ioCfg": {"readBPS": 10 * MIB, "writeIOPS": 500}}
     job = node.pod("job", qos="BE")
     agent = agents(DiskLimits())
     on = {"resourceQOSStrategy": {"beClass": {"blkioQOS": {"enable": True, "blocks": [block]}}}}
     agent.tick(specs(job), on)
     files = ("blkio.throttle.read_bps_device", "blkio.throttle.write_iops_device")
-    assert [node.read(job.path, "blkio", file) for file in files] == [f"{whole[name]} {10 * MIB}", f"{whole[name]} 500"]
+    assert [node.read(job.path, "blkio", file) for file in files] == [f"{number} {10 * MIB}", f"{number} 500"]
     block["ioCfg"] = {"readBPS": MIB}
     agent.tick(specs(job), on)
-    assert [node.read(job.path, "blkio", file) for file in files] == [f"{whole[name]} {MIB}", ""]
+    assert [node.read(job.path, "blkio", file) for file in files] == [f"{number} {MIB}", ""]
     agent.tick(specs(job), {})
     assert [node.read(job.path, "blkio", file) for file in files] == ["", ""]
 

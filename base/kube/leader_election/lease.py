@@ -97,7 +97,7 @@ class Lease:
         return boot_seconds() < self._deadline_seconds
 
     @property
-    def standing(self) -> str:
+    def description(self) -> str:
         """The current leader, or the reason why it is not known, as text."""
         where, error, sighting = f"Lease {self.address.namespace}/{self.address.name}", self.error, self._seen
         if self.is_leading:

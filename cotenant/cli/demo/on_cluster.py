@@ -112,16 +112,16 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
     if not options.apply:
         message("Nothing was written. Add --apply to do it.")
         return
-    standing = cluster_population.present_cluster(generated, store.cluster, spec.end_seconds)
+    present = cluster_population.present_cluster(generated, store.cluster, spec.end_seconds)
     with bars() as progress:
         for name, intents in _stages(nodes, spaces, workloads):
             on_cluster.apply_all(client, intents, progress, name)
-        demo.refill(store, standing, progress)
+        demo.refill(store, present, progress)
     message(
         f"Done: {counted(spec.days, 'day')} of history of cluster {store.cluster}: in {store.url}.\n"
         "`cotenant demo --cluster FILE --remove --apply` takes the demo out again."
     )
-    _live(client, standing, options)
+    _live(client, present, options)
 
 
 def _nodes(client: KubeClient, fake: Sequence[Node]) -> list[Node]:
@@ -148,7 +148,7 @@ def _stages(nodes: list[Apply], spaces: list[Apply], workloads: list[Apply]) -> 
     return [(name, intents) for name, intents in [*stages, ("Pods", bare)] if intents]
 
 
-def _live(client: KubeClient, standing: SyntheticCluster, options: DemoOptions) -> None:
+def _live(client: KubeClient, present: SyntheticCluster, options: DemoOptions) -> None:
     """Report what the pods use: once when they are placed, or until Ctrl-C."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.simulation import node_agents, usage_now
@@ -157,10 +157,10 @@ def _live(client: KubeClient, standing: SyntheticCluster, options: DemoOptions) 
         message("No node here is fake, so what pods use is for the nodes' own agents, or for Prometheus, to say.")
         return
     demo_agent = node_agents.NodeAgents(
-        client, usage_now.curves(standing), SystemClock(), node_agents.ReportPace(options.pause_seconds, options.speed)
+        client, usage_now.curves(present), SystemClock(), node_agents.ReportPace(options.pause_seconds, options.speed)
     )
     if options.once:
-        _await_scheduling(client, standing.inventory)
+        _await_scheduling(client, present.inventory)
         _report_round(demo_agent)
         return
     ended = threading.Event()
