@@ -299,7 +299,7 @@ class ClusterChangeService:
         with self._open_ledger() as ledger:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
-        notes = [*(passed.why for passed in self._known.passed), cluster_head.words, verdict.unproven]
+        notes = [*(passed.why for passed in self._known.passed), cluster_head.words]
         anchored_there = cluster_head.head is not None and not verdict.wrong_seq
         return LedgerHealth(
             verdict.rows, verdict.wrong_seq or 0, verdict.why, anchored_there, tuple(filter(None, notes))

@@ -60,17 +60,11 @@ def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> Abstr
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """One object: its mark in the bucket, its content, its version, and the rows in it."""
+    """One object: its mark in the bucket, its content, and the rows in it."""
 
     mark: str
     content: bytes
-    version: int
     rows: tuple[LedgerRow, ...]
-
-    @property
-    def continued(self) -> bytes:
-        """The content with today's version in its header, which processes of an older version refuse to continue."""
-        return self.content if self.version == VERSION else _header() + self.content.partition(b"\n")[2]
 
 
 class BucketLedger(Ledger):
@@ -122,7 +116,7 @@ class BucketLedger(Ledger):
         segment = self._segments.get(name)
         if segment is None or len(segment.content) >= SEGMENT_BYTES:
             name, segment = f"rows-{entries[0].seq:012d}.jsonl", None
-        before = segment.continued if segment else _header()
+        before = segment.content if segment else _header()
         content = before + b"".join(_line(astuple(entry)) for entry in entries)
         self._segments[name] = self._stored_segment(name, content, segment, entries)
         self._rows = self._all_rows()
@@ -143,7 +137,7 @@ class BucketLedger(Ledger):
             if stored is None or not stored[0].startswith(content):
                 raise
             return _decode_segment(self._folder.path(name), *stored)
-        return LedgerSegment(mark, content, VERSION, (*(segment.rows if segment else ()), *entries))
+        return LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
 
     def is_current(self) -> bool:
         """Ask the bucket whether its objects are those that this ledger has."""
@@ -205,8 +199,7 @@ class _Header(msgspec.Struct):
 def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
     try:
         header, *lines = content.splitlines()
-        version = msgspec.json.decode(header, type=_Header).version
-        if version > VERSION:
+        if msgspec.json.decode(header, type=_Header).version > VERSION:
             raise StoreError(f"{path} is of a newer version", fix="Use the version that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]
         rows = tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
@@ -215,7 +208,7 @@ def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
             f"the ledger {path} is damaged: {error}",
             fix="Restore an earlier version of the object; nothing was written.",
         ) from error
-    return LedgerSegment(mark, content, version, rows)
+    return LedgerSegment(mark, content, rows)
 
 
 def _header() -> bytes:

@@ -1,10 +1,7 @@
 """The rows of the audit log, and the chain that they are: pure functions over rows and the ledger's key.
 
 The hash of a row is HMAC-SHA256, with the ledger's key, of its content and of the hash before it: whoever has the rows
-alone can neither change nor add one. Versions before 2 hashed without the key: such rows are accepted where a ledger
-of these versions goes on, up to its first keyed row, and are counted. A key that was made since begins with `KEY_MARK`:
-no row of its ledger may lack the key, also not the first ones. That rows were cut off the end shows in no chain:
-`Anchor` is for that.
+alone can neither change nor add one. That rows were cut off the end shows in no chain: `Anchor` is for that.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ GENESIS: Final = "0" * 64
 VERSION: Final = 2
 KEY_BYTES: Final = 32
 KEY_MARK: Final = b"cotenant-ledger-2 "
-"""What a key begins with whose ledger has keyed rows only."""
+"""What a key begins with: its kind and the ledger's version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +38,7 @@ class LedgerRow:
     hash: str
 
     def is_hashed(self, key: bytes) -> bool:
-        """Compare the hash with that of the content and this key; rows from before version 2 have an empty key."""
+        """Compare the hash with that of the content and this key."""
         return hmac.compare_digest(self.hash.encode(), _digest(key, *astuple(self)[:-1]).encode())
 
 
@@ -58,24 +55,12 @@ class Anchor:
 class ChainVerification:
     """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
 
-    wrong_seq is None if all rows are right. unkeyed: how many of the first rows were written before version 2, so that
-    whoever could write the file could have rewritten them.
+    wrong_seq is None if all rows are right.
     """
 
     rows: int
     wrong_seq: int | None = None
     why: str = ""
-    unkeyed: int = 0
-
-    @property
-    def unproven(self) -> str:
-        """Sentence on what the first rows of an older ledger do not prove; empty where all rows are keyed."""
-        if not self.unkeyed:
-            return ""
-        return (
-            f"Rows 1 to {self.unkeyed} were written by an older version, without the ledger's key: whoever could write "
-            "the ledger could have rewritten them."
-        )
 
 
 def chain_rows(
@@ -97,7 +82,7 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
 
     place is the ledger's address, for errors. StoreError when there are rows and no key to check them with.
     """
-    previous, count, unkeyed = GENESIS, 0, 0
+    previous, count = GENESIS, 0
     for row in rows:
         if not key:
             raise StoreError(
@@ -106,11 +91,8 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
         count += 1
         if row.seq != count:
             return ChainVerification(count, count, f"row {count} is missing; row {row.seq} stands in its place")
-        is_keyed = row.is_hashed(key)
-        is_older = unkeyed == count - 1 and not key.startswith(KEY_MARK) and row.is_hashed(b"")
-        if row.previous != previous or not (is_keyed or is_older):
+        if row.previous != previous or not row.is_hashed(key):
             return ChainVerification(count, row.seq, f"row {row.seq} is not what was written: its hash does not fit")
-        unkeyed += not is_keyed
         previous = row.hash
         if anchor and anchor.seq == row.seq and anchor.hash != row.hash:
             return ChainVerification(count, row.seq, f"row {row.seq} was rewritten: the anchored head has another hash")
@@ -120,7 +102,7 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
         return ChainVerification(
             count, count + 1, f"rows {count + 1} to {anchor.seq} were cut off: the anchored head knows them"
         )
-    return ChainVerification(count, unkeyed=unkeyed)
+    return ChainVerification(count)
 
 
 def signature_of(key: bytes, seq: int, digest: str) -> str:
@@ -134,12 +116,11 @@ def new_key() -> bytes:
 
 
 def checked_key(key: bytes, path: str) -> bytes:
-    """The signing key that is stored there; StoreCorrupt when it is too short for one."""
-    if len(key) < KEY_BYTES + (len(KEY_MARK) if key.startswith(KEY_MARK) else 0):
+    """The signing key that is stored there; StoreCorrupt when it is none."""
+    if not key.startswith(KEY_MARK) or len(key) < len(KEY_MARK) + KEY_BYTES:
         raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
     return key
 
 
 def _digest(key: bytes, *parts: object) -> str:
-    content = msgspec.json.encode(parts)
-    return (hmac.new(key, content, hashlib.sha256) if key else hashlib.sha256(content)).hexdigest()
+    return hmac.new(key, msgspec.json.encode(parts), hashlib.sha256).hexdigest()

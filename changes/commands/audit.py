@@ -81,7 +81,7 @@ def _verified_words(ledger: Ledger, verification: ChainVerification, head: Ancho
         text = f"{text}; whether rows after row {rows} were cut off {unknown}"
     else:
         text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
-    return f"{text}. {verification.unproven}" if verification.unproven else text
+    return text
 
 
 def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | None, bool]:

@@ -177,52 +177,27 @@ def test_a_rewritten_tail_is_found_through_the_head_kept_elsewhere(tmp_path: Pat
     assert "rewritten" in forged.verify(head).why
 
 
-def forged(path: Path, older: bool, after: int) -> None:
+def forged(path: Path, key: bytes, after: int) -> None:
     """Rows from that one on are written anew and chained without the key, as by who has the file and not its key."""
     db = sqlite3.connect(path)
     db.executescript(f"DROP TRIGGER no_update; DROP TRIGGER no_delete; DELETE FROM entries WHERE seq > {after}")
     last = db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone() or (0, GENESIS)
-    rows = chain_rows(b"" if older else b"e" * 32, last, 1000.0, "eve", [("accepted", "mine", {})] * (5 - after))
+    rows = chain_rows(key, last, 1000.0, "eve", [("accepted", "mine", {})] * (5 - after))
     places = ", ".join("?" * 8)
     db.executemany(f"INSERT INTO entries VALUES ({places})", [astuple(row) for row in rows])
     db.commit()
     db.close()
 
 
-@pytest.mark.parametrize("older", [True, False])
+@pytest.mark.parametrize("key", [b"", b"e" * 32])
 @pytest.mark.parametrize("after", range(5))
 def test_a_row_that_was_chained_without_the_key_is_found_without_any_head(
-    tmp_path: Path, after: int, older: bool
+    tmp_path: Path, after: int, key: bytes
 ) -> None:
-    """older: with the hash of versions before 2, which needs no key; else with another key."""
     path = tmp_path / "l.db"
     filled(path)
-    forged(path, older, after)
+    forged(path, key, after)
     assert Ledger(path).verify().wrong_seq == after + 1
-
-
-@pytest.mark.parametrize("after", range(6))
-def test_unkeyed_rows_of_an_older_ledger_are_counted_and_none_follows_a_keyed_one(tmp_path: Path, after: int) -> None:
-    """The ledger has `after` rows with the key, hence of today, behind 5 of an older version; then forged ones."""
-    path = tmp_path / "l.db"
-    path.with_suffix(".key").write_bytes(b"k" * 32)  # as older versions made it
-    filled(path)
-    forged(path, older=True, after=0)
-    ledger = Ledger(path)
-    ledger.append(2000.0, "ann", [("accepted", f"d{n}", {}) for n in range(after)])
-    found = ledger.verify(ledger.head())
-    assert (found.rows, found.wrong_seq, found.unkeyed) == (5 + after, None, 5)
-    assert found.unproven.startswith("Rows 1 to 5 were written by an older version, without the ledger's key")
-    last = (5 + after, ledger.head().hash)
-    ledger.close()
-    db = sqlite3.connect(path)
-    row = astuple(chain_rows(b"", last, 3000.0, "eve", [("accepted", "mine", {})])[0])
-    db.execute("INSERT INTO entries VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    db.commit()
-    db.close()
-    # Behind unkeyed rows alone one more cannot be told apart, which is why these are counted.
-    found = Ledger(path).verify()
-    assert (found.wrong_seq, found.unkeyed) == ((6 + after, 0) if after else (None, 6))
 
 
 def test_rows_whose_key_is_missing_are_not_called_wrong(tmp_path: Path) -> None:

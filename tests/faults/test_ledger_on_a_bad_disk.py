@@ -24,7 +24,6 @@ from cotenant.base.store import Store
 from tests.support.store import CPU, MIDNIGHT, usage_of
 
 ROOT = Path(__file__).resolve().parents[2]
-OLDER = ROOT / "tests" / "upgrade" / "written_by_9b5fac1"
 ROWS = 40
 
 
@@ -154,25 +153,24 @@ ledger = Ledger(Path(sys.argv[1]))
 ledger.append(5.0, "bob", [("postponed", "shop/Deployment/web", {})])
 ledger.close()
 """
-"""Opens an older ledger and dies as so many statements have been begun."""
+"""Opens a ledger and dies as so many statements have been begun."""
 
 
-def older_copy(folder: Path) -> Path:
-    """The older ledger with its key; who opens it, even to read, leaves files beside it."""
+def ledger_with_rows(folder: Path) -> Path:
+    """A closed ledger of three rows."""
     folder.mkdir()
-    for name in ("ledger.db", "ledger.key"):
-        shutil.copy(OLDER / name, folder)
+    with closing(Ledger(folder / "ledger.db")) as ledger:
+        ledger.append(1.0, "ann", [("accepted", f"c{number}", {}) for number in range(3)])
     return folder / "ledger.db"
 
 
 @pytest.mark.slow
-def test_an_older_ledger_that_is_killed_at_any_statement_of_its_migration_loses_no_row(tmp_path: Path) -> None:
-    with closing(Ledger(older_copy(tmp_path / "before"), reading=True)) as ledger:
-        before = [row.hash for row in ledger.entries()]
-    assert before
+def test_a_ledger_whose_opener_is_killed_at_any_statement_loses_no_row(tmp_path: Path) -> None:
     (tmp_path / "dying.py").write_text(DYING)
     for statements in range(100):
-        copy = older_copy(tmp_path / str(statements))
+        copy = ledger_with_rows(tmp_path / str(statements))
+        with closing(Ledger(copy, reading=True)) as ledger:
+            before = [row.hash for row in ledger.entries()]
         words = [sys.executable, str(tmp_path / "dying.py"), str(copy), str(statements)]
         code = subprocess.run(words, check=False, timeout=120, cwd=ROOT).returncode
         with closing(Ledger(copy)) as ledger:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import obstore
 import pytest
 
 from cotenant.base.errors import StoreBusy, StoreConflict, StoreCorrupt, StoreError
 from cotenant.base.ledger import bucket_ledger
 from cotenant.base.ledger.bucket_ledger import BucketLedger, ledger_turn, open_ledger
-from cotenant.base.ledger.chain import GENESIS, LedgerRow, chain_rows
+from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.store.files import Folder
 from tests.s3.conftest import Bucket
@@ -60,23 +59,6 @@ def test_a_row_that_was_rewritten_there_is_found(bucket: Bucket) -> None:
     folder.write(name, b'{"version":3}\n')
     with pytest.raises(StoreError, match="newer version"):
         open_ledger(bucket.url)
-
-
-def test_rows_of_an_older_version_go_on_with_keyed_ones_that_it_refuses_to_continue(bucket: Bucket) -> None:
-    folder = Folder(bucket.url)
-    folder.write("ledger.key", b"k" * 32)  # as older versions made it: 32 bytes and no mark
-    older = chain_rows(b"", (0, GENESIS), 1.0, "ann", [("accepted", "a", {}), ("applied", "a", {})])
-    lines = [{"version": 1, "writer": "00"}, *(astuple(row) for row in older)]
-    folder.write("rows-000000000001.jsonl", b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    ledger = open_ledger(bucket.url)
-    found = ledger.verify()
-    assert (found.rows, found.wrong_seq, found.unkeyed) == (2, None, 2)
-    ledger.append(2.0, "bob", [("verified", "a", {})])
-    ledger.append(3.0, "bob", [("accepted", "b", {})])
-    found = open_ledger(bucket.url, reading=True).verify(ledger.head())
-    assert (found.rows, found.wrong_seq, found.unkeyed) == (4, None, 2)
-    # One object, of the version that an older program names as newer: it neither reads nor continues it.
-    assert folder.names() and (folder.read("rows-000000000001.jsonl") or b"").startswith(b'{"version":2,')
 
 
 def test_who_opened_it_before_another_wrote_writes_nothing(bucket: Bucket) -> None:
