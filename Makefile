@@ -7,7 +7,6 @@ ARGS   ?=
 # Workers of the suite: twice the two cores, because tests on servers wait a third of their time.
 JOBS   ?= 4
 PACKAGES := cotenant bench tools tests
-ROOMS := $(filter-out cotenant bench tests,$(patsubst %/__init__.py,%,$(wildcard */__init__.py)))
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew; one
 # that forbids buffers hides what a process lost in them.
@@ -143,7 +142,6 @@ test-v2-tcg: $(VENV)/.test system  ## The same with several CPUs and pressure, o
 	@$(PY) -m pytest -q -rs -m soak tests/enforcer/test_cgroup_v2.py tests/node/test_runtime_on_cgroup_v2.py $(ARGS)
 
 check: $(VENV)/.test  ## ruff, mypy over product, benches, tools and tests, import-linter
-	@for room in $(ROOMS); do ln -sfn ../$$room cotenant/$$room; done  # mypy and import-linter read no __path__
 	@$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy $(foreach p,$(PACKAGES),-p $(p))
 	@$(VENV)/bin/lint-imports

@@ -11,9 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if not (Path(__file__).parent / "base").is_dir():
-    # In a checkout the rooms stand beside this package; in a wheel, or where `make check` has linked them, inside.
-    __path__.append(str(Path(__file__).resolve().parents[1]))
+if not (Path(__file__).parent / "base").is_dir():  # git with core.symlinks=false and copies by content
+    raise ImportError(
+        "This checkout lost its symbolic links: cotenant/base and nine more must lead to ../base and so on. "
+        "Run `git config core.symlinks true && git checkout -- cotenant`, or copy the checkout with `cp -a`."
+    )
 
 from cotenant.base.version import __version__
 

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -76,18 +77,11 @@ def test_no_dependency_installs_a_package_with_our_name() -> None:
     assert set(metadata.packages_distributions().get("cotenant", ())) <= {"cotenant"}
 
 
-@pytest.mark.slow
-def test_a_room_is_imported_by_its_installed_name_alone() -> None:
-    """By the name of its folder it would be a second module with classes of its own."""
-    listed = subprocess.run(["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True)
-    older = "tests/upgrade/record_older.py"  # runs in the tree of an older version
-    texts = {name: (ROOT / name).read_text() for name in listed.stdout.split() if name != older}
-    # Few files have such a line, and parsing one takes a hundred times as long as searching it.
-    line = re.compile(rf"^\s*(?:from|import)\b.*\b(?:{'|'.join(ROOMS)})\b", re.MULTILINE)
-    without_own = {name: re.sub(r"\b(?:cotenant|tests|bench)\.\w+", "", text) for name, text in texts.items()}
-    trees = {name: ast.parse(texts[name]) for name, text in without_own.items() if line.search(text)}
-    roots = {name: {part.partition(".")[0] for part in imports_of(tree)} & set(ROOMS) for name, tree in trees.items()}
-    assert {name: found for name, found in roots.items() if found} == {}
+def test_the_linter_refuses_another_name_of_a_room() -> None:
+    """By the name of its folder a room would be a second module with classes of its own."""
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    assert "TID251" in lint["select"]
+    assert set(lint["flake8-tidy-imports"]["banned-api"]) >= set(ROOMS)
 
 
 REQUEST_OR_LIMIT = re.compile(
