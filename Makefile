@@ -170,7 +170,6 @@ site: $(VENV)-docs/.docs  ## The documentation site, with every link checked, in
 docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects, REST, benchmark tables, CRDs
 	@$(PY) -m bench.report
 	@$(VENV)/bin/cotenant config docs > docs/settings.md
-	@$(PY) -m tools.write_constants > docs/constants.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
 	@$(PY) -m tools.write_quantities > docs/quantities.md
 	@$(PY) -m tools.write_metrics > docs/metrics.md

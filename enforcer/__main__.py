@@ -32,7 +32,6 @@ from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.settings.load import Loaded, load
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.base.settings.warn import log_ignored_settings
 from cotenant.enforcer.apply.handover import AgentStop, node_lock
 from cotenant.enforcer.apply.watchdog import LOG_FORMAT
 from cotenant.enforcer.assembly import assemble_agent
@@ -51,7 +50,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         loaded = load_settings(arguments)
         configure_logging(loaded.settings.section(TelemetrySettings))
-        log_ignored_settings(loaded)
         return run(loaded.settings)
     except CotenantError as error:
         sys.stderr.write(f"error: {error.message}\n" + (f"fix: {error.fix}\n" if error.fix else ""))

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from cotenant.base.settings.docs import allow_former_settings
+from cotenant.base.settings.docs import leave_out_constants
 from cotenant.settings import Settings
 
 TARGET = Path(__file__).resolve().parents[1] / "deploy" / "chart" / "values.schema.json"
@@ -78,7 +78,7 @@ FIXED = {
 def schema() -> Schema:
     """The schema of values.yaml."""
     (settings,), definitions = msgspec.json.schema_components((Settings,), ref_template="#/$defs/{name}")
-    allow_former_settings(Settings, definitions["Settings"], definitions)
+    leave_out_constants(Settings, definitions["Settings"], definitions)
     for name, fixed in FIXED.items():
         for setting in fixed:
             del definitions[name]["properties"][setting]

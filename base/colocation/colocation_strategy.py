@@ -27,18 +27,20 @@ WithinADay: TypeAlias = Annotated[int, Meta(ge=1, le=LONGEST_SECONDS)]
 Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([0-9]{1,6}m)?([0-9]{1,6}s)?$")]
 
 
-def field_metadata(key: str, doc: str, *, unit: str = "", **domain: Any) -> Meta:
+def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False, **domain: Any) -> Meta:
     """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
 
-    The setting of the same name is changed where the cluster's own ConfigMap has another value.
+    The setting of the same name is changed where the cluster's own ConfigMap has another value; constant: there is no
+    such setting.
     """
-    extra = {"key": key, "when": f"your ConfigMap has another {key}"} | ({"unit": unit} if unit else {})
+    extra: dict[str, Any] = {"key": key, "when": f"your ConfigMap has another {key}"}
+    extra |= ({"unit": unit} if unit else {}) | ({"constant": True} if constant else {})
     return Meta(description=doc, extra=extra, extra_json_schema={"x-unit": unit} if unit else {}, **domain)
 
 
-def percent(key: str, doc: str, most: int = 100) -> Meta:
+def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> Meta:
     """Metadata of a percentage from 0 to `most`."""
-    return field_metadata(key, doc, unit="percent", ge=0, le=most)
+    return field_metadata(key, doc, unit="percent", constant=constant, ge=0, le=most)
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
@@ -74,23 +76,35 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     batch_memory_percent: Annotated[
         NotNegative | None, field_metadata("batchMemoryThresholdPercent", "The same for memory.", unit="percent")
     ] = None
-    mid_cpu_percent: Annotated[int, percent("midCPUThresholdPercent", "Most that mid may get, of capacity.")] = 100
-    mid_memory_percent: Annotated[int, percent("midMemoryThresholdPercent", "The same for memory.")] = 100
+    mid_cpu_percent: Annotated[
+        int, percent("midCPUThresholdPercent", "Most that mid may get, of capacity.", constant=True)
+    ] = 100
+    mid_memory_percent: Annotated[int, percent("midMemoryThresholdPercent", "The same for memory.", constant=True)] = (
+        100
+    )
     mid_unallocated_percent: Annotated[
-        int, percent("midUnallocatedPercent", "Share of what nobody requested that mid may use.")
+        int, percent("midUnallocatedPercent", "Share of what nobody requested that mid may use.", constant=True)
     ] = 0
     mid_mode: Annotated[
         Literal["dynamic", "static"],
-        field_metadata("midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share."),
+        field_metadata(
+            "midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share.", constant=True
+        ),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
-        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU.")
+        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU.", constant=True)
     ] = 0
-    mid_static_memory_percent: Annotated[int, percent("midStaticMemoryReservedPercent", "The same for memory.")] = 0
+    mid_static_memory_percent: Annotated[
+        int, percent("midStaticMemoryReservedPercent", "The same for memory.", constant=True)
+    ] = 0
     degrade_minutes: Annotated[
         int,
         field_metadata(
-            "degradeTimeMinutes", "Age of a node's metric from which nothing is reclaimed.", unit="minutes", ge=1
+            "degradeTimeMinutes",
+            "Age of a node's metric from which nothing is reclaimed.",
+            unit="minutes",
+            constant=True,
+            ge=1,
         ),
     ] = 15
     forecast_origins: Annotated[
@@ -99,6 +113,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
             "forecastMinimumOrigins",
             "Policy forecast: back-tests that a node's forecast needs before it decides alone.",
             unit="days",
+            constant=True,
             ge=1,
         ),
     ] = 5
@@ -108,6 +123,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         percent(
             "forecastToleratedViolationPercent",
             "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
+            constant=True,
         ),
     ] = 10
     """One decision in ten is the limit of the forecast's own 90 percent quantile."""

@@ -108,7 +108,6 @@ class CliSession:
         from cotenant.base.settings.load import SettingSource, default_config, load
         from cotenant.base.settings.root import SettingSections
         from cotenant.base.settings.sections.telemetry import TelemetrySettings
-        from cotenant.base.settings.warn import log_ignored_settings
 
         options = {"telemetry.log_format": self.log_format, "telemetry.log_level": "debug" if self.debug else None}
         overrides = {path: value for path, value in {**options, **(flags or {})}.items() if value is not None}
@@ -118,7 +117,6 @@ class CliSession:
         if not (self.serves or self.log_format or loaded.origins[_LEVEL].source is not SettingSource.DEFAULT):
             telemetry = structs.replace(telemetry, log_level="warning")
         configure_logging(telemetry, cast("TextIO", _PresentStderr()), whole_stderr=True)
-        log_ignored_settings(loaded)
         return loaded
 
     def of_cluster(self, name: str) -> CliSession:

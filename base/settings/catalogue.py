@@ -15,8 +15,6 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import msgspec
 
-from cotenant.base.settings.former import FORMER
-
 ENV_PREFIX: Final = "COTENANT_"
 MASK: Final = "********"
 
@@ -54,9 +52,10 @@ def environment_name(path: str) -> str:
 def catalogue(root: type[msgspec.Struct]) -> Mapping[str, Setting]:
     """Path -> setting, in the order of declaration; read once a root, for reading types takes a tenth of a second.
 
-    Constants of the sections are left out: no settings file can set them.
+    Constants are left out, for no settings file can set them: a field without a description, and one whose metadata
+    have `constant`.
     """
-    return types.MappingProxyType({s.path: s for s in _walk(root, "", {}) if s.path not in FORMER})
+    return types.MappingProxyType({setting.path: setting for setting in _walk(root, "", {})})
 
 
 _fields = cache(msgspec.structs.fields)  # evaluates all annotations, each time it is asked
@@ -106,14 +105,13 @@ def _walk(cls: type[msgspec.Struct], prefix: str, defaults: Mapping[str, Any]) -
     for info in _fields(cls):
         default = defaults.get(info.name, _default(info))
         path = f"{prefix}{info.encode_name}"
+        metas = [m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
+        if any(m.extra and m.extra.get("constant") for m in metas):
+            continue
         if section := section_of(info.type):
             section_defaults = msgspec.structs.asdict(default) if isinstance(default, msgspec.Struct) else {}
             yield from _walk(section, f"{path}.", section_defaults)
-        else:
-            metas = [
-                m for t in _parts(info.type) for m in getattr(t, "__metadata__", ()) if isinstance(m, msgspec.Meta)
-            ]
-            doc = next((m.description for m in metas if m.description), "")
+        elif doc := next((m.description for m in metas if m.description), ""):
             unit, when = (
                 next((m.extra[key] for m in metas if m.extra and m.extra.get(key)), "") for key in ("unit", "when")
             )

@@ -15,7 +15,6 @@ import msgspec
 from cotenant.base.settings.catalogue import Setting, catalogue, sections
 from cotenant.base.settings.clusters import CLUSTERS, SHARED
 from cotenant.base.settings.document import API_VERSION, KIND
-from cotenant.base.settings.former import FORMER
 
 _INTRODUCTION = f"""# Settings
 
@@ -33,10 +32,9 @@ dashboard:
   port: 8051
 ```
 
-An unknown key is an error that names the nearest known one; a key that was a setting in an earlier release is ignored
-with a warning that names [the constant](constants.md) in its place. In a variable or flag a list is `a,b` or `[a, b]`
-and a map is `{{key: value}}`; a flag may also set one entry of a map, as in `--set section.map.key=value`. Secrets are
-given by reference only: a setting ending in `_file` names the file that holds the secret.
+An unknown key is an error that names the nearest known one. In a variable or flag a list is `a,b` or `[a, b]` and a map
+is `{{key: value}}`; a flag may also set one entry of a map, as in `--set section.map.key=value`. Secrets are given by
+reference only: a setting ending in `_file` names the file that holds the secret.
 """
 
 _REFERENCE: Final = re.compile(r'"#/\$defs/([^"]+)"')
@@ -60,7 +58,7 @@ def schema(root: type[msgspec.Struct]) -> dict[str, Any]:
     of_one = {name: section for name, section in top["properties"].items() if name not in SHARED}
     own = {"type": ["object", "null"], "properties": of_one, "additionalProperties": False}
     header = {"apiVersion": {"const": API_VERSION}, "kind": {"const": KIND}}
-    allow_former_settings(root, top, components)
+    leave_out_constants(root, top, components)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **top,
@@ -69,35 +67,24 @@ def schema(root: type[msgspec.Struct]) -> dict[str, Any]:
     }
 
 
-def allow_former_settings(root: type[msgspec.Struct], top: dict[str, Any], definitions: dict[str, Any]) -> None:
-    """Let a JSON schema of the root accept former settings, as deprecated keys of any value.
+def leave_out_constants(root: type[msgspec.Struct], top: dict[str, Any], definitions: dict[str, Any]) -> None:
+    """Take the fields that are no settings out of a JSON schema of the root, in place, and what nothing refers to then.
 
-    top: the object of sections; definitions: the schema's `$defs`. Both are changed in place: definitions that nothing
-    refers to any more are removed.
+    top: the object of sections; definitions: the schema's `$defs`.
     """
     settings = catalogue(root)
-    for former in FORMER.values():
-        *parents, leaf = former.key.split(".")
-        owner, path = top, ""
-        for name in parents:
-            path += f"{name}."
-            properties = owner.setdefault("properties", {})
-            if not any(key.startswith(path) for key in settings) and not properties.get(name, {}).get("deprecated"):
-                properties[name] = {"deprecated": True, "type": ["object", "null"], "additionalProperties": False}
-            section = properties[name]
-            owner = section if section.get("deprecated") else definitions[_reference(section)]
-        note = f"Ignored since it became a constant: {former.constant}."
-        owner.setdefault("properties", {})[leaf] = {"deprecated": True, "description": note}
+    kept: dict[str, set[str]] = {}  # several sections may have one class
+    for path, section in sections(root):
+        below = {key.removeprefix(f"{path}.").partition(".")[0] for key in settings if key.startswith(f"{path}.")}
+        kept.setdefault(section.__name__, set()).update(below)
+    for name, names in kept.items():
+        properties = definitions[name]["properties"]
+        definitions[name]["properties"] = {key: properties[key] for key in properties if key in names}
     used = set(_REFERENCE.findall(json.dumps([top, definitions])))
     while unused := definitions.keys() - used - {"Settings"}:
         for name in unused:
             del definitions[name]
         used = set(_REFERENCE.findall(json.dumps([top, definitions])))
-
-
-def _reference(schema: dict[str, Any]) -> str:
-    """Return the name of the definition that a section's property refers to."""
-    return str(schema["$ref"]).rpartition("/")[2]
 
 
 def format_setting_value(value: Any) -> str:

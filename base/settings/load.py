@@ -5,7 +5,6 @@
 
 An unknown key is an error that names the nearest known one; a value outside its domain is an error that names the
 setting, the value, the domain, the unit and the place. Text is converted by the setting's declared type (msgspec).
-A key that was a setting in an earlier release is ignored: `Loaded.ignored` names the constant that took its place.
 """
 
 from __future__ import annotations
@@ -26,13 +25,11 @@ from cotenant.base.settings.catalogue import (
     ENV_PREFIX,
     Setting,
     catalogue,
-    environment_name,
     mask_secrets,
     section_of,
     sections,
 )
 from cotenant.base.settings.document import SIZE_CAP_BYTES, Tree, parse, plain
-from cotenant.base.settings.former import FORMER, FORMER_SECTIONS, FormerSetting, former_setting
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.text import closest_name
 
@@ -65,19 +62,6 @@ class SettingOrigin:
     where: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class IgnoredSetting:
-    """A key that somebody still sets though it is a constant now, and its position as text."""
-
-    former: FormerSetting
-    where: str
-
-    @property
-    def warning(self) -> str:
-        """The sentence for the person who set it."""
-        return f"{self.where}: {self.former.warning}"
-
-
 _OF_ONE_CLUSTER: Final = (SettingSource.CLUSTER, SettingSource.FLAG)
 
 RootT = TypeVar("RootT", bound=msgspec.Struct)
@@ -94,12 +78,10 @@ class Loaded(Generic[RootT]):
     """Names of the clusters that the file declares."""
     cluster: str | None = None
     """The declared one whose own settings are in force."""
-    ignored: tuple[IgnoredSetting, ...] = ()
-    """Keys that are constants now and were set nevertheless, each position once."""
 
     def of(self, root: type[SectionsT]) -> Loaded[SectionsT]:
         """Return the same with the settings as the root that they are; TypeError for another one."""
-        return Loaded(root.of(self.settings), self.origins, self.clusters, self.cluster, self.ignored)
+        return Loaded(root.of(self.settings), self.origins, self.clusters, self.cluster)
 
     @property
     def context_by_flag(self) -> bool:
@@ -177,26 +159,15 @@ def join(
     own: what the file says of the cluster that is meant; entries of its maps are added to those for all.
     """
     known = _known_keys(type(root))
-    settings, ignored = known.settings, []
-    overrides: dict[str, _Override] = {}
-    for path, override in (*_from_file(tree, "", known), *_from_env(env, known)):
-        if former := known.former(path):
-            ignored.append(IgnoredSetting(former, override.origin.where))
-        else:
-            overrides[path] = override
+    settings = known.settings
+    overrides = dict((*_from_file(tree, "", known), *_from_env(env, known)))
     for path, override in _from_file(own, "", known) if own else ():
-        if former := known.former(path):
-            ignored.append(IgnoredSetting(former, override.origin.where))
-            continue
         of_all, value = overrides.get(path), override.value
         merged = (
             {**_existing_entries(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
         )
         overrides[path] = _Override(merged, SettingOrigin(SettingSource.CLUSTER, override.origin.where))
     for path, value in flags.items():
-        if former := known.former(path):
-            ignored.append(IgnoredSetting(former, f"flag {path}"))
-            continue
         setting, key = _find(path, settings)
         flag_value = {**_existing_entries(overrides.get(setting.path), setting), key: value} if key else value
         overrides[setting.path] = _Override(flag_value, SettingOrigin(SettingSource.FLAG, f"flag {path}"))
@@ -204,7 +175,7 @@ def join(
     origins = {
         path: overrides[path].origin if path in overrides else SettingOrigin(SettingSource.DEFAULT) for path in settings
     }
-    return Loaded(_build(root, "", values, overrides), origins, ignored=tuple(ignored))
+    return Loaded(_build(root, "", values, overrides), origins)
 
 
 def value_at(settings: msgspec.Struct, path: str) -> Any:
@@ -233,33 +204,28 @@ def _read(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The keys that may be written: settings, sections, and former settings, which have no effect."""
+    """The keys that may be written: settings and their sections."""
 
     settings: Mapping[str, Setting]
     sections: Set[str]
-    has_former: bool
-
-    def former(self, path: str) -> FormerSetting | None:
-        return former_setting(path) if self.has_former and path not in self.settings else None
 
 
 @cache
 def _known_keys(root: type[msgspec.Struct]) -> _Known:
-    """Return the keys of a root; only those of cotenant's own settings have predecessors."""
-    has_former = issubclass(root, SettingSections)
-    groups = {path for path, _ in sections(root)} | (FORMER_SECTIONS if has_former else frozenset())
-    return _Known(catalogue(root), groups, has_former)
+    settings = catalogue(root)
+    groups = {path for path, _ in sections(root) if any(key.startswith(f"{path}.") for key in settings)}
+    return _Known(settings, groups)
 
 
 def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _Override]]:
-    """Yield every setting that a file has, former ones too, each with its line."""
+    """Yield every setting that a file has, each with its line."""
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
         if "." in key:
             raise SettingsError(
                 f"{where}: the key {key!r} has a dot", fix="Nest the keys: `section:`, below it `key:`."
             )
-        if path in known.settings or known.former(path):
+        if path in known.settings:
             yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
         elif path not in known.sections:
             raise _unknown_setting_error(path, where, [*known.settings, *known.sections])
@@ -272,10 +238,9 @@ def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _O
 def _from_env(env: Mapping[str, str], known: _Known) -> Iterator[tuple[str, _Override]]:
     """Variables COTENANT_SECTION__KEY; names without a double underscore are not settings (such as COTENANT_CONFIG)."""
     by_name = {setting.env: path for path, setting in known.settings.items()}
-    former = {environment_name(path): path for path in FORMER} if known.has_former else {}
     for name, value in env.items():
         if name.startswith(ENV_PREFIX) and "__" in name:
-            path = by_name.get(name) or former.get(name)
+            path = by_name.get(name)
             if path is None:
                 raise _unknown_setting_error(name, "the environment", by_name)
             yield path, _Override(value, SettingOrigin(SettingSource.ENV, name))

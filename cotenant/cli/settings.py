@@ -17,7 +17,6 @@ from cotenant.base.errors import UsageError
 from cotenant.base.settings import docs as pages
 from cotenant.base.settings.catalogue import catalogue, mask_secrets
 from cotenant.base.settings.clusters import select_cluster
-from cotenant.base.settings.former import FORMER
 from cotenant.base.settings.load import Loaded, SettingSource, value_at
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.settings import Settings
@@ -64,10 +63,6 @@ def show(
     if session.cluster is not None:
         select_cluster(session.cluster, loaded.clusters)
     asked = [r for r in rows_of(loaded.of(Settings)) if r["setting"].startswith(prefix)]
-    if not asked and (former := [setting for key, setting in FORMER.items() if key.startswith(prefix)]):
-        for setting in former:
-            message(f"warning: {setting.warning} (docs/constants.md has its value and the reason)")
-        return
     if not asked:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
     rows = [r for r in asked if r["origin"] != "default" or not changed]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,12 @@ def settings_of(
 ) -> Settings:
     """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
 
-    cluster: whose own part of the file counts too. A key that is a constant now is ignored with a UserWarning.
+    cluster: whose own part of the file counts too.
     """
     if file is not None and not isinstance(file, str | os.PathLike):
         raise UsageError(f"settings={file!r} is no file", fix="Write the path of a settings file, or leave it out.")
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
     loaded = load(Settings(), named, os.environ, overrides or {}, cluster)
-    for ignored in loaded.ignored:
-        warnings.warn(ignored.warning, stacklevel=3)
     return loaded.settings
 
 

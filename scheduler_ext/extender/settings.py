@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal
 
+import msgspec
+
 from cotenant.base.settings.base import NotNegative, Section, setting
 
 Aggregation = Literal["", "avg", "p50", "p90", "p95", "p99"]
@@ -93,7 +95,7 @@ class LoadAwareSettings(Section, frozen=True):
     """Statistic that nodes are ranked by; empty: the mean. Default of Koordinator's LoadAwareScheduling (the mean)."""
     score_aggregated_seconds: int = 0
     """Window of that statistic; 0: the longest that a node reports. Default of Koordinator's LoadAwareScheduling."""
-    scaling_factors: Percentages = Percentages(85, 70)
+    scaling_factors: Annotated[Percentages, msgspec.Meta(extra={"constant": True})] = Percentages(85, 70)
     """Share of its request (or limit) that a pod without measured usage counts. Default of Koordinator's
     LoadAwareScheduling (estimatedScalingFactors).
     """

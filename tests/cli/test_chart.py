@@ -12,14 +12,11 @@ import pytest
 import yaml
 from cryptography import x509
 
-from cotenant.base.settings.document import parse
-from cotenant.base.settings.load import join
 from cotenant.base.version import __version__
 from cotenant.cli.cluster.installation import after_helm
 from cotenant.cli.cluster.installation.manifests import FEATURES, bodies, features_off, texts
 from cotenant.enforcer.settings.runtime import DraSettings
 from cotenant.manager.features import NAMES
-from cotenant.settings import Settings
 from tests.cli.chart_policy import violations
 from tests.cli.charts import (
     EVERYTHING,
@@ -361,21 +358,6 @@ def test_the_schema_refuses_what_no_setting_is() -> None:
     wrong = {"settings": {"enforcer": {"dryrun": True}, "telemetry": {"log_format": "xml"}}, "dashbord": {}}
     said = refusal(wrong)
     assert all(word in said for word in ("dryrun", "log_format", "dashbord"))
-
-
-def test_a_value_that_was_a_setting_in_an_earlier_release_does_not_stop_the_install() -> None:
-    """The process reads it from its ConfigMap, ignores it, and names the constant in a warning of its log."""
-    objects = rendered({"settings": {"forecasting": {"prior_days": 3, "time_zone": "Europe/Berlin"}}})
-    (file,) = (
-        text
-        for entry in objects
-        if entry["kind"] == "ConfigMap"
-        for name, text in entry.get("data", {}).items()
-        if name == "settings.yaml"
-    )
-    loaded = join(Settings(), parse(file, "settings.yaml"), {}, {})
-    assert [ignored.former.key for ignored in loaded.ignored] == ["forecasting.prior_days"]
-    assert loaded.settings.forecasting.time_zone == "Europe/Berlin"
 
 
 def test_the_extender_and_the_scheduler_get_certificates_of_one_authority() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,12 @@ def _validator(document: dict[str, Any]) -> Any:
 
 
 def test_the_schema_is_valid_and_accepts_the_defaults() -> None:
-    defaults = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "Settings", **msgspec.to_builtins(Settings())}
+    defaults: dict[str, Any] = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "Settings"}
+    for path, setting in catalogue(Settings).items():
+        *parents, name = path.split(".")
+        reduce(lambda tree, key: tree.setdefault(key, {}), parents, defaults)[name] = msgspec.to_builtins(
+            setting.default
+        )
     assert list(_validator(schema(Settings)).iter_errors(defaults)) == []
 
 

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from cotenant.base.errors import SettingsError
+from cotenant.base.settings.catalogue import catalogue
+from cotenant.base.settings.docs import schema
+from cotenant.base.settings.document import parse
+from cotenant.base.settings.load import join
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.settings import Settings
+from tools import write_chart_schema
 
 
 class OneSection(SettingSections, frozen=True):
@@ -22,3 +29,19 @@ def test_a_root_without_a_ledger_says_so_where_one_of_several_clusters_is_asked_
 def test_a_root_gives_and_replaces_the_section_of_a_type() -> None:
     root = OneSection().replace_section(KubeSettings(kubeconfig="there"))
     assert root.section(KubeSettings).kubeconfig == "there" and OneSection.of(root) is root
+
+
+def test_few_enough_settings_remain_and_each_says_when_it_is_changed() -> None:
+    known = catalogue(Settings)
+    assert len(known) <= 260
+    assert [path for path, setting in known.items() if not setting.when] == []
+
+
+def test_a_constant_of_a_section_can_be_set_by_nothing() -> None:
+    """`minimum_days` is a field of the section without a description: a formula's constant."""
+    assert Settings().node_peak.minimum_days > 0
+    with pytest.raises(SettingsError, match=r"unknown setting 'node_peak\.minimum_days'"):
+        join(Settings(), parse("", ""), {}, {"node_peak.minimum_days": "3"})
+    for document in (schema(Settings), write_chart_schema.schema()):
+        properties = document["$defs"]["NodePeakSettings"]["properties"]
+        assert "risk_percent" in properties and "minimum_days" not in properties
