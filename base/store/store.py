@@ -319,6 +319,10 @@ class Store:
         store._pinned = self._current()
         return store
 
+    def run_name(self) -> str:
+        """Return the name of the published run, whose results never change; "" without one."""
+        return self._current().run
+
     def _current(self) -> ResultsRun:
         """The published run; one without files when there is none."""
         if self._pinned is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.changes.model.settings import ActionSettings
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from cotenant.changes.service import ClusterAccess, ClusterChangeService
     from cotenant.changes.soak.ladders import Ladders
     from cotenant.recommender.model.recommendation import Recommendation
+
+KeptT = TypeVar("KeptT")
 
 
 def change_service_of(
@@ -37,7 +39,6 @@ def change_service_of(
     from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
     from cotenant.changes.soak.usage_comparison import comparison_of
-    from cotenant.recommender.stored_recommendations import requested_millicores
 
     config = ChangeServiceConfig(
         door=door or door_of(settings),
@@ -46,7 +47,7 @@ def change_service_of(
         clock=clock or SystemClock(),
         recommended=recommended_of(store),
         gpu_shares=gpu_shares_of(store),
-        requested_millicores=lambda: requested_millicores(store),
+        requested_millicores=requested_of(store),
         anchor_namespace=anchor_namespace(settings),
         switch_namespace=settings.section(ManagerSettings).namespace,
         **(comparison_of(settings.section(ProfilerSettings).prometheus) if comparison is None else comparison),
@@ -55,25 +56,51 @@ def change_service_of(
 
 
 def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
-    """Stored recommendations of a workload, as they are at the moment; none for a workload without."""
+    """Stored recommendations of a workload, as they are at the moment; none for a workload without.
+
+    The namespace that was read last stays: a review of thousands of workloads goes namespace by namespace.
+    """
     from cotenant.recommender.stored_recommendations import recommendations_of
 
     of_namespace = recommendations_of(store)
 
-    def read_recommendations(workload: WorkloadRef) -> Sequence[Recommendation]:
-        return [r for r in of_namespace(workload.namespace) if r.container.workload == workload]
+    def read_namespace(namespace: str) -> dict[WorkloadRef, list[Recommendation]]:
+        by_workload: dict[WorkloadRef, list[Recommendation]] = {}
+        for recommendation in of_namespace(namespace):
+            by_workload.setdefault(recommendation.container.workload, []).append(recommendation)
+        return by_workload
 
-    return read_recommendations
+    read = _kept_for_a_run(store, read_namespace)
+    return lambda workload: read(workload.namespace).get(workload, ())
+
+
+def requested_of(store: Store) -> Callable[[], int]:
+    """CPU that all workloads of the stored results request, in millicores."""
+    from cotenant.recommender.stored_recommendations import requested_millicores
+
+    read = _kept_for_a_run(store, lambda _: requested_millicores(store))
+    return lambda: read("")
+
+
+def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str], KeptT]:
+    """The last answer of `read`, for as long as its question and the published run stay the same."""
+    last: list[tuple[tuple[str, str], KeptT]] = []
+
+    def kept(question: str) -> KeptT:
+        key, known = (store.run_name(), question), last[:]
+        if not key[0] or not known or known[0][0] != key:
+            known = [(key, read(question))]
+            last[:] = known
+        return known[0][1]
+
+    return kept
 
 
 def climber_of(settings: SettingSections, store: Store) -> Ladders:
     """The function that takes the next steps of accepted ladders by the recommendations of a store."""
     from cotenant.changes.soak.ladders import Ladders
-    from cotenant.recommender.stored_recommendations import requested_millicores
 
-    return Ladders(
-        recommended_of(store), settings.section(ManagerSettings).namespace, lambda: requested_millicores(store)
-    )
+    return Ladders(recommended_of(store), settings.section(ManagerSettings).namespace, requested_of(store))
 
 
 def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:

@@ -184,17 +184,17 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
 
   window.dash_clientside = Object.assign({}, window.dash_clientside);
   window.dash_clientside.cotenant = Object.assign({}, window.dash_clientside.cotenant, {
-    // The address has a key from the first look on; the stepper and the poll follow the step.
+    // The address has a key from the first look on; the stepper follows the step.
     reviewActive(search) {
-      if (!here()) return [same(), same()];
+      if (!here()) return same();
       const params = new URLSearchParams(search || "");
       if (!/^[0-9a-f]{8,32}$/.test(params.get("key") || "")) {
         const made = [...crypto.getRandomValues(new Uint8Array(8))].map((b) => b.toString(16).padStart(2, "0")).join("");
         setTimeout(() => ct.go(address((it) => it.set("key", made)), true));
-        return [same(), same()];
+        return same();
       }
       const at = ORDER.indexOf(stepOf(search));
-      return [at < 0 ? ORDER.length : at, stepOf(search) !== "done"];
+      return at < 0 ? ORDER.length : at;
     },
     // A click on the stepper leads to that step; what is done stays done.
     reviewStep(active) {

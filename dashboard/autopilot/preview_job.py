@@ -26,7 +26,7 @@ class PreviewJob(Job):
 
     def stage(self, name: str, _total: int) -> None:
         """Begin a stage of the round."""
-        if self._stopped.is_set():
+        if not self.may_go_on():
             raise _PreviewStopped("the preview was stopped", fix="Preview it again.")
         self.stage_name, self.stage_number = name, self.stage_number + 1
 

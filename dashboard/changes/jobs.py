@@ -1,6 +1,7 @@
 """EDGE: work that outlasts a request: a job of the server in a thread, of which a page asks again until it is done.
 
-A job lives in this process alone: another replica begins its own.
+A job rests while nobody asks for it and goes on when its page asks again, after a reload too; one that nobody asks for
+any more ends. It lives in this process alone: another replica begins its own.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from cotenant.base.errors import CotenantError
 JobT = TypeVar("JobT", bound="Job")
 MOST_JOBS: Final = 8
 """Jobs that are kept, the newest ones; an older one is stopped and made anew when its page asks again."""
+VIEWER_GONE_SECONDS: Final = 3.0
+"""How long after the last question a job goes on; a page asks each second."""
+ABANDONED_SECONDS: Final = 900.0
+"""How long a job rests before it ends: a browser asks for a tab in the background each minute only."""
 log = structlog.get_logger(__name__)
 
 
@@ -30,7 +35,9 @@ class Job(ABC):
         self._error: CotenantError | None = None
         self._stopped = threading.Event()
         self._ended = threading.Event()
-        self._begun = time.monotonic()
+        self._asked_again = threading.Condition()
+        self._begun = self._asked_seconds = time.monotonic()
+        self._rested_seconds = 0.0
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     @property
@@ -39,12 +46,31 @@ class Job(ABC):
         return self._ended.is_set()
 
     def elapsed_seconds(self) -> float:
-        """Return how long it has taken so far."""
-        return time.monotonic() - self._begun
+        """Return how long it has worked so far."""
+        return time.monotonic() - self._begun - self._rested_seconds
 
     def stop(self) -> None:
         """End it as soon as the question that is under way has its answer."""
         self._stopped.set()
+        self.ask()
+
+    def ask(self) -> None:
+        """Note that its page asks for it; it goes on if it has rested."""
+        with self._asked_again:
+            self._asked_seconds = time.monotonic()
+            self._asked_again.notify_all()
+
+    def may_go_on(self) -> bool:
+        """Return whether there is more to do, after a rest while nobody asks: called between two parts of the work."""
+        paused = time.monotonic()
+        with self._asked_again:
+            if not self._asked_again.wait_for(self._is_wanted, ABANDONED_SECONDS):
+                self._stopped.set()
+        self._rested_seconds += time.monotonic() - paused
+        return not self._stopped.is_set()
+
+    def _is_wanted(self) -> bool:
+        return self._stopped.is_set() or time.monotonic() - self._asked_seconds < VIEWER_GONE_SECONDS
 
     def wait(self, seconds: float) -> bool:
         """Wait so long for the end; whether it is over."""
@@ -57,7 +83,7 @@ class Job(ABC):
 
     @abstractmethod
     def _work(self) -> None:
-        """Do it; `_stopped` says that it is to end."""
+        """Do it, and ask `may_go_on` between two parts of it."""
 
     def _run(self) -> None:
         try:
@@ -83,10 +109,24 @@ class Jobs(Generic[JobT]):
         """The job of that key, begun where there is none."""
         with self._lock:
             found = self._jobs.pop(key, None) or begin()
+            found.ask()
             self._jobs[key] = found
             while len(self._jobs) > MOST_JOBS:
                 self._jobs.pop(next(iter(self._jobs))).stop()
             return found
+
+    def found(self, key: Hashable) -> JobT | None:
+        """Return the job of that key, or None; nothing begins."""
+        with self._lock:
+            return self._jobs.get(key)
+
+    def last(self, belongs: Callable[[Hashable], bool]) -> JobT | None:
+        """Return the job of somebody's work that was asked for last, or None; it is asked for by this."""
+        with self._lock:
+            found = next((job for key, job in reversed(self._jobs.items()) if belongs(key)), None)
+        if found is not None:
+            found.ask()
+        return found
 
     def forget(self, key: Hashable) -> None:
         """Stop the job of that key, and begin it anew the next time."""
@@ -94,10 +134,3 @@ class Jobs(Generic[JobT]):
             found = self._jobs.pop(key, None)
         if found is not None:
             found.stop()
-
-    def stop(self, belongs: Callable[[Hashable], bool]) -> None:
-        """Stop the jobs whose key belongs to somebody's work."""
-        with self._lock:
-            for key, job in self._jobs.items():
-                if belongs(key):
-                    job.stop()

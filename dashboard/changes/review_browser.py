@@ -28,7 +28,6 @@ def register(app: Dash) -> None:
     app.clientside_callback(
         ClientsideFunction("cotenant", "reviewActive"),
         Output("review-steps", "active"),
-        Output("review-poll", "disabled"),
         Input("url", "search"),
     )
     app.clientside_callback(

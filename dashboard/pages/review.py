@@ -6,8 +6,8 @@ address. The browser's part is `assets/review.js`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import dash_mantine_components as dmc
@@ -27,7 +27,7 @@ from cotenant.dashboard.changes import review_browser, review_end, review_steps
 from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.jobs import Jobs
 from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
-from cotenant.dashboard.changes.review_job import AT_ONCE, Ask, ReviewJob
+from cotenant.dashboard.changes.review_job import AT_ONCE, Answer, ReviewJob, ReviewPass
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.tables import display
@@ -101,7 +101,6 @@ def _frame(view: View, search: str) -> Component:
             steps,
             wait,
             html.Div(panels.skeleton(40, 220, 60), id="review-body", className="review-body"),
-            dcc.Interval(id="review-poll", interval=5_000, disabled=True),
             dcc.Store(id="review-redo", data=0),
             dcc.Store(id=review_end.ASKED),
             dcc.Store(id="review-done", data=None),
@@ -124,13 +123,14 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     if not terms.key:
         return html.Div(panels.skeleton(40, 220, 60))
     if terms.step == DONE or (terms.step == CONFIRM and _accepted_under(view, terms)):
-        return _step_frame(DONE, html.Div(outcome(view, terms), id="review-outcome"), None)
+        poll = dcc.Interval(id="review-poll", interval=5_000)
+        return _step_frame(DONE, html.Div([html.Div(outcome(view, terms), id="review-outcome"), poll]), None)
     refs = select_workloads(view, listing, terms, search)
     if not refs:
         return panels.empty("None of these is in the results any more.", why="Choose anew.", link=_to_list(view, terms))
     answer = review_workloads(view, terms, refs)
     if isinstance(answer, ReviewJob):
-        return _step_frame(terms.step, review_end.progress(answer.done, answer.total, answer.left_seconds()), None)
+        return _under_way(terms.step, answer)
     looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
     parts: list[Component] = _partial(len(refs) - len(looks), len(refs))
@@ -143,9 +143,14 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     )
 
 
+def _under_way(step: str, job: ReviewJob) -> Component:
+    return _step_frame(step, review_end.progress(job.done, job.total, job.left_seconds()), None)
+
+
 def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     if terms.step == DIFF:
-        return review_steps.diff(looks, p99(view, [review.workload for review in looks]), view.currency)
+        shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
+        return review_steps.diff(looks, p99(view, shown), view.currency)
     if terms.step == GUARDRAILS:
         return review_steps.guardrails(looks, terms, _why_no_override(view, looks))
     if terms.step == DRY_RUN:
@@ -209,44 +214,41 @@ def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: s
     return choosing.workloads(advice, listing.query(reviewing.filters_of(search), advice.schema))
 
 
-def review_workloads(
-    view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
-) -> tuple[list[WorkloadReview], Method] | ReviewJob:
+def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | ReviewJob:
     """Each workload as it is now, tried on the server where the step needs that, by the method in force.
 
     Of very many the job that asks, until it is over.
     """
     service, who = in_cluster(view.given.changes), view.given.current_user()
+    dry = terms.step in DRY
 
-    def ask(dry: bool, method: Method, some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+    def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:
         return (service.dry_run if dry else service.review)(who, terms.wanted(some, method))
 
-    method = terms.method
-    looks: list[WorkloadReview] = []
-    if method is None:
-        first = _ask_or_start(view, terms, refs, False, partial(ask, False, Method.TEMPLATE), Method.TEMPLATE)
-        if isinstance(first, ReviewJob):
-            return first
-        looks, method = first, reviewing.default_method(first)
-    way = Method.TEMPLATE if method is Method.BUNDLE else method
-    dry = terms.step in DRY
-    if looks and way is Method.TEMPLATE and not dry:
-        return looks, method
-    some = refs[: len(looks)] if looks else refs
-    found = _ask_or_start(view, terms, some, dry, partial(ask, dry, way), way)
-    return found if isinstance(found, ReviewJob) else (found, method)
-
-
-def _ask_or_start(
-    view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: bool, ask: Ask, method: Method
-) -> list[WorkloadReview] | ReviewJob:
-    """The reviews of some workloads, at once where they are few; else the job that makes them, until it is over."""
     if len(refs) <= AT_ONCE:
-        return ask(refs)
+        few = ReviewPass(ask, terms.method)
+        few.add(refs)
+        return few.answer() or ([], Method.TEMPLATE)
+    before = _reviewed_before(view, terms, refs)
+    if before is not None and not dry:
+        return before
+    some = [look.workload for look in before[0]] if before else refs
+    job = JOBS.job(_job_key(view, terms, some, dry), lambda: ReviewJob(some, ask, terms.method))
+    return (job.answer() or ([], Method.TEMPLATE)) if job.wait(FIRST_SECONDS) else job
+
+
+def _reviewed_before(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | None:
+    """What the job of the first step has found by the method that was chosen since; of all, or until it was stopped."""
+    if terms.method is None:
+        return None
+    job = JOBS.found(_job_key(view, replace(terms, method=None), refs, False))
+    return job.answer(terms.method) if job is not None and job.is_over else None
+
+
+def _job_key(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: bool) -> Hashable:
+    """The identity of a review: who, under which key of their address, what, and by which rules."""
     version = view.source.snapshot().results_version
-    key = (_owner(view, terms), dry, method, terms.overridden, terms.second_person, version, hash(tuple(refs)))
-    job = JOBS.job(key, lambda: ReviewJob(refs, ask))
-    return job.looks() if job.wait(FIRST_SECONDS) else job
+    return (_owner(view, terms), dry, terms.method, terms.overridden, terms.second_person, version, tuple(refs))
 
 
 def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
@@ -256,13 +258,11 @@ def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
     """p99 of each whole workload, where a portrait knows it."""
-    by_workload: dict[WorkloadRef, dict[Resource, float]] = {}
-    for ref in refs:
-        workload_story = view.source.story(ref)
-        rows = workload_story.portraits if workload_story else {}
-        ladders = {r: rows[r.value]["ladder"] for r in Resource if r.value in rows}
-        by_workload[ref] = {r: float(ladder[P99]) for r, ladder in ladders.items() if len(ladder) > P99}
-    return by_workload
+    found = view.source.ladders(refs)
+    return {
+        ref: {resource: float(ladder[P99]) for resource, ladder in found.get(ref, {}).items() if len(ladder) > P99}
+        for ref in refs
+    }
 
 
 def outcome(view: View, terms: ReviewTerms) -> list[Component]:
@@ -381,9 +381,12 @@ def _register_steps(app: Dash, view: View, listing: Listing) -> None:
     def _go_on(_ticks: int | None, stop: Any, search: str | None, pathname: str | None) -> Any:
         if not (pathname or "").rstrip("/").endswith(reviewing.PATH):
             return no_update
-        if stop and ctx.triggered_id == review_end.STOP_ASKED:
-            owner = _owner(view, reviewing.parse_terms(search or ""))
-            JOBS.stop(lambda key: isinstance(key, tuple) and key[0] == owner)
+        owner = _owner(view, reviewing.parse_terms(search or ""))
+        job = JOBS.last(lambda key: isinstance(key, tuple) and key[0] == owner)
+        if job is not None and stop and ctx.triggered_id == review_end.STOP_ASKED:
+            job.stop()
+        elif job is not None and not job.wait(0):  # how far it is, and nothing of the cluster or the store
+            return html.Div(_under_way(reviewing.parse_terms(search or "").step, job))
         return panels.render_guarded(lambda: contents(view, listing, search or ""))
 
     @app.callback(

@@ -11,12 +11,13 @@ import re
 import threading
 import zlib
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
+from cotenant.base.resource import Resource
 from cotenant.base.table import Kind
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
@@ -89,6 +90,10 @@ class Narrowing:
     def story(self, ref: WorkloadRef) -> Story | None:
         """Return the story of a workload in a namespace that the requesting person may read, else None."""
         return self._behind.story(ref) if self._sees(ref.namespace) else None
+
+    def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
+        """Return the quantiles of the workloads in namespaces that the requesting person may read."""
+        return self._behind.ladders([ref for ref in refs if self._sees(ref.namespace)])
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """Return the forecast of the cluster, a node, or a workload in a readable namespace, else None."""

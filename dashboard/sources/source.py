@@ -7,7 +7,7 @@ shows of a run is of that run. Tests use a source of their own.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
@@ -18,6 +18,7 @@ from cotenant.base.errors import NoData, StoreCorrupt, StoreError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import Clock, SystemClock
 from cotenant.base.process.memory import release_memory
+from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.store.relation import Index, Relation
 from cotenant.base.table import Kind, Schema, Table
@@ -184,6 +185,9 @@ class ResultSource(Protocol):
     def story(self, ref: WorkloadRef) -> Story | None:
         """Everything kept about one workload; None when the results do not name it."""
 
+    def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
+        """The quantiles of whole workloads, of those that have a portrait; each namespace is read once."""
+
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """One forecast with its quantile paths and the usage before it; None when there is none."""
 
@@ -336,6 +340,20 @@ class StoreSource:
             return list(self._store.read_table(schema, where).rows())
         except NoData:
             return []
+
+    def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
+        """Three columns of the portraits of each namespace, of these workloads alone."""
+        by_namespace: dict[str, list[WorkloadRef]] = defaultdict(list)
+        for ref in refs:
+            by_namespace[ref.namespace].append(ref)
+        found: dict[WorkloadRef, dict[Resource, Sequence[float]]] = {}
+        for namespace, inside in by_namespace.items():
+            portraits = self._table(portraits_of(namespace))
+            which, numbers = portraits.located(("kind", "workload"), [(ref.kind, ref.name) for ref in inside])
+            rows = portraits.take(numbers, ("resource", "ladder")).rows()
+            for place, row in zip(which, rows, strict=True):
+                found.setdefault(inside[place], {})[Resource(row["resource"])] = row["ladder"]
+        return found
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """The forecast's row, and the history of the same workload, node or cluster."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +21,8 @@ from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Delete
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
 from cotenant.base.tables import filters
 from cotenant.changes.decide import in_place
 from cotenant.changes.decide.field_changes import address_of
@@ -27,7 +30,7 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, FieldMove, Method, WorkloadReview
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.changes.model.tables import rollback_lines, write_lines
-from cotenant.dashboard.changes import change_story, ladders, review_end, review_job, review_steps, snooze
+from cotenant.dashboard.changes import change_story, jobs, ladders, review_end, review_job, review_steps, snooze
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -40,7 +43,7 @@ from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display, select_bar
 from cotenant.dashboard.tables.selection import Selection
-from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.recommender.model.views import RECOMMENDATIONS, portraits_of
 from tests.cluster.waiting import wait_for
 from tests.dashboard.test_written_lines import listed
 from tests.support import acting
@@ -254,35 +257,114 @@ def test_a_large_review_says_how_far_it_is_and_what_was_reviewed_when_it_is_stop
     refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(35)]
     asked, go_on = [], threading.Event()
 
-    def ask(some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+    def ask(some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
         asked.append(len(some))
         assert len(asked) == 1 or go_on.wait(60)
         return [WorkloadReview(ref) for ref in some]
 
-    job = review_job.ReviewJob(refs, ask)
+    job = review_job.ReviewJob(refs, ask, Method.TEMPLATE)
     wait_for("the first answer", lambda: job.done == review_job.CHUNK)
     assert not job.is_over and job.left_seconds() is not None
     said = text(review_end.progress(job.done, job.total, job.left_seconds()))
     assert "10" in said and "35 workloads" in said and "Stop here" in said
     job.stop()
     go_on.set()
-    assert job.wait(60) and job.is_partial
-    # The question that was under way is answered; no further one is asked.
-    assert [look.workload for look in job.looks()] == refs[:20] and asked == [10, 10]
+    # The first question was answered at once, so that the second one has all others; nothing follows it.
+    assert job.wait(60) and asked == [10, 25]
+    assert [look.workload for look in looks_of(job)] == refs
 
 
-def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all() -> None:
-    refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(15)]
+def looks_of(job: review_job.ReviewJob) -> list[WorkloadReview]:
+    found = job.answer()
+    assert found is not None
+    return found[0]
 
-    def refuse(_some: Sequence[WorkloadRef]) -> list[WorkloadReview]:
+
+def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all_in_the_order_of_the_list() -> None:
+    refs = [WorkloadRef("pay" if index % 2 else "web", "Deployment", f"w{index}") for index in range(15)]
+
+    def refuse(_some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
         raise StoreBusy("8 others are asking the cluster now")
 
     failed = review_job.ReviewJob(refs, refuse)
     assert failed.wait(60)
     with pytest.raises(StoreBusy):
-        failed.looks()
-    whole = review_job.ReviewJob(refs, lambda some: [WorkloadReview(ref) for ref in some])
-    assert whole.wait(60) and not whole.is_partial and [look.workload for look in whole.looks()] == refs
+        failed.answer()
+    asked: list[WorkloadRef] = []
+
+    def ask(some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
+        asked.extend(some)
+        return [WorkloadReview(ref) for ref in some]
+
+    whole = review_job.ReviewJob(refs, ask, Method.IN_PLACE)
+    assert whole.wait(60) and not whole.is_partial and [look.workload for look in looks_of(whole)] == refs
+    # A namespace's file is read once: those of the first workload's namespace are asked about before the others.
+    assert [ref.namespace for ref in asked] == ["web"] * 8 + ["pay"] * 7
+
+
+def test_a_review_whose_method_nobody_chose_knows_the_default_and_the_other_way_after_one_pass() -> None:
+    refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(15)]
+    asked: list[Method] = []
+
+    def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:
+        asked.append(method)
+        return [WorkloadReview(ref, suggested=Method.IN_PLACE, restart=method.value) for ref in some]
+
+    job = review_job.ReviewJob(refs, ask)
+    assert job.wait(60)
+    found = {wanted: job.answer(wanted) for wanted in (None, Method.TEMPLATE, Method.BUNDLE, Method.ANNOTATE)}
+    assert {wanted: (one[1], one[0][0].restart) if one else None for wanted, one in found.items()} == {
+        None: (Method.IN_PLACE, "in-place"),
+        Method.TEMPLATE: (Method.TEMPLATE, "template"),
+        Method.BUNDLE: (Method.BUNDLE, "template"),
+        Method.ANNOTATE: None,  # nobody asked
+    }
+    assert asked == [Method.TEMPLATE, Method.IN_PLACE] * 2
+
+
+def test_a_review_rests_once_nobody_looks_and_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "VIEWER_GONE_SECONDS", 0.2)
+    refs = [WorkloadRef("pay", "Deployment", f"w{index}") for index in range(40)]
+    asked: list[WorkloadRef] = []
+
+    def ask(some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
+        asked.extend(some)
+        time.sleep(1.0)  # long after the viewer has gone
+        return [WorkloadReview(ref) for ref in some]
+
+    known: jobs.Jobs[review_job.ReviewJob] = jobs.Jobs()
+    job = known.job("key", lambda: review_job.ReviewJob(refs, ask, Method.TEMPLATE))
+    wait_for("the first answer", lambda: job.done == review_job.CHUNK)
+    time.sleep(1.5)
+    assert asked == refs[:10] and not job.is_over
+    # Looked at again, as after a reload: the same job goes on, and nothing is asked twice.
+    assert known.last(lambda key: key == "key") is job
+    wait_for("the second answer", lambda: job.done > review_job.CHUNK)
+    assert asked == refs[: job.done]
+    known.forget("key")
+    assert job.wait(60) and job.is_partial
+
+
+def test_one_that_nobody_comes_back_to_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "VIEWER_GONE_SECONDS", 0.0)
+    monkeypatch.setattr(jobs, "ABANDONED_SECONDS", 0.1)
+    job = review_job.ReviewJob([WorkloadRef("pay", "Deployment", "w")], lambda _some, _method: [], Method.TEMPLATE)
+    assert job.wait(60) and job.is_partial
+
+
+def test_quantiles_of_many_workloads_read_each_namespace_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    view, refs = view_of(scene), list(scene.workloads)
+    read: list[str] = []
+    plain = Store.relation
+    monkeypatch.setattr(Store, "relation", lambda store, schema: (read.append(schema.name), plain(store, schema))[1])
+    view.source.snapshot()
+    read.clear()
+    found = review.p99(view, refs)
+    assert len(refs) > 4 and read == [portraits_of(scene.namespace).name]
+    story = view.source.story(refs[0])
+    assert story is not None and found[refs[0]] == {
+        resource: story.portraits[resource.value]["ladder"][review.P99] for resource in Resource
+    }
 
 
 def test_names_and_reasons_stay_text(scene: Scene) -> None:
