@@ -35,6 +35,8 @@ class Reason(StrEnum):
     UNMEASURED = "unmeasured"
     CPU_UNMEASURED = "cpu-unmeasured"
     POD_USES_MORE = "pod-uses-more"
+    PART_UNMEASURED = "part-unmeasured"
+    NODE_USES_MORE = "node-uses-more"
     STALE = "stale"
     FAILED = "failed"
     # a value that a rule other than the percentile decided
@@ -203,6 +205,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.UNMEASURED: "A running container, or one pod of several, shows no memory at all, which no process can do without: its runtime or its node does not measure it, so nothing is lowered.",
     Reason.CPU_UNMEASURED: "A running container shows no CPU time at all, and no counter shows that it only sleeps: its runtime or its node does not measure it; or no pod lived for ten minutes, so that rates over five show less than it used. CPU is not lowered.",
     Reason.POD_USES_MORE: "A pod uses clearly more than its containers show together: their usage is not measured whole, so this resource is not lowered.",
+    Reason.PART_UNMEASURED: "A pod ran for more than an hour, and for a twentieth of its life, without a sample while others were measured: what it used then may be more than all that was seen, so nothing is lowered. A note names the pod.",
+    Reason.NODE_USES_MORE: "A node that its pods run on uses clearly more than its system and all containers on it show together: their usage is not measured whole, so nothing is lowered. A note names the node.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
     Reason.OOM_BUMP: "The container was killed for lack of memory: what it had then, with a bump, decides.",

@@ -19,8 +19,9 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.lives import Lives, SourceSilence
 from cotenant.base.usage.portrait import Portraits
-from cotenant.base.usage.samples import time_measured
+from cotenant.base.usage.samples import PodGap, measured
 from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.unshown import UnshownUse
 from cotenant.base.usage.usage import HOUR_SECONDS, FloatMatrix, Signal, TimeGrid, Usage, exact_amount
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.sibling import Siblings
@@ -62,6 +63,9 @@ class Evidence:
     least_margins: Floats = attribute(default_factory=lambda: np.full(1, np.nan))
     coverage: Mapping[Resource, Floats] = attribute(default_factory=dict)
     """(n,) of each resource with a portrait: `base.usage.samples.ContainerLife.time_measured`; 0 = no sample."""
+    gaps: Mapping[Resource, Mapping[ContainerRef, PodGap]] = attribute(default_factory=dict)
+    """Of each measured container: the longest time for which a pod of it lived unseen while some node reported."""
+    unshown: UnshownUse | None = None
     siblings: Siblings = attribute(default_factory=dict)
 
     def __len__(self) -> int:
@@ -212,11 +216,14 @@ def assemble(
     rows = _rows_by_signal(usage, index_of)
     by_portrait = {r: _rows_of(containers, p.refs) for r, p in portraits.items()}
     covered = {r: np.nan_to_num(np.append(p.coverage, np.nan)[by_portrait[r]]) for r, p in portraits.items()}
+    gaps: dict[Resource, dict[ContainerRef, PodGap]] = {}
     if silence is not None:
         own = Lives.of(silence, inventory, usage)
         for resource, signal in MEASURED.items():
             if resource in portraits and signal in usage:
-                covered[resource] = time_measured(own, usage[signal], rows[signal], index_of, len(containers))
+                found = measured(own, usage[signal], rows[signal], index_of, len(containers))
+                covered[resource] = found.shares
+                gaps[resource] = {containers[index]: gap for index, gap in found.gaps.items()}
     return Evidence(
         containers=containers,
         workloads=tuple(w for _, w, _ in pairs),
@@ -232,6 +239,7 @@ def assemble(
         server_rows={pod: index_of(pod) for pod in (server.pods if server else ())},
         inventory=inventory,
         coverage=covered,
+        gaps=gaps,
     )
 
 

@@ -4,7 +4,7 @@ Each finding scores 0..1; the confidence is half the weakest score and half thei
 a single weakness. The findings:
 
 - span of the history, and weekly cycles in it (days with samples / 7), full at the settings' days and weeks;
-- coverage: share of the time in which a pod ran in which one was measured (not for jobs, whose runs are short beside a
+- coverage: share of the time in which pods ran in which they were measured (not for jobs, whose runs are short beside a
   slot);
 - pods n: n / (n + 0.5), because one replica is no comparison;
 - stability: what each half of the history asks for, the smaller over the larger: mean of the daily CPU peaks, highest
@@ -83,7 +83,7 @@ class Grounds:
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
-        """Share of the time in which a pod ran, in which one was measured, (n,)."""
+        """Share of the time in which pods ran, in which they were measured, (n,)."""
         return dict(self.evidence.coverage)
 
     @cached_property
@@ -155,7 +155,8 @@ def _findings(
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        findings.append(TrustFactor(covered, f"A pod was measured in {percent(covered)} of the time in which one ran."))
+        text = f"Its pods were measured in {percent(covered)} of the time in which they ran."
+        findings.append(TrustFactor(covered, text))
     if backtest is not None:
         findings.append(_backtest_trust(backtest))
     siblings = {str(name) for v in recommendation.values if (name := v.inputs.get(SIBLING_INPUT))}

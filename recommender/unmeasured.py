@@ -3,14 +3,16 @@
 A sandboxed runtime, or a kernel without the memory cgroup, shows series of zeros for a container that works. Such zeros
 are absence: a process that runs never uses 0 bytes of memory, and it used CPU at some time. Zeros of memory say nothing
 of CPU either, which comes from the same cgroup. Zeros of CPU alone are true of a process that sleeps; then its counter,
-or its pod's, stands still above zero (`PodRow.idle`), and only then they are believed.
+or its pod's, stands still above zero (`PodRow.idle`), and only then they are believed. A kubelet may serve one value of
+a counter until it restarts: zeros, of whatever time, are not believed while the node uses half of what the container
+asks for, or more, beyond all that is shown on it (`UnshownUse`). Where most of its usage is not shown, nothing is.
 
 A pod whose own row is clearly larger than its containers' rows together (`PodRow.beyond`) has something running that
 they do not show: of which container, nobody can say.
 
 A pod that runs beside others of its workload and has no series of memory is on a node whose kubelet is not scraped, or
 its containers never last. What it uses may be more than all that the others show. Where it has none of CPU alone, this
-is so of CPU.
+is so of CPU. And so it is of one without samples for a part of its life in which others had some (`Evidence.gaps`).
 
 CPU is a rate over five minutes at least. Where every pod of a container ends sooner, its rate is spread over time in
 which the pod was not there, and is less than what it used while it ran.
@@ -18,17 +20,22 @@ which the pod was not there, and is less than what it used while it ran.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from cotenant.base.cluster import Pod
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.base.inventory.partial_inventory import unmeasured_pods
+from cotenant.base.inventory.partial_inventory import MEASURED_AFTER_SECONDS, unmeasured_pods
+from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import Signal
+from cotenant.base.text import duration
+from cotenant.base.usage.unshown import UnshownUse, often, unproven_hours
+from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.recommender.base import withheld
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.incomplete import REST_ON_LITTLE_USE
@@ -45,18 +52,40 @@ Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 """Containers whose usage is not known, and why."""
 
 
+class _Doubt(NamedTuple):
+    """Why usage of some resources of a container is not what it seems; part: a sentence on what is not measured."""
+
+    container: ContainerRef
+    resources: tuple[Resource, ...]
+    reason: Reason
+    part: str = ""
+
+
 def doubts(evidence: Evidence) -> Doubts:
     """Why usage of a resource is not what it seems, by container; those without any doubt are left out."""
+    return _by_container(_all_doubts(evidence))
+
+
+def _by_container(every: Iterable[_Doubt]) -> Doubts:
     found: dict[ContainerRef, dict[Resource, Reason]] = {}
-    for ref, resource in _pods_above_containers(evidence):
-        found.setdefault(ref, {})[resource] = Reason.POD_USES_MORE
-    awake = (ref for series, ref in _zeros(evidence, Signal.CPU_USAGE_MEAN) if not _sleeps(series, evidence))
-    for ref in (*_of_silent_pods(evidence, Signal.CPU_USAGE_MEAN), *awake, *_of_brief_pods(evidence)):
-        found.setdefault(ref, {})[Resource.CPU] = Reason.CPU_UNMEASURED
-    zeros = (ref for _, ref in _zeros(evidence, Signal.MEMORY_WORKING_SET_MAX))
-    for ref in (*_of_silent_pods(evidence, Signal.MEMORY_WORKING_SET_MAX), *zeros):
-        found[ref] = dict.fromkeys(Resource, Reason.UNMEASURED)
+    for doubt in every:
+        found.setdefault(doubt.container, {}).update(dict.fromkeys(doubt.resources, doubt.reason))
     return found
+
+
+def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
+    """Yield every doubt, the gravest of a container last."""
+    both, cpu, memory = tuple(Resource), Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX
+    yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in _pods_above_containers(evidence))
+    awake = (ref for series, ref in _zeros(evidence, cpu) if not _sleeps(series, evidence))
+    yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
+    for ref, pod in _of_silent_pods(evidence, cpu):
+        yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen(pod, "at all"))
+    yield from _gaps(evidence)
+    yield from _of_parted_nodes(evidence)
+    yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))
+    for ref, pod in _of_silent_pods(evidence, memory):
+        yield _Doubt(ref, both, Reason.UNMEASURED, _unseen(pod, "at all"))
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
@@ -64,9 +93,12 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
 
     A raise, as after a kill, stays.
     """
-    why = doubts(evidence)
+    every = list(_all_doubts(evidence))
+    why, parts = _by_container(every), defaultdict[ContainerRef, dict[str, None]](dict)
+    for doubt in every:
+        parts[doubt.container] |= {doubt.part: None} if doubt.part else {}
     return [
-        _measured_part(recommendation, why[recommendation.container])
+        _measured_part(recommendation, why[recommendation.container], tuple(parts[recommendation.container]))
         if recommendation.container in why
         else recommendation
         for recommendation in recommendations
@@ -82,8 +114,68 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
     ]
 
 
-def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[ContainerRef]:
-    """Containers of workloads with a pod that has run for long and has no sample of a signal in the window."""
+def _unseen(pod: Pod, how_long: str) -> str:
+    node = f" on node {pod.node}" if pod.node else ""
+    return f"pod {pod.namespace}/{pod.name}{node} was not measured {how_long}"
+
+
+def _gaps(evidence: Evidence) -> Iterator[_Doubt]:
+    """Yield the containers of which a pod lived for long without a sample, while some node reported.
+
+    A shorter time is a few scrapes that were lost.
+    """
+    pods = {(pod.namespace, pod.name): pod for pod in evidence.inventory.pods} if evidence.gaps else {}
+    for resource, gaps in evidence.gaps.items():
+        for ref, gap in gaps.items():
+            seconds = gap.slots * evidence.window.step_seconds
+            if gap.is_long and seconds > MEASURED_AFTER_SECONDS:
+                part = _unseen(pods[gap.pod.namespace, gap.pod.pod], f"for {duration(seconds)}")
+                yield _Doubt(ref, (resource,), Reason.PART_UNMEASURED, part)
+
+
+def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
+    """Yield the containers with a pod on a node that uses more than is shown on it.
+
+    Of both resources where it is CPU: the same component counts both.
+    """
+    unshown, owners = evidence.unshown, defaultdict[str, set[WorkloadRef]](set)
+    if unshown is None or not any(unshown.amounts.values()):
+        return
+    for pod in evidence.inventory.pods:
+        owners[pod.node].add(pod.workload)
+    for resource, names in unshown.parted.items():
+        resources = tuple(Resource) if resource is Resource.CPU else (resource,)
+        for name in sorted(names & owners.keys()):
+            for ref in (ref for ref in evidence.containers if ref.workload in owners[name]):
+                yield _Doubt(ref, resources, Reason.NODE_USES_MORE, _more(unshown, resource, name))
+    for ref, name in _unproven_zeros(evidence, unshown):
+        yield _Doubt(ref, tuple(Resource), Reason.NODE_USES_MORE, _more(unshown, Resource.CPU, name))
+
+
+def _more(unshown: UnshownUse, resource: Resource, node: str) -> str:
+    mean = unshown.mean(resource, node)
+    amount = f"{mean:,.0f} m" if resource is Resource.CPU else human_bytes(mean)
+    return f"node {node} used {amount} of {resource} more than its system and the containers that are shown on it"
+
+
+def _unproven_zeros(evidence: Evidence, unshown: UnshownUse) -> Iterator[tuple[ContainerRef, str]]:
+    """Yield containers, with their node, whose counter stood still while the node used what they ask for."""
+    usage, nodes = evidence.usage.get(Signal.CPU_USAGE_MEAN), unshown.amounts.get(Resource.CPU, {})
+    if usage is None or not usage.values.size or not nodes:
+        return
+    node_of = {(pod.namespace, pod.name): pod.node for pod in evidence.inventory.pods if pod.node in nodes}
+    hour_of_slot = (usage.grid.times() - unshown.hours.start_seconds) // HOUR_SECONDS
+    requests, rows = evidence.effective_request(Resource.CPU), evidence.usage_rows[Signal.CPU_USAGE_MEAN]
+    for row in np.flatnonzero((usage.values == 0).any(axis=1) & (rows >= 0)).tolist():
+        node = node_of.get((usage.refs[row].namespace, usage.refs[row].pod))
+        if node is not None:
+            least = float(np.nan_to_num(requests[rows[row]])) / 2
+            if often(*unproven_hours(usage.values[row], hour_of_slot, nodes[node], least)):
+                yield evidence.containers[rows[row]], node
+
+
+def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[tuple[ContainerRef, Pod]]:
+    """Containers of workloads with a pod that has run for long and has no sample of a signal in the window; the pod."""
     usage = evidence.usage.get(signal)
     if usage is None or not usage.values.size:
         return []
@@ -92,8 +184,8 @@ def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[ContainerRef]:
         usage.grid.start_seconds + int(np.flatnonzero(sampled.any(axis=0)).max(initial=0)) * usage.grid.step_seconds
     )
     measured = {(usage.refs[i].namespace, usage.refs[i].pod) for i in np.flatnonzero(sampled.any(axis=1))}
-    silent = {pod.workload for pod in unmeasured_pods(evidence.inventory, measured, newest)}
-    return [ref for ref in evidence.containers if ref.workload in silent]
+    silent = {pod.workload: pod for pod in unmeasured_pods(evidence.inventory, measured, newest)}
+    return [(ref, silent[ref.workload]) for ref in evidence.containers if ref.workload in silent]
 
 
 def _of_brief_pods(evidence: Evidence) -> list[ContainerRef]:
@@ -137,13 +229,16 @@ def _pods_above_containers(evidence: Evidence) -> Iterable[tuple[ContainerRef, R
     return [(ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ())]
 
 
-def _measured_part(recommendation: Recommendation, why: Mapping[Resource, Reason]) -> Recommendation:
+def _measured_part(
+    recommendation: Recommendation, why: Mapping[Resource, Reason], parts: tuple[str, ...]
+) -> Recommendation:
     heap = recommendation.heap
     lowered = heap is not None and heap.change < 0 and Resource.MEMORY in why
     return replace(
         recommendation,
         values=tuple(_withhold_unmeasured(value, why) for value in recommendation.values),
         heap=None if lowered else heap,
+        notes=(*recommendation.notes, *parts),
     )
 
 

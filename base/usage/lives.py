@@ -266,6 +266,10 @@ class Lives:
         """Return whether nobody else gets the pod's name: between two of its samples it lived."""
         return self.rules.get((ref.namespace, ref.pod), _STRANGER).named_anew
 
+    def is_running(self, ref: PodContainerRef) -> bool:
+        """Return whether the container's pod runs still."""
+        return self.rules.get((ref.namespace, ref.pod), _STRANGER).running
+
     @cached_property
     def _hours_listed(self) -> list[int]:
         """Hours in which each row of `listed` was."""

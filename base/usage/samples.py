@@ -1,8 +1,9 @@
 """Which samples were due and which are there: of the slots in which pods lived (`base.usage.lives`). Pure.
 
 Two shares follow from one `ContainerLife`. Samples present: of all pods' samples that were due, those that are there;
-people are shown it, of a workload, a namespace, a day and the cluster. Time measured: of the time in which a pod of a
-container lived, that in which at least one was measured; a value of the container rests on it.
+people are shown it, of a workload, a namespace, a day and the cluster. Time measured: the same of one container, on
+which its values rest. A pod may use more than those that are measured beside it: how long one lived without a sample
+(`PodGap`) is told besides.
 """
 
 from __future__ import annotations
@@ -127,10 +128,33 @@ class ContainerLife:
 
     @property
     def time_measured(self) -> float:
-        """Share of the time in which a pod lived, or may have, in which at least one had a sample, 0..1."""
-        found = self.seen > 0
-        lived = int((found | (self.unseen > 0)).sum())
-        return int(found.sum()) / lived * (1 - int(self.unknown.sum()) / max(len(found) - self.off, 1))
+        """Share of the time in which pods lived, or may have, each pod's counted, in which it had a sample, 0..1."""
+        found, unknown = int(self.seen.sum()), int(self.unknown.sum())
+        return found / (found + int(self.unseen.sum())) * (1 - unknown / max(len(self.seen) - self.off, 1))
+
+
+LONG_SHARE: Final = 0.05
+"""Of a life, from which on a gap is long: an hour of a day, most of a day in two weeks."""
+
+
+class PodGap(NamedTuple):
+    """A time for which a pod lived without a sample while some node reported, and how long it lived, in slots."""
+
+    slots: int
+    lived: int
+    pod: PodContainerRef
+
+    @property
+    def is_long(self) -> bool:
+        """Return whether it is a part of the pod's life that the rest does not stand for."""
+        return self.slots > LONG_SHARE * self.lived
+
+
+class Measured(NamedTuple):
+    """What is measured of n containers: shares, `ContainerLife.time_measured`, (n,); gaps: of those with any."""
+
+    shares: Floats
+    gaps: Mapping[int, PodGap]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -140,7 +164,7 @@ class Members(Generic[KeyT]):
     own: rows of its sampled series; unsampled: its pods that are listed without a sample; told: whether it is listed.
     incomplete: rows of series that may have lived longer than their samples show; gappy: rows of those of which it is
     sure that they lived from their first to their last sample, and have `gaps` between. missed: the gaps without the
-    slots in which the whole cluster was off.
+    slots in which the whole cluster was off; alone: slots of each series' longest gap while some node reported, (m,).
     """
 
     lives: Lives
@@ -148,6 +172,7 @@ class Members(Generic[KeyT]):
     ends: SeriesEnds
     gaps: Gaps
     missed: Gaps
+    alone: Integers
     own: Mapping[KeyT, list[int]]
     unsampled: Mapping[KeyT, list[PodContainerRef]]
     told: frozenset[KeyT]
@@ -193,7 +218,8 @@ class Members(Generic[KeyT]):
                 unsampled[key].append(ref)
         unseen = frozenset(incomplete), frozenset(gappy)
         missed = gaps.without(lives.silence.off)
-        return cls(lives, usage, ends, gaps, missed, own, unsampled, frozenset(told), *unseen)
+        alone = missed.without(lives.silence.usage).longest()
+        return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(told), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
         """Return whether what a container misses is the gaps of its series, and nothing around them.
@@ -233,6 +259,22 @@ class Members(Generic[KeyT]):
         off = 0 if self.lives.silence.off is None else int(self.lives.silence.off[first:end].sum())
         return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
+    def longest_gap(self, key: KeyT) -> PodGap | None:
+        """Return the longest gap of any pod of a container while some node reported, long ones first; None without any.
+
+        A pod that is gone may have been listed for a while after its end: then some node must have been silent.
+        """
+        rows, silence = self.own[key], self.lives.silence
+        ends, refs = self.ends, self.usage.refs
+        spans = ((row, int(ends.end[row] - ends.first[row])) for row in rows if row in self.gappy)
+        found = [PodGap(int(self.alone[row]), lived, refs[row]) for row, lived in spans]
+        for ref, present in self._suspects(key, [row for row in rows if row in self.incomplete]):
+            part = self.lives.unseen(ref, present)
+            if part is not None:
+                heard = ~silence.usage if self.lives.is_running(ref) else ~silence.usage & silence.partly
+                found.append(PodGap(longest_stretch(part[2] & heard), part[1] - part[0], ref))
+        return max((gap for gap in found if gap.slots), default=None, key=lambda gap: (gap.is_long, gap))
+
     def _suspects(self, key: KeyT, rows: list[int]) -> Iterable[tuple[PodContainerRef, Flags]]:
         if rows:
             present = np.isfinite(self.usage.rows(np.array(rows)))
@@ -257,21 +299,24 @@ def longest_stretch(flags: Flags) -> int:
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
-def time_measured(
+def measured(
     lives: Lives,
     usage: AnyUsage[PodContainerRef],
     rows: Integers,
     container_of: Callable[[PodContainerRef], int],
     size: int,
-) -> Floats:
-    """`ContainerLife.time_measured` of each container, (size,); 0 for one without a sample.
+) -> Measured:
+    """What is measured of each container; the share is 0 for one without a sample.
 
-    rows: container of each series, (m,), -1 = none; container_of: that of a listed one.
+    rows: container of each series, (m,), -1 = none; container_of: that of a listed one; size: n.
     """
-    shares = np.zeros(size)
+    shares, gaps = np.zeros(size), dict[int, PodGap]()
     keys = [row if row >= 0 else None for row in rows.tolist()]
     members: Members[int] = Members.of(lives, usage, keys, container_of)
     for container in members.own:
         life = members.life(container)
         shares[container] = 1.0 if life is None else life.time_measured
-    return shares
+        gap = None if life is None else members.longest_gap(container)
+        if gap is not None:
+            gaps[container] = gap
+    return Measured(shares, gaps)

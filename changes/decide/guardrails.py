@@ -139,7 +139,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made(
         "data-gap",
         coverage >= settings.minimum_coverage,
-        f"a pod was measured in {percent(coverage)} of the time in which one ran",
+        f"its pods were measured in {percent(coverage)} of the time in which they ran",
     )
 
 

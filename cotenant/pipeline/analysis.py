@@ -21,6 +21,7 @@ from cotenant.base.usage.lives import SourceSilence
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.sparse_usage import AnyUsage
+from cotenant.base.usage.unshown import UnshownUse
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WeekDecomposition, Weeks
 from cotenant.base.usage.worst_day import WorstDay
@@ -63,6 +64,8 @@ class History:
     """Start of the first slot that is stored, which may lie long before the window; None = nothing lies before it."""
     silence: SourceSilence | None = None
     """When the source told nothing, in the whole cluster, whichever pods `usage` has; None = not known."""
+    unshown: UnshownUse | None = None
+    """What nodes use that none of their containers shows; None = not known."""
     requested: Mapping[Resource, float] | None = None
     """By all running pods of the cluster, in the resource's unit; None: `inventory` is the whole cluster's."""
 

@@ -217,7 +217,7 @@ class _Parts:
         evidence = _evidence(self.history, part, usage, self.settings, self.server)
         others = tuple(pod for pod in self.daemons if pod.workload not in refs)
         # nothing looks at pods of other groups; each group would go through all of them
-        return replace(evidence, inventory=replace(part, pods=part.pods + others))
+        return replace(evidence, inventory=replace(part, pods=part.pods + others), unshown=self.history.unshown)
 
 
 def _evidence(

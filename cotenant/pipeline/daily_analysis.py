@@ -140,7 +140,7 @@ class _Run:
             own = {ref: margins[ref] for ref in containers if ref in margins}
             families = {name: known[name] for name in map(family, containers) if name in known}
             at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
-            beside = history.silence, families, requested
+            beside = history.silence, history.unshown, families, requested
             tasks.append(ShardTask(*at, history.window, history.quality, own, server, *beside))
         return tasks
 

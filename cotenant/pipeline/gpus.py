@@ -12,7 +12,7 @@ import numpy.typing as npt
 from cotenant.base.identity import ClusterRef, ContainerRef, PodContainerRef
 from cotenant.base.usage.lives import Lives, SourceSilence
 from cotenant.base.usage.portrait import Portraits
-from cotenant.base.usage.samples import time_measured
+from cotenant.base.usage.samples import measured
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.profiler import portrait
@@ -87,7 +87,7 @@ def _time_measured(history: History, cores: Portraits[ContainerRef]) -> dict[Con
         return -1 if ref is None else place.get(ref, -1)
 
     rows = np.array([row_of(ref) for ref in usage.refs], dtype=np.int64)
-    return _by_ref(cores, time_measured(lives, usage, rows, row_of, len(place)))
+    return _by_ref(cores, measured(lives, usage, rows, row_of, len(place)).shares)
 
 
 def _by_ref(portraits: Portraits[ContainerRef], values: npt.NDArray[np.floating]) -> dict[ContainerRef, float]:

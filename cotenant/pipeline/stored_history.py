@@ -11,12 +11,15 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.cluster import Inventory
 from cotenant.base.errors import NoData
 from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.lives import LISTINGS, MEASURED, Lives, SourceSilence, source_silence
-from cotenant.base.usage.plausible import plausible_of_nodes, plausible_signals
+from cotenant.base.usage.plausible import plausible_of_nodes, plausible_of_pods, plausible_signals
 from cotenant.base.usage.sparse_usage import SparseUsage
+from cotenant.base.usage.unshown import UnshownUse, shown_by_node, unshown_use
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal, TimeGrid, Usage
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards.plan import WorkloadShard
@@ -30,6 +33,11 @@ UNREAD: Final = frozenset({Signal.CPU_PRESSURE_MEAN})
 """Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
 OF_PODS: Final = tuple(s for s in Signal if s not in UNREAD and not s.spec.per_node)
 OF_NODES: Final = tuple(s for s in Signal if s not in UNREAD and s.spec.per_node)
+_OF_BOTH: Final = {
+    Resource.CPU: (Signal.NODE_CPU_USAGE_MEAN, Signal.CPU_USAGE_MEAN),
+    Resource.MEMORY: (Signal.NODE_MEMORY_WORKING_SET_MAX, Signal.MEMORY_WORKING_SET_MAX),
+}
+"""What a node uses, and what the containers on it do."""
 OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
 
 
@@ -73,7 +81,28 @@ def load_node_history(store: Store, settings: Settings) -> History:
         quality=quality[-1] if quality else None,
         since_seconds=span[0],
         silence=_silence(store, node_usage[Signal.NODE_CPU_USAGE_MEAN], grids),
+        unshown=_unshown(store, node_usage, inventory, grids),
     )
+
+
+def _unshown(
+    store: Store, node_usage: Mapping[Signal, Usage[NodeRef]], inventory: Inventory, grids: Mapping[int, TimeGrid]
+) -> UnshownUse:
+    """Return what nodes use that their pods do not show; all pods' series are read for it, a day at a time."""
+    window, nodes, shown = grids[FIVE_MINUTES_SECONDS], {}, {}
+    for resource, signal in _OF_BOTH.items():
+        nodes[resource] = node_usage[signal[0]]
+        days = (TimeGrid.from_span(start, end, window.step_seconds) for start, end in _days(window))
+        parts = (plausible_of_pods(store.read_sparse(signal[1], day), inventory) for day in days)
+        shown[resource] = shown_by_node(parts if nodes[resource].refs else (), inventory, nodes[resource])
+    return unshown_use(nodes, shown, inventory, grids[HOUR_SECONDS])
+
+
+def _days(window: TimeGrid) -> Iterable[tuple[int, int]]:
+    """[start, end) of each UTC day in the window."""
+    first = window.start_seconds // DAY_SECONDS * DAY_SECONDS
+    for start in range(first, window.end_seconds, DAY_SECONDS):
+        yield max(start, window.start_seconds), min(start + DAY_SECONDS, window.end_seconds)
 
 
 def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:

@@ -37,8 +37,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         key="time_measured",
         name="Time measured",
-        definition="Of the time in which a pod with the container ran, the share in which at least one was measured; "
-        "a value rests on it.",
+        definition="Of the time in which pods with the container ran, each pod's counted, the share in which it was "
+        "measured; a value rests on it.",
         unit=Unit.RATIO,
         function="cotenant.base.usage.samples.ContainerLife.time_measured",
         aggregation=Aggregation(Level.CONTAINER, "value", "5 minutes"),

@@ -13,6 +13,7 @@ from cotenant.base.runtimes.heap import runtimes
 from cotenant.base.usage.usage import TimeWindow
 from cotenant.profiler.prometheus import clusters, decode, inventory, parts, survey
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.kube_state import phases
 from cotenant.profiler.prometheus.promql import (
     NAME_MARK,
     metric_name_matcher,
@@ -26,6 +27,7 @@ _MATTER: Final = (
     *survey.NEEDED,
     *inventory.OWNERS,
     *inventory.STATE,
+    phases.QOS,
     parts.CPU_RULE,
     parts.PRESSURE,
     parts.OOM,

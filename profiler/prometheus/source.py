@@ -39,9 +39,9 @@ from cotenant.profiler.prometheus import (
 from cotenant.profiler.prometheus.answers import TooLongSpan
 from cotenant.profiler.prometheus.checks import began_anew, pod_rows
 from cotenant.profiler.prometheus.heaps import HeapRow
-from cotenant.profiler.prometheus.kube_state import gaps
+from cotenant.profiler.prometheus.kube_state import gaps, phases
 from cotenant.profiler.prometheus.kube_state.owner_series import OwnerSeries
-from cotenant.profiler.prometheus.parts import CPU, QueryPart, Rates, device_parts, hourly_parts, usage_parts
+from cotenant.profiler.prometheus.parts import CPU, LIMITS, QueryPart, Rates, device_parts, hourly_parts, usage_parts
 from cotenant.profiler.prometheus.plan import (
     NamespaceShard,
     PartRequest,
@@ -348,6 +348,8 @@ class PrometheusSource:
                 latest = latest if alone else min(latest, newest)
                 moment = newest if anchor == survey.POD_INFO else moment
                 read_at |= {} if newest >= moment else {anchor: newest}
+        if phases.QOS in surveyed.names and LIMITS not in surveyed.names:  # tells whether any are set
+            rows += self._state((phases.QOS,), moment, shard)
         self._lateness = survey.lateness(now_seconds, surveyed, latest)
         return moment, rows, read_at
 

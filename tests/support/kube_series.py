@@ -131,14 +131,16 @@ def link(kind: str, name: str, owner: tuple[str, str], namespace: str = "shop") 
     return Line(f"kube_{kind.lower()}_owner", {"namespace": namespace, label: name} | _owner(*owner))
 
 
-def node(name: str = NODE, cores: float = 16, gib: float = 64) -> Iterator[Line]:
-    """A node."""
+def node(
+    name: str = NODE, cores: float = 16, gib: float = 64, uses: tuple[float, float] = (0.5, 4096)
+) -> Iterator[Line]:
+    """A node; uses: cores and MiB, of its system and of all pods on it."""
     for side in ("capacity", "allocatable"):
         for resource, amount in (("cpu", cores), ("memory", gib * 1024 * MIB)):
             yield Line(f"kube_node_status_{side}", {"node": name, "resource": resource}, amount)
     for metric, value, counter in (
-        ("container_cpu_usage_seconds_total", 2.0, True),
-        ("container_memory_working_set_bytes", 4096.0 * MIB, False),
+        ("container_cpu_usage_seconds_total", uses[0], True),
+        ("container_memory_working_set_bytes", uses[1] * MIB, False),
     ):
         yield Line(metric, {"id": "/", "node": name, "instance": name}, value, counter=counter)
 

@@ -45,7 +45,7 @@ from cotenant.settings import Settings
 
 FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"
-_FORM: Final = "3"
+_FORM: Final = "4"
 """Rises whenever what is noted, or how it is stored, changes its meaning."""
 LEAST_SHARE: Final = 24
 """A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
@@ -153,6 +153,7 @@ def basis(history: History, settings: Settings) -> str:
         settings.profiler.window_days,
         round(quality.slowest_seconds) if quality else 0,
         sorted(history.unread_seconds),
+        [sorted(names) for names in history.unshown.parted.values()] if history.unshown else [],
         sorted({_encode_deterministic(_shape(node, labels)) for node in inventory.nodes}),
         [largest_use(inventory, resource) for resource in Resource],
         sorted({_encode_deterministic((pod.workload, pod.requests)) for pod in daemons}),

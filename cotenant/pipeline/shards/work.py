@@ -27,6 +27,7 @@ from cotenant.base.usage.plausible import plausible_of_pods, plausible_signals
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
+from cotenant.base.usage.unshown import UnshownUse
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.settings import NodePeakSettings
@@ -73,6 +74,7 @@ class ShardTask:
     least_margins: Mapping[ContainerRef, float] = field(repr=False)
     server: ServerQuantiles | None = field(repr=False)
     silence: SourceSilence | None = field(repr=False, default=None)
+    unshown: UnshownUse | None = field(repr=False, default=None)
     siblings: Siblings = field(repr=False, default_factory=dict)
     """Of its containers, as far as the analysis before knew them."""
     requested: Mapping[Resource, float] | None = None
@@ -123,7 +125,10 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     # by a store of its own: the keys that it keeps between signals are needed no more
     of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.window)
     history = History(
-        shard.inventory, task.window, of_pods, {}, task.quality, silence=task.silence, requested=task.requested
+        *(shard.inventory, task.window, of_pods, {}, task.quality),
+        silence=task.silence,
+        unshown=task.unshown,
+        requested=task.requested,
     )
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory)

@@ -1,7 +1,8 @@
 """What kube-state-metrics leaves out of a workload, by object, where it tells the same of others. Pure.
 
 A metric that tells of every object of its kind, and not of one, has lost it: a shard is away, or a rule drops series.
-What it would have told of that object is unknown, and neither "nothing" nor "zero".
+What it would have told of that object is unknown, and neither "nothing" nor "zero". A metric that tells only of what
+somebody set is not there where nobody set anything.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.profiler.prometheus.kube_state import stored
 from cotenant.profiler.prometheus.kube_state.autoscalers import SCALED
-from cotenant.profiler.prometheus.kube_state.declared import ANNOTATED, LIMIT_RANGE, NODE_INFO
+from cotenant.profiler.prometheus.kube_state.declared import ANNOTATED, LIMIT_RANGE, NODE_INFO, QUOTA
+from cotenant.profiler.prometheus.kube_state.phases import QOS
 from cotenant.profiler.prometheus.parts import (
     INIT_LIMITS,
     INIT_REQUESTS,
@@ -118,8 +120,7 @@ def find_gaps(
     """The gaps in the metrics. containers: of each pod, by name."""
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
-    unknown = [metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]]
-    everybody = (Reason.AMOUNTS_UNKNOWN,) if unknown else ()
+    everybody = (Reason.AMOUNTS_UNKNOWN,) if _are_amounts_lost(state, names) else ()
     restarted: Iterable[Key] = ()
     if OOM not in names and RESTARTS not in names:
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
@@ -128,6 +129,26 @@ def find_gaps(
     unlimited = () if INIT_LIMITS in names else (_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x))
     annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
     return Gaps(everybody, frozenset(restarted), frozenset(unlimited), annotated, since, hidden)
+
+
+def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
+    """Return whether requests or limits may be set that no series tells: not where nobody in sight sets any.
+
+    A limit alone is a request, too, so that limits without requests have lost these. Else what is set shows elsewhere:
+    in the class of a pod, in what a quota counts, and in a kill for lack of memory.
+    """
+    lacking = {metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]}
+    if not lacking or lacking == {REQUESTS} or any(metric in names for metric in lacking):
+        return bool(lacking)
+    if REQUESTS in lacking and not state[RESTARTS]:  # nothing is told of containers
+        return True
+    sides = ("limits.",) if REQUESTS not in lacking else ("limits.", "requests.", "cpu", "memory")
+    classes = {"Guaranteed", "Burstable"} if REQUESTS in lacking else {"Guaranteed"}
+    return (
+        any(x.get("qos_class") in classes for x, value in state.get(QOS, ()) if value)
+        or any(x.get("resource", "").startswith(sides) for x, v in state[QUOTA] if v and x.get("type") == "used")
+        or any(_is_kill(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric])
+    )
 
 
 def _is_kill(labels: Mapping[str, str]) -> bool:

@@ -18,7 +18,8 @@ PHASE: Final = "kube_pod_status_phase"
 REASON: Final = "kube_pod_status_reason"
 CREATED: Final = "kube_pod_created"
 COMPLETED: Final = "kube_pod_completion_time"
-ONE_OF_MANY: Final = (PHASE, REASON)
+QOS: Final = "kube_pod_status_qos_class"
+ONE_OF_MANY: Final = (PHASE, REASON, QOS)
 """Metrics with a series for each thing that could be so; the one that is so has the value 1."""
 _LOST: Final = "NodeLost"
 """The one reason that does not say that the pod has ended: its node is silent."""

@@ -1,0 +1,115 @@
+"""What nodes use that none of the containers on them shows: where a kubelet tells less than there is. Pure.
+
+A kubelet may serve one value of each container until it restarts, or lose some, while the node's own row goes on. What
+a node's system uses beside its pods is allowed for: a part that is always there, and one that grows with the node. A
+pod whose node nobody knows may be on any: what it uses counts on each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.cluster import Inventory
+from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.sparse_usage import SparseUsage
+from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, Usage
+
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+
+ALWAYS: Final[Mapping[Resource, int]] = {Resource.CPU: 250, Resource.MEMORY: GIB}
+GROWING: Final[Mapping[Resource, float]] = {Resource.CPU: 0.02, Resource.MEMORY: 0.1}
+"""What a node's system may use: this, and this share of the node's capacity."""
+LARGE_SHARE: Final = 0.25
+LARGE: Final[Mapping[Resource, float]] = {Resource.CPU: 2.0 * MILLICORES_PER_CORE, Resource.MEMORY: float("inf")}
+"""From this share of the capacity on, or from this, it is too much for a system, if it is more than all pods show."""
+LEAST_HOURS: Final = 2
+LEAST_SHARE: Final = 0.1
+"""Hours, and their share of those looked at, from which on they are no accident: a backup or an update ends sooner."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnshownUse:
+    """What each node uses by the hour beyond its pods and its system, in the resource's unit, (hours.size,) each.
+
+    amounts: of the nodes of which any hour has some; parted: nodes of which the containers show the smaller part.
+    """
+
+    hours: TimeGrid
+    amounts: Mapping[Resource, Mapping[str, Floats]] = field(default_factory=dict)
+    parted: Mapping[Resource, frozenset[str]] = field(default_factory=dict)
+
+    def mean(self, resource: Resource, node: str) -> float:
+        """Mean of the hours with any."""
+        amounts = self.amounts.get(resource, {}).get(node, np.zeros(1))
+        return float(amounts[amounts > 0].mean()) if (amounts > 0).any() else 0.0
+
+
+def often(hours: int, looked_at: int) -> bool:
+    """Return whether something that was so in some hours is no accident."""
+    return hours >= LEAST_HOURS and hours > LEAST_SHARE * looked_at
+
+
+def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
+    """What the pods of each node show together in each slot of the nodes' usage, rows alike, in the resource's unit.
+
+    parts: usage of all pods, of parts of the time.
+    """
+    place = {ref.name: row for row, ref in enumerate(nodes.refs)}
+    of_pod = {(pod.namespace, pod.name): place.get(pod.node, -2 if pod.node else -1) for pod in inventory.pods}
+    # the last two rows: of nodes without usage, and of no known node
+    sums = np.zeros((len(nodes.refs) + 2, nodes.grid.size))
+    for part in parts:
+        rows = np.array([of_pod.get((ref.namespace, ref.pod), -1) for ref in part.refs], dtype=np.int64)
+        lengths = np.diff(part.bounds)
+        offset = (part.grid.start_seconds - nodes.grid.start_seconds) // nodes.grid.step_seconds
+        slots = np.arange(len(part.cells)) + np.repeat(part.first - part.bounds[:-1] + offset, lengths)
+        known = np.isfinite(part.cells)
+        np.add.at(sums, (np.repeat(rows, lengths)[known], slots[known]), part.cells[known])
+    return np.asarray(sums[:-2] + sums[-1])
+
+
+def unshown_use(
+    nodes: Mapping[Resource, Usage[NodeRef]], shown: Mapping[Resource, Floats], inventory: Inventory, hours: TimeGrid
+) -> UnshownUse:
+    """Compare nodes' own usage with what their pods show, hour by hour; hours: that touch the grid of usage."""
+    amounts: dict[Resource, dict[str, Floats]] = {}
+    parted: dict[Resource, frozenset[str]] = {}
+    capacity = {node.name: node.capacity for node in inventory.nodes}
+    for resource, usage in nodes.items():
+        amounts[resource], found = {}, set()
+        hour_of_slot = (usage.grid.times() - hours.start_seconds) // HOUR_SECONDS
+        for ref, own, pods in zip(usage.refs, usage.values, shown[resource], strict=True):
+            known, of_node = np.isfinite(own), capacity.get(ref.name, {}).get(resource, 0)
+            if not of_node or not known.any():
+                continue
+            count = np.bincount(hour_of_slot[known], minlength=hours.size)
+            of_pods, of_all = (
+                np.bincount(hour_of_slot[known], values[known], hours.size) / np.maximum(count, 1)
+                for values in (pods, own.astype(np.float64))
+            )
+            more = of_all - of_pods
+            beyond = np.maximum(more - ALWAYS[resource] - GROWING[resource] * of_node, 0.0)
+            large = (more > of_pods) & (more > min(LARGE_SHARE * of_node, LARGE[resource]) + ALWAYS[resource])
+            if beyond.any():
+                amounts[resource][ref.name] = beyond
+            if often(int((large & (beyond > 0)).sum()), int((count > 0).sum())):
+                found.add(ref.name)
+        parted[resource] = frozenset(found)
+    return UnshownUse(hours, amounts, parted)
+
+
+def unproven_hours(
+    values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
+) -> tuple[int, int]:
+    """In how many hours all samples of a series are 0 while its node used so much that nobody shows; and all hours."""
+    known = np.isfinite(values)
+    counts = np.bincount(hour_of_slot[known], minlength=len(beyond))
+    some = np.bincount(hour_of_slot[known & (values != 0)], minlength=len(beyond))
+    return int(((counts > 0) & (some == 0) & (beyond > 0) & (beyond >= least)).sum()), int((counts > 0).sum())

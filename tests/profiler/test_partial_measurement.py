@@ -1,0 +1,116 @@
+"""What is measured of a part speaks for that part alone: nothing is lowered on it, and the part is named.
+
+One real Prometheus holds every variant of two pods of one workload on two nodes; each is scanned and assessed as
+`cotenant scan` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.recommender.model.recommendation import Action, Field
+from tests.support.kube_series import START, Found, Line, PodSpec, link, node, scanned, served
+
+pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
+
+CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
+HOUR, OTHER = 3600, "node-2"
+OWNER = ("ReplicaSet", "web-5c9f7d8b6f")
+FIRST, SECOND = f"{OWNER[1]}-bcdfg", f"{OWNER[1]}-hjklm"
+WORKLOAD = "shop/Deployment/web/main"
+PART, NODE_MORE = Reason.PART_UNMEASURED, Reason.NODE_USES_MORE
+
+
+def pods(uses: tuple[float, float] = (100, 200), node_uses: tuple[float, float] = (0.5, 4096)) -> list[Line]:
+    """Two pods of 1000m and 1 GiB, on a node each, that use so much; node_uses: of the second one."""
+    specs = (PodSpec(FIRST, OWNER, uses=uses), PodSpec(SECOND, OWNER, uses=uses, node=OTHER))
+    return [*(line for one in specs for line in one.lines()), link(*OWNER, ("Deployment", "web")), *node(),
+            *node(OTHER, uses=node_uses)]  # fmt: skip
+
+
+def of_second(line: Line) -> bool:
+    return line.metric in (CPU, MEMORY) and line.labels.get("pod") == SECOND
+
+
+def of_other_node(line: Line) -> bool:
+    return of_second(line) or (line.metric in (CPU, MEMORY) and line.labels.get("node") == OTHER)
+
+
+def cut(lines: Sequence[Line], which: Callable[[Line], bool], *spans: tuple[float, float]) -> list[Line]:
+    """The lines, those chosen in these spans of hours alone; counters go on between them."""
+    return [
+        replace(x, since=START + round(begin * HOUR), until=START + round(end * HOUR), shape=_on(x)) if which(x) else x
+        for x in lines
+        for begin, end in (spans if which(x) else ((0.0, 0.0),))
+    ]
+
+
+def _on(line: Line) -> Callable[[int], float]:
+    return lambda at: line.value * at if line.counter else line.value
+
+
+def stuck(lines: Sequence[Line], which: Callable[[Line], bool], begin: int, end: int) -> list[Line]:
+    """The lines, the counters of those chosen as they were at an hour until a later one."""
+
+    def frozen(x: Line) -> Callable[[int], float]:
+        return lambda at: x.value * (7 + (begin * HOUR if begin * HOUR <= at < end * HOUR else at))
+
+    return [replace(x, shape=frozen(x)) if x.metric == CPU and which(x) else x for x in lines]
+
+
+BUSY = (3.5, 4096)
+VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None, float, str]] = {
+    # lines, why CPU and memory are not lowered, the share measured of both pods' 8 hours, and the part that is named
+    "whole": (pods(), None, None, 1.0, ""),
+    "pod ended": (cut(pods(), of_second, (0, 3)), PART, PART, 11 / 16, SECOND),
+    "pod began": (cut(pods(), of_second, (5, 8)), PART, PART, 11 / 16, SECOND),
+    "pod paused": (cut(pods(), of_second, (0, 2), (6, 8)), PART, PART, 12 / 16, SECOND),
+    "node ended": (cut(pods(), of_other_node, (0, 3)), PART, PART, 11 / 16, OTHER),
+    "node began": (cut(pods(), of_other_node, (5, 8)), PART, PART, 11 / 16, OTHER),
+    "node paused": (cut(pods(), of_other_node, (0, 2), (6, 8)), PART, PART, 12 / 16, OTHER),
+    "half an hour is lost": (cut(pods(), of_second, (0, 4), (4.5, 8)), None, None, 15.5 / 16, ""),
+    "counter stuck from the third hour on": (
+        stuck(pods(node_uses=BUSY), of_second, 3, 9), NODE_MORE, NODE_MORE, 1.0, OTHER,
+    ),
+    # 1.6 cores less 0.25 and 2 % of 16 cores of a system: 1030m, of 1000m that the pod asks for
+    "counter stuck for four hours": (
+        stuck(pods(node_uses=(1.6, 4096)), of_second, 2, 6), NODE_MORE, NODE_MORE, 1.0, OTHER,
+    ),
+    "counter stuck, an idle node": (stuck(pods(), of_second, 0, 9), None, None, 1.0, ""),
+    "counter stuck, a busy node": (stuck(pods(node_uses=BUSY), of_second, 0, 9), NODE_MORE, NODE_MORE, 1.0, OTHER),
+    "the node uses four cores that nobody shows": (pods(node_uses=(4.1, 4096)), NODE_MORE, NODE_MORE, 1.0, OTHER),
+    "the node holds 30 GiB that nobody shows": (pods(node_uses=(0.5, 31000)), None, NODE_MORE, 1.0, OTHER),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Found]]:
+    lines = {name: lines for name, (lines, *_) in VARIANTS.items()}
+    with served(tmp_path_factory.mktemp("parts"), lines) as url:
+        yield cache(lambda variant: scanned(url, variant, tmp_path_factory.mktemp("store")))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
+    variant: str, scans: Callable[[str], Found]
+) -> None:
+    _, cpu, memory, share, named = VARIANTS[variant]
+    found = scans(variant).recommendations[WORKLOAD]
+    for resource, reason in ((Resource.CPU, cpu), (Resource.MEMORY, memory)):
+        value = found.value(resource, Field.REQUEST)
+        assert value is not None
+        if reason is None:  # a tenth of 1000m and a fifth of 1 GiB are used
+            assert value.action is Action.SET and (value.change or 0) < 0, resource
+        else:
+            assert (value.action, value.reason) == (Action.WITHHELD, reason), resource
+        # an hour of the listing at the edge of a life is not counted: it may be a pod's last one
+        assert float(value.inputs["coverage"]) == pytest.approx(share, abs=0.06)
+    text = "\n".join(found.notes)
+    assert named in text
+    assert ("node" in text) is bool(named)
