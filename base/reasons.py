@@ -201,7 +201,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.EXCLUDED: "An annotation of the workload asks for no recommendation.",
     Reason.DELETED: "The workload is not in the cluster any more, or has had no pod for three days.",
     Reason.BEST_EFFORT: "Asks for nothing on purpose (best effort); a request would change its QoS class.",
-    Reason.IMPLAUSIBLE: "A figure is larger than any node of the window: a unit slip somewhere, so nothing is proposed.",
+    Reason.IMPLAUSIBLE: "A figure is larger than any node of the window, or one sample of memory is a thousand times all others: a unit slip somewhere, so nothing is proposed.",
     Reason.UNMEASURED: "A running container, or one pod of several, shows no memory at all, which no process can do without: its runtime or its node does not measure it, so nothing is lowered.",
     Reason.CPU_UNMEASURED: "A running container shows no CPU time at all, and no counter shows that it only sleeps: its runtime or its node does not measure it; or no pod lived for ten minutes, so that rates over five show less than it used. CPU is not lowered.",
     Reason.POD_USES_MORE: "A pod uses clearly more than its containers show together: their usage is not measured whole, so this resource is not lowered.",

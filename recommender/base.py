@@ -22,11 +22,15 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.text import closest_name
+from cotenant.base.usage.plausible import beyond_any_node
+from cotenant.base.usage.usage import Signal
 from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import danger_alone
 
+LONE_SAMPLE: Final = 1000.0
+"""How many times all other samples of memory one may be; a slip of a unit is 1,024 times."""
 GROUP: Final = "cotenant.strategies"
 BUILT_IN: Final[Mapping[str, str]] = {
     "krr-simple": "cotenant.recommender.strategies.krr:KrrSimple",
@@ -88,7 +92,25 @@ def recommend(
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed_recommendation(strategy.name, evidence, settings, error)] if len(evidence) else []
-    return [_in_danger(recommendation) for recommendation in _above_heaps(recommendations, evidence)]
+    checked = _above_heaps(_without_garbage(recommendations, evidence), evidence)
+    return [_in_danger(recommendation) for recommendation in checked]
+
+
+def _without_garbage(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:
+    """The recommendations without values of a resource of which one figure cannot be usage, by any strategy."""
+    workloads = [workload.ref for workload in evidence.workloads]
+    checked = list(recommendations)
+    for resource in Resource:
+        wrong = beyond_any_node(evidence.highest_seen(resource), workloads, evidence.inventory, resource)
+        if resource is Resource.MEMORY:
+            wrong |= evidence.lone_sample_ratio(Signal.MEMORY_WORKING_SET_MAX) > LONE_SAMPLE
+        for index in np.flatnonzero(wrong).tolist():
+            values = (
+                withheld(v.resource, v.field, v.now, Reason.IMPLAUSIBLE, v.inputs) if v.resource is resource else v
+                for v in checked[index].values
+            )
+            checked[index] = replace(checked[index], values=tuple(values))
+    return checked
 
 
 def _in_danger(recommendation: Recommendation) -> Recommendation:

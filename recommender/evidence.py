@@ -129,6 +129,16 @@ class Evidence:
             np.maximum.at(highest, self.usage_rows[signal], np.where(np.isfinite(each), each, -np.inf))
         return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
+    def lone_sample_ratio(self, signal: Signal) -> Floats:
+        """Highest sample of any pod / the next one, (n,); NaN where there are not two above zero."""
+        ratios = np.full(len(self), np.nan)
+        for container, values in self.by_container(signal):
+            samples = values[np.isfinite(values) & (values > 0)]
+            if samples.size > 1:
+                second, first = np.partition(samples, -2)[-2:].tolist()
+                ratios[container] = first / second
+        return ratios
+
     def observed_seconds(self, signal: Signal) -> Floats:
         """Time in which at least one pod was seen, (n,): two pods at once do not make the history longer."""
         sampled_slots = np.zeros(len(self))

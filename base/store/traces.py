@@ -19,13 +19,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cotenant.base.errors import NoData, StoreError, UsageError
-from cotenant.base.text import agree
+from cotenant.base.text import agree, moment
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid
 
 SERIES, TIME = "series_id", "timestamp"
 SERIES_PER_SHARD: Final = 1000
 STEPS: Final = (FIVE_MINUTES_SECONDS, 600, 900, 1800, HOUR_SECONDS)
 """Steps that a trace is put on: the smallest that is not finer than its readings."""
+OURS: Final = (946_684_800_000, 4_102_444_800_000)
+"""Unix milliseconds of the years from 2000 to 2100."""
 _UNREADABLE: Final = (pa.ArrowException, OSError, ValueError, ImportError)
 
 Texts = npt.NDArray[Any]
@@ -63,10 +65,24 @@ class Trace:
             row = np.searchsorted(ordered, part[0])
             slot = part[1] // 1000 // self.grid.step_seconds - self.grid.start_seconds // self.grid.step_seconds
             good = np.isfinite(part[2]) & (part[2] >= 0)
+            self._require_one_reading(part, good)
             np.add.at(total, (row[good], slot[good]), part[2][good])
             np.add.at(count, (row[good], slot[good]), 1)
         mean = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
         return mean.astype(np.float32)
+
+    def _require_one_reading(self, part: tuple[Texts, Texts, Texts], good: npt.NDArray[np.bool_]) -> None:
+        """UsageError where a series has two readings of one moment: local times have an hour twice each autumn."""
+        names, times, values = (column[good] for column in part)
+        order = np.lexsort((values, times, names))
+        again = (np.diff(times[order]) == 0) & (names[order][1:] == names[order][:-1])
+        again &= np.diff(values[order]) != 0
+        if again.any():
+            first = order[int(again.argmax())]
+            raise UsageError(
+                f"{self.url}: series {names[first]} has two readings of one moment, {moment(times[first] / 1000)}",
+                fix="Store UTC: local times have an hour twice when clocks are set back. Else keep one of both.",
+            )
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
         """Median of another column of each series over its rows, (n,), such as its limit; NaN without a value > 0."""
@@ -117,11 +133,22 @@ def open_trace(url: str) -> Trace:
             steps.append(_step_of(texts, times))
     if low is None or high is None:
         raise NoData(f"{url} holds no rows")
+    _require_milliseconds(url, low, high)
     usual = [s for s in steps if np.isfinite(s)]
     step = next((s for s in STEPS if s >= 0.9 * (np.median(usual) if usual else STEPS[0])), HOUR_SECONDS)
     start = low // 1000 // step * step
     grid = TimeGrid(start, step, (high // 1000 - start) // step + 1)
     return Trace(url, tuple(sorted(names)), grid, columns or (), tuple(groups))
+
+
+def _require_milliseconds(url: str, low: int, high: int) -> None:
+    """UsageError for times that are of our days in another unit alone; those from near zero on count from a start."""
+    for unit, scale in (("seconds", 1000.0), ("microseconds", 1e-3), ("nanoseconds", 1e-6)):
+        if OURS[0] <= low * scale and high * scale < OURS[1]:
+            raise UsageError(
+                f"{url}: {TIME} {low} is Unix {unit}, not milliseconds",
+                fix=f"Store whole milliseconds, UTC: {TIME} x {scale:g}.",
+            )
 
 
 def _files(url: str) -> list[str]:

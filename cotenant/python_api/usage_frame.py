@@ -29,6 +29,12 @@ MOST_SLOTS: Final = 2**20
 """Ten years of five minutes: more is a mistaken time, and would not fit into memory."""
 LATEST_SECONDS: Final = 4_102_444_800
 """2100-01-01: a larger number is a time in milliseconds."""
+LEAST_BYTES: Final = 2**20
+MOST_GIB: Final = 16.0
+MOST_MIB: Final = 2.0**16
+"""Below these the largest value of a column is likely in GiB, or in MiB."""
+LEAST_MILLICORES: Final = 10
+MOST_CORES: Final = 256
 _DEFAULTS: Final = {"namespace": "default", "kind": "Deployment"}
 _OTHER_UNITS: Final = {
     "_cores": ("_millicores", "1000 * "),
@@ -73,6 +79,9 @@ def read(
     columns = {name: _numbers(frame, name) for name in present}
     if not len(frame) or not any(np.isfinite(columns[name]).any() for name in series if name in columns):
         raise NoData(f"no row of the DataFrame has a value in {' or '.join(series)}")
+    of_amounts = {name: _numbers(frame, name) for name in amounts if name in frame.columns}
+    for name, column in (columns | of_amounts).items():
+        _require_likely_unit(name, column)
     moments = _moments(frame)
     names, rows = _series_of(frame, identity)
     grid = _grid(moments)
@@ -82,9 +91,7 @@ def read(
         names=names,
         grid=grid,
         values={name: _matrix(column, rows, slots, (len(names), grid.size)) for name, column in columns.items()},
-        amounts={
-            name: _newest(_numbers(frame, name), rows, moments, len(names)) for name in amounts if name in frame.columns
-        },
+        amounts={name: _newest(column, rows, moments, len(names)) for name, column in of_amounts.items()},
     )
 
 
@@ -182,6 +189,34 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
             fix="Usage, requests and limits are finite and not below 0; a gap is NaN.",
         )
     return numbers
+
+
+def _require_likely_unit(name: str, column: npt.NDArray[np.float64]) -> None:
+    """FrameError for a column whose every value is too small for its unit, with the one that it is likely to be in.
+
+    No process lives in less than a page, and no container in less than a mebibyte; nobody requests a fraction of a
+    millicore, or less than ten of them of every container.
+    """
+    positive = column[column > 0]
+    if not positive.size:
+        return
+    largest, unit = float(positive.max()), name.rpartition("_")[2]
+    if unit == "bytes" and largest < LEAST_BYTES:
+        likely = "GiB" if largest < MOST_GIB else "MiB" if largest < MOST_MIB else "KiB"
+        factor = {"KiB": "2**10", "MiB": "2**20", "GiB": "2**30"}[likely]
+    elif (
+        unit == "millicores"
+        and name.endswith(("_request_millicores", "_limit_millicores"))
+        and (largest < LEAST_MILLICORES or (largest < MOST_CORES and (positive != np.floor(positive)).any()))
+    ):
+        likely, factor = "cores", "1000"
+    else:
+        return
+    raise FrameError(
+        name,
+        f"no value of {name} is above {largest:g} {unit}, too little for any container: it is likely in {likely}",
+        fix=f"frame[{name!r}] = {factor} * frame[{name!r}]",
+    )
 
 
 def _where(frame: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> str:

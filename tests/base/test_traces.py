@@ -76,7 +76,8 @@ def _times(seconds: Iterable[int], clock: pa.DataType | None) -> pa.Array:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.floats(0, 1e6, width=32)), min_size=1))
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_every_reading_counts_once_in_its_slot(tmp_path: Path, rows: list[tuple[str, int, float]]) -> None:
-    trace = open_trace(written(tmp_path / "any.parquet", [(n, 300 * k, v) for n, k, v in rows], group=3))
+    moments = [(n, 300 * k + i % 300, v) for i, (n, k, v) in enumerate(rows)]
+    trace = open_trace(written(tmp_path / "any.parquet", moments, group=3))
     values = trace.read(trace.names, "cpu")
     if trace.grid.step_seconds == 300:
         first = min(k for _, k, _ in rows)
@@ -85,6 +86,36 @@ def test_every_reading_counts_once_in_its_slot(tmp_path: Path, rows: list[tuple[
                 own = [v for n, k, v in rows if (n, k) == (name, slot)]
                 assert values[row, slot - first] == pytest.approx(np.mean(own), rel=1e-5, abs=1e-30)
     assert np.isfinite(values).sum() <= len(rows)
+
+
+@pytest.mark.parametrize(
+    ("unit", "per_second", "factor"),
+    [("seconds", 1, "1000"), ("microseconds", 10**6, "0.001"), ("nanoseconds", 10**9, "1e-06")],
+)
+def test_times_in_another_unit_are_no_milliseconds(tmp_path: Path, unit: str, per_second: int, factor: str) -> None:
+    # 20 days of five minutes: as milliseconds, seconds would span 29 minutes of January 1970
+    times = [(MONDAY_MS // 1000 + 300 * i) * per_second for i in range(20 * 288)]
+    table = pa.table({"series_id": ["a"] * len(times), "timestamp": times, "cpu": [1.0] * len(times)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    with pytest.raises(UsageError, match=f"timestamp {times[0]} is Unix {unit}, not milliseconds") as refused:
+        open_trace(str(tmp_path / "t.parquet"))
+    assert factor in refused.value.fix
+    # a trace that counts from its own beginning is of no day
+    pq.write_table(
+        table.set_column(1, "timestamp", pa.array(range(0, 300_000 * len(times), 300_000))), tmp_path / "t.parquet"
+    )
+    assert open_trace(str(tmp_path / "t.parquet")).grid.size == len(times)
+
+
+def test_the_hour_that_clocks_have_twice_is_not_averaged(tmp_path: Path) -> None:
+    # Local times of one day: of the 288 + 12 readings, those of the hour from 02:00 on come twice.
+    local = [300 * i for i in range(288)]
+    rows = [("a", t, 1.0) for t in local] + [("a", t, 5.0) for t in local if 7200 <= t < 10800]
+    twice = open_trace(written(tmp_path / "local.parquet", rows))
+    with pytest.raises(UsageError, match=r"series a has two readings of one moment, .* 02:00 UTC"):
+        twice.read(("a",), "cpu")
+    same = open_trace(written(tmp_path / "same.parquet", [*rows[:288], *rows[:12]]))
+    assert (same.read(("a",), "cpu") == 1).all()
 
 
 def test_what_is_wrong_with_a_trace_is_said(tmp_path: Path) -> None:

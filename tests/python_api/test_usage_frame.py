@@ -37,7 +37,7 @@ def test_what_is_written_is_read_again(values: np.ndarray, step: int, data: st.D
     names = data.draw(st.lists(st.tuples(*[TEXTS] * 5), min_size=len(values), max_size=len(values), unique=True))
     grid = TimeGrid(START, step, values.shape[1])
     values[0, :2], values[0, -1] = 1, 2  # what has no value at an end does not show how long the history is
-    request = np.arange(len(values), dtype=np.float64)
+    request = 100 * np.arange(len(values), dtype=np.float64)
     identity = {part: [name[i] for name in names] for i, part in enumerate(CONTAINER)}
     long = write(identity, grid, {CPU: values}, {"cpu_request_millicores": request})
     shuffled = long.sample(frac=1, random_state=1)
@@ -105,6 +105,30 @@ def test_a_mistake_is_named_with_its_column_value_unit_and_fix(mistaken: Any, te
 
 
 @pytest.mark.parametrize(
+    ("column", "values", "unit", "factor"),
+    [
+        (MEMORY, [300.0, 1200.0], "MiB", "2**20"),
+        (MEMORY, [307_200.0, 900_000.0], "KiB", "2**10"),  # 300 and 879 MiB
+        (MEMORY, [0.3, 2.5], "GiB", "2**30"),
+        ("memory_request_bytes", [512, 2048], "MiB", "2**20"),
+        ("memory_limit_bytes", [1, 4], "GiB", "2**30"),
+        ("cpu_request_millicores", [1, 4], "cores", "1000"),
+        ("cpu_limit_millicores", [0.5, 16], "cores", "1000"),  # half a millicore is nothing that Kubernetes stores
+    ],
+)
+def test_a_column_whose_every_value_is_too_small_is_refused_with_its_likely_unit(
+    column: str, values: list[float], unit: str, factor: str
+) -> None:
+    amounts = ["cpu_request_millicores", "cpu_limit_millicores", "memory_request_bytes", "memory_limit_bytes"]
+    with pytest.raises(FrameError, match=f"no value of {column} is above .* it is likely in {unit}") as refused:
+        read(frame(**{column: values}), WORKLOAD, [CPU, MEMORY], amounts)
+    assert refused.value.fix == f"frame[{column!r}] = {factor} * frame[{column!r}]"
+    # one value that is plausible speaks for the column, and zeros for nothing
+    right = {MEMORY: [4096.0, 2.0**20], "memory_request_bytes": [0, 0], "cpu_request_millicores": [1, 10]}
+    assert read(frame(**right), WORKLOAD, [CPU, MEMORY], amounts).values[MEMORY].max() == 2**20
+
+
+@pytest.mark.parametrize(
     ("mistaken", "text", "fix"),
     [
         (frame(memory_working_set_mib=300), f"no column '{MEMORY}', but 'memory_working_set_mib'",
@@ -118,7 +142,7 @@ def test_a_wrong_unit_beside_a_right_one_is_not_passed_over(mistaken: Any, text:
         read(mistaken, WORKLOAD, [CPU, MEMORY], ["cpu_request_millicores"])
     assert (text in refused.value.message, refused.value.fix) == (True, fix)
     # in both units it is there in ours
-    both = mistaken.assign(**{MEMORY: 1, "cpu_request_millicores": 1})
+    both = mistaken.assign(**{MEMORY: 2**28, "cpu_request_millicores": 100})
     assert set(read(both, WORKLOAD, [CPU, MEMORY], ["cpu_request_millicores"]).values) == {CPU, MEMORY}
 
 
