@@ -6,13 +6,12 @@ Source: Koordinator's NodeMetric v1alpha1 and its defaults.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-_PIECES: Final = re.compile(r"(\d{1,6})([hms])")
-_UNITS: Final = {"h": 3600, "m": 60, "s": 1}
+from cotenant.base.kubernetes.moments import duration_seconds
+
 LEAST_AGGREGATE_SECONDS: Final = 60
 LEAST_REPORT_SECONDS: Final = 30
 LONGEST_SECONDS: Final = 86_400
@@ -61,10 +60,8 @@ def go_duration(seconds: int) -> str:
 
 def seconds_of(text: Any) -> int:
     """Seconds of a Go duration of whole hours, minutes and seconds; 0 for anything else, and beyond a day."""
-    if not isinstance(text, str) or _PIECES.sub("", text):
-        return 0
-    total = sum(int(number) * _UNITS[unit] for number, unit in _PIECES.findall(text))
-    return total if total <= LONGEST_SECONDS else 0
+    seconds = duration_seconds(text) or 0.0
+    return int(seconds) if seconds.is_integer() and seconds <= LONGEST_SECONDS else 0
 
 
 def _valid_seconds(collect: Mapping[str, Any], name: str, usual: int) -> int:

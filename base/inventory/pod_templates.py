@@ -8,7 +8,7 @@ container's name (a master and its workers with the same one) is not mixed: it c
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -31,8 +31,8 @@ ROLE_LABELS: Final = (
     *("app.kubernetes.io/component", "component"),
 )
 """Labels by which operators tell the pods of one object apart."""
-_MADE: Final = re.compile(r"(-(\d+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}))+$")
-"""Ordinals, random endings and hashes at the end of a name, as Kubernetes makes them."""
+_MADE: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
+"""An ordinal, a random ending or a hash, of which Kubernetes puts several with dashes at the end of a name."""
 
 
 def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: WorkloadRef | None) -> str:
@@ -46,8 +46,16 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
     named = [labels[label] for label in ROLE_LABELS if labels.get(label)]
     if named:
         return "/".join(named)
-    stem = _MADE.sub("", pod.rpartition("-")[0])
+    stem = without_endings(pod.rpartition("-")[0], _MADE.fullmatch)
     return stem if len(stem) > len(workload.name) else ""
+
+
+def without_endings(name: str, is_made: Callable[[str], object]) -> str:
+    """The name without the parts between dashes at its end that are made; its first part always stays."""
+    parts = name.split("-")
+    while len(parts) > 1 and is_made(parts[-1]):
+        parts.pop()
+    return "-".join(parts)
 
 
 def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> tuple[Container, ...]:

@@ -39,7 +39,7 @@ from cotenant.base.usage.histogram import buckets_of
 Amounts = dict[Resource, int]
 NODE_PREFIX: Final = "node.koordinator.sh/"
 ANNOTATION_PREFIX: Final = "cotenant.dev/"
-_VERSION: Final = re.compile(r"\d+\.\d+(\.\d+)?")
+_VERSION: Final = re.compile(r"\d{1,9}\.\d{1,9}(\.\d{1,9})?")
 
 
 class _Zone(msgspec.Struct):

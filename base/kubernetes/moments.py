@@ -12,8 +12,12 @@ from typing import Any, Final
 from cotenant.base.errors import UsageError
 from cotenant.base.text import format_value
 
-_DURATION: Final = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
-_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+LENGTH_CAP: Final = 64
+"""Characters of a moment or a duration: longer ones are refused before anything looks inside."""
+LONGEST_SECONDS: Final = (2**63 - 1) / 1e9
+"""Of a duration, some 292 years: Go counts nanoseconds in 64 bits and refuses more."""
 APART_SECONDS: Final = 120.0
 """Clocks that differ by more are not both right."""
 
@@ -35,12 +39,25 @@ def micro_moment(seconds: float) -> str:
 
 def seconds_of(text: str, what: str) -> float:
     """Seconds of a Go duration such as "24h" or "1m30s"; UsageError names `what`."""
-    if text in ("0", ""):
-        return 0.0
-    parts = _DURATION.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise UsageError(f"{what}: {text!r} is not a duration", fix='Write "30m" or "1h30m"; 0 is for ever.')
-    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+    seconds = 0.0 if text in ("0", "") else duration_seconds(text)
+    if seconds is None:
+        raise UsageError(
+            f"{what}: {format_value(text)} is not a duration", fix='Write "30m" or "1h30m"; 0 is for ever.'
+        )
+    return seconds
+
+
+def duration_seconds(text: Any) -> float | None:
+    """Seconds of a Go duration without a sign, as Go's parser takes it; None for anything else."""
+    if not isinstance(text, str) or not 0 < len(text) <= LENGTH_CAP:
+        return None
+    at, seconds = 0, 0.0
+    while at < len(text):
+        part = _DURATION.match(text, at)
+        if part is None:
+            return None
+        at, seconds = part.end(), seconds + float(part[1]) * _UNITS[part[2]]
+    return seconds if seconds <= LONGEST_SECONDS else None
 
 
 def moment_of(text: Any, what: str) -> float | None:
@@ -48,8 +65,10 @@ def moment_of(text: Any, what: str) -> float | None:
     if not text:
         return None
     try:
-        parsed = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    except ValueError as error:
+        written = text if isinstance(text, str) else str(text) if isinstance(text, datetime) else ""
+        written = str(text)
+        parsed = datetime.fromisoformat(written.replace("Z", "+00:00") if len(written) <= LENGTH_CAP else "")
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{what}: {format_value(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".'
         ) from error

@@ -76,8 +76,9 @@ def section_of(annotation: Any) -> type[msgspec.Struct] | None:
     return bare if isinstance(bare, type) and issubclass(bare, msgspec.Struct) else None
 
 
-_KEY: Final = re.compile(r"([?&][^=&#]*(?:key|token|secret|passw|auth|sig|credential)[^=&#]*=)[^&#]*", re.IGNORECASE)
-"""A parameter of an address whose name says that its value is a secret."""
+_PARAMETER: Final = re.compile(r"(?P<name>[?&][^=&#?]*=)[^&#]*")
+_SECRET: Final = re.compile(r"key|token|secret|passw|auth|sig|credential", re.IGNORECASE)
+"""In the name of a parameter of an address: its value is a secret."""
 
 
 def mask_secrets(path: str, value: Any) -> Any:
@@ -95,7 +96,7 @@ def mask_secrets(path: str, value: Any) -> Any:
         scheme, rest = value.split("://", 1)
         authority, slash, tail = rest.partition("/")
         user = f"{MASK}@" if "@" in authority else ""
-        shown = _KEY.sub(lambda key: key[1] + MASK, tail)
+        shown = _PARAMETER.sub(lambda p: p["name"] + MASK if _SECRET.search(p["name"]) else p[0], tail)
         return f"{scheme}://{user}{authority.rpartition('@')[2]}{slash}{shown}"
     return value
 

@@ -34,13 +34,14 @@ LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
 
 
-_PASSWORD = re.compile(r"://(?!\d+/)[^/@]*:(?!\d+/)[^@]*@")
-"""In an address: what stands between a colon and an @ before them, also with a slash in it."""
+_PASSWORD = re.compile(r"(?!\d+/)[^/@]*:(?!\d+/)")
+"""In an address, between its scheme and its last @: a person, and the colon before what is secret."""
 
 
 def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     """The file system of an address and the path in it; UsageError without any secret of the address."""
-    if _PASSWORD.search(url):
+    behind, at, _ = url.partition("://")[2].rpartition("@")
+    if at and _PASSWORD.match(behind + at):
         raise UsageError(
             f"the store's address {_redact_url(url)} holds a password or token, which logs and process lists show",
             fix="Write the address without it; credentials come from the environment (docs/storage.md).",

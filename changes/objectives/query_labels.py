@@ -20,8 +20,8 @@ MOST_STEPS: Final = 80
 """Brackets and operators; the time to walk an expression grows with the cube of its depth: 11 s at a depth of 200."""
 _NESTING: Final = frozenset({"(", "+", "-", "*", "/", "%", "^", "and", "or", "unless", "<", ">", "=", "!"})
 _TOKENS: Final = re.compile(
-    r"""(?P<text>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|`[^`]*`)|(?P<comment>\#[^\n]*)|(?P<range>\[[^\]]*\])"""
-    r"""|(?P<open>\{)|(?P<close>\})|(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<space>\s+)|(?P<other>.)""",
+    r"""(?P<text>"(?:[^"\\]|\\.)*\\?(?:"|\Z)|'(?:[^'\\]|\\.)*\\?(?:'|\Z)|`[^`]*`)|(?P<comment>\#[^\n]*)"""
+    r"""|(?P<range>\[[^\[\]]*\])|(?P<open>\{)|(?P<close>\})|(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)|(?P<space>\s+)|(?P<other>.)""",
     re.DOTALL,
 )
 Matchers = tuple[tuple[str, str, str], ...]

@@ -15,6 +15,7 @@ from string import Template
 from typing import Any, Final
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.moments import duration_seconds
 from cotenant.changes.objectives.query_labels import Selector, is_selector, parse, selectors_of, selectors_of_now, tidy
 
 Json = Mapping[str, Any]
@@ -28,8 +29,6 @@ _PROMETHEUS: Final = frozenset({"prometheus", "prometheusquery", "promql", "than
 """Types of an OpenSLO metric source whose query is PromQL, in small letters."""
 _COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
 """Endings of the names of counters."""
-_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_UNITS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,11 +286,10 @@ def _require_text(parent: Json, key: str) -> str:
 
 
 def _seconds(text: Any) -> float:
-    parts = _DURATION.findall(_text(text))
-    seconds = sum(float(amount) * _UNITS[unit] for amount, unit in parts)
-    if not seconds or "".join(f"{amount}{unit}" for amount, unit in parts) != text or not math.isfinite(seconds):
+    seconds = duration_seconds(text)
+    if not seconds:
         raise UsageError("its latency is no duration")
-    return float(seconds)
+    return seconds
 
 
 def _percent(value: Any) -> float | None:

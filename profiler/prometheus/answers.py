@@ -34,11 +34,9 @@ _LONG_TEXT: Final = re.compile(
     re.IGNORECASE,
 )
 """How servers say that they limit the characters of a question: VictoriaMetrics, Mimir, and proxies that parse it."""
-_LONG_SPAN: Final = re.compile(
-    r"\b(time|query|requested|lookback) (range|length|span|window)\b"
-    r"|\brange\b.*\b(hours?|days?|less|larger|longer|within|allowed|maximum)\b",
-    re.IGNORECASE,
-)
+_LONG_SPAN: Final = re.compile(r"\b(time|query|requested|lookback) (range|length|span|window)\b", re.IGNORECASE)
+_RANGE: Final = re.compile(r"\brange\b", re.IGNORECASE)
+_OF_RANGE: Final = re.compile(r"\b(hours?|days?|less|larger|longer|within|allowed|maximum)\b", re.IGNORECASE)
 """How servers say that they answer for a shorter stretch of time alone: Mimir, Amazon's and Azure's."""
 _AMOUNT: Final = re.compile(
     r"\b(time ?)?series\b|\b(samples|chunks|(data ?)?points|bytes|memory)\b|timed? ?out", re.IGNORECASE
@@ -46,7 +44,7 @@ _AMOUNT: Final = re.compile(
 """Words for limits of what a question selects or costs, whatever its span is."""
 _ADVICE: Final = re.compile(r"\b(consider|try|please|possible solutions|reduc|decreas|narrow|shorten)", re.IGNORECASE)
 """How servers begin to say what may help, which names the span beside limits of all kinds."""
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"|on the time range \([^)]*\)')
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|on the time range \([^()]*\)')
 """Texts that servers repeat from the question: names of metrics (`..._limits`) and its span (VictoriaMetrics)."""
 _SELECTS: Final = re.compile(r"[{,]\w+[=!]")
 _NO_SIZE: Final = re.compile(r"(parse|syntax) error|(cannot|unable to|could not|failed to) parse", re.IGNORECASE)
@@ -245,7 +243,9 @@ def _is_span(error: str) -> bool:
     words = _own_words(error)
     limit = _ADVICE.split(words, maxsplit=1)[0]
     limit = limit if _TOO_LARGE.search(limit) else words
-    return bool(_LONG_SPAN.search(limit)) and not _AMOUNT.search(limit)
+    span = _RANGE.search(limit)
+    named = _LONG_SPAN.search(limit) or (span is not None and _OF_RANGE.search(limit, span.end()))
+    return bool(named) and not _AMOUNT.search(limit)
 
 
 def _is_too_long(code: int, envelope: ApiResponse) -> bool:
@@ -277,5 +277,5 @@ def _cause(error: requests.RequestException) -> str:
 
 def _excerpt(body: bytearray) -> str:
     """Beginning of a body that is not JSON, without its markup."""
-    text = re.sub(r"<[^>]*>", " ", body[:2000].decode("utf-8", "replace"))
+    text = re.sub(r"<[^<>]*>", " ", body[:2000].decode("utf-8", "replace"))
     return f"not JSON: {' '.join(text.split())[:200]!r}"

@@ -60,7 +60,9 @@ def _lines_of(metric: str) -> re.Pattern[bytes]:
     """Expression for the lines of a metric: labels, value and time in milliseconds, the last may be missing."""
     # No label value of a kubelet has a brace: names of Kubernetes are of letters, digits, dots and dashes.
     return re.compile(
-        rb"\n" + metric.encode() + rb"(?:\{([^}\n]*)\})?[ \t]+([^ \t\r\n]+)(?:[ \t]+(-?[0-9]+))?[ \t\r]*(?=\n|\Z)"
+        rb"\n"
+        + metric.encode()
+        + rb"(?:\{([^}\n]*)\})?[ \t]+([^ \t\r\n]{1,64})(?:[ \t]+(-?[0-9]{1,20}))?[ \t\r]*(?=\n|\Z)"
     )
 
 
@@ -75,7 +77,7 @@ _THROTTLED: Final = _lines_of(THROTTLED)
 _NAMING: Final = re.compile(rb'(?:^|,)(container|namespace|pod)="([^"]*)"')
 _PAUSE: Final = b"POD"
 """Name under which some runtimes show a pod's sandbox."""
-_LABEL: Final = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
+_LABEL: Final = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
 

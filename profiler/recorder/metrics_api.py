@@ -6,7 +6,6 @@ two windows it says nothing: the maxima are those of means.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime
 from typing import Final
@@ -17,13 +16,12 @@ import numpy as np
 from cotenant.base.errors import QuantityError
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.metadata import ObjectName
+from cotenant.base.kubernetes.moments import duration_seconds
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 from cotenant.profiler.recorder.slots import WindowMeans
 
 PODS: Final = "/apis/metrics.k8s.io/v1beta1/pods"
 NODES: Final = "/apis/metrics.k8s.io/v1beta1/nodes"
-_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)(h|ms|m|s)")
-_UNIT_SECONDS: Final = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 
 
 class _ContainerUsage(msgspec.Struct):
@@ -88,9 +86,8 @@ def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]])
 
 def window_seconds(text: str) -> float:
     """Seconds of a Go duration; NaN for what is none."""
-    if not text or _DURATION.sub("", text):
-        return float("nan")
-    return sum(float(number) * _UNIT_SECONDS[unit] for number, unit in _DURATION.findall(text))
+    seconds = duration_seconds(text)
+    return float("nan") if seconds is None else seconds
 
 
 def _amount(text: str | None, parse: Callable[[str], int]) -> float:

@@ -26,7 +26,7 @@ from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
 _HEAD: Final = re.compile(r"^(\d+)/(\d+) nodes are available: (.*?)(?:\. preemption: (.*))?\.?$", re.DOTALL)
-_PART: Final = re.compile(r"(\d+) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
+_PART: Final = re.compile(r"(\d{1,9}) ((?:[^,.]|\.(?!\s)|,(?! \d+ ))+)")
 BEST: Final = 3
 """Nodes that are named as the best places."""
 FITTING: Final = {

@@ -206,13 +206,13 @@ def _keys(pattern: str, container: ContainerRef) -> list[str]:
         "namespace": container.workload.namespace,
     }
     keys = pattern.split(".")
-    unknown = [w for key in keys for w in re.findall(r"\{([^}]*)\}", key) if w not in names]
+    unknown = [w for key in keys for w in re.findall(r"\{([^{}]*)\}", key) if w not in names]
     if unknown or not all(keys):
         raise UsageError(
             f"{pattern!r} is no path of Helm values",
             fix=f"Part the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
         )
-    return [re.sub(r"\{([^}]*)\}", lambda m: names[m[1]], key) for key in keys]
+    return [re.sub(r"\{([^{}]*)\}", lambda m: names[m[1]], key) for key in keys]
 
 
 def _insert(values: dict[str, Any], keys: Sequence[str], inner: Mapping[str, Any], pattern: str) -> None:

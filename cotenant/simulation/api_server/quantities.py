@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from cotenant.simulation.api_server.schema import ANY, FieldSchema
 
-_SHAPE: Final = re.compile(r"([+-]?)([0-9]*\.?[0-9]*)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
+_SHAPE: Final = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]*)?)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?")
 _BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 _DECIMAL: Final = {-9: "n", -6: "u", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P", 18: "E"}
 _POWERS: Final = {suffix: power for power, suffix in _DECIMAL.items()}

@@ -9,10 +9,10 @@ from typing import Any, Final
 from cotenant.simulation.api_server.refusal import Refusal
 
 Predicate = Callable[[dict[str, Any]], bool]
-_SET: Final = re.compile(r"\s*(\S+)\s+(in|notin)\s*\(([^)]*)\)\s*")
-_EQUAL: Final = re.compile(r"\s*([^\s=!]+)\s*(!=|==?)\s*([^\s=!]*)\s*")
-_NAME: Final = re.compile(r"\s*(!?)\s*([A-Za-z0-9][-\w./]*)\s*")
-_COMMA: Final = re.compile(r",(?![^(]*\))")
+_SET: Final = re.compile(r"(\S+)\s+(in|notin)\s*\(([^)]*)\)")
+_EQUAL: Final = re.compile(r"([^\s=!]+)\s*(!=|==?)\s*([^\s=!]*)")
+_NAME: Final = re.compile(r"(!?)\s*([A-Za-z0-9][-\w./]*)")
+_COMMA: Final = re.compile(r",(?![^(),]*\))")
 _FIELDS: Final = {
     "": ("metadata.name", "metadata.namespace"),
     "pods": ("spec.nodeName", "status.phase", "spec.schedulerName", "spec.restartPolicy", "status.podIP"),
@@ -28,7 +28,7 @@ _FIELDS: Final = {
 
 def by_labels(text: str) -> Predicate:
     """`app=web,tier in (a, b),!old`; 400 for anything else."""
-    parts = [_label_term(part) for part in _COMMA.split(text) if part.strip()]
+    parts = [_label_term(part.strip()) for part in _COMMA.split(text) if part.strip()]
     return lambda item: all(part((item.get("metadata") or {}).get("labels") or {}) for part in parts)
 
 
@@ -54,7 +54,7 @@ def by_fields(text: str, resource: str) -> Predicate:
     """`spec.nodeName=n1,status.phase!=Running`; 400 for a field that the resource cannot be selected by."""
     terms = []
     for part in filter(str.strip, text.split(",")):
-        match = _EQUAL.fullmatch(part)
+        match = _EQUAL.fullmatch(part.strip())
         if not match:
             raise Refusal(400, f"invalid selector: {text!r}; can't understand {part!r}")
         if match[1] not in (*_FIELDS[""], *_FIELDS.get(resource, ())):

@@ -46,7 +46,7 @@ DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED, *CREATED)
 BLIND: Final = "no access to the Kubernetes API, and kube-state-metrics"
 """Words of each note on something that the Kubernetes API tells, and that kube-state-metrics does not."""
 _OURS: Final = "annotation_cotenant_dev_"
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
+_VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?")
 _NODE_LABELS: Final = {
     re.sub(r"[^a-zA-Z0-9_]", "_", name): name
     for name in (

@@ -58,7 +58,7 @@ def _choice_rule(*choices: str) -> AnnotationRule:
 
 def _number(above: float, most: float, *, open_below: bool) -> AnnotationRule:
     def parse(text: str) -> float:
-        if not re.fullmatch(r"[0-9]*\.?[0-9]+(e-?[0-9]{1,3})?", text):
+        if not re.fullmatch(r"(?:[0-9]{1,40}(?:\.[0-9]{1,40})?|\.[0-9]{1,40})(?:e-?[0-9]{1,3})?", text):
             raise ValueError(text)
         number = float(text)
         if not isfinite(number) or number > most or number < above or (open_below and number == above):

@@ -14,17 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import ContainerRole, Workload
+from cotenant.base.inventory.pod_templates import without_endings
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 EPISODIC: Final = frozenset({"Job", "CronJob"})
 """Kinds that run now and then: gaps between their pods are no missing samples."""
-_RUN: Final = re.compile(r"(-([0-9]+|(?=[a-z]*[0-9])[a-z0-9]{5,}))+$")
+_RUN: Final = re.compile(r"[0-9]+|(?=[a-z]*[0-9])[a-z0-9]{5,}")
+"""A part at the end of a name that tells one run of a template from another."""
 
 
 def template(workload: Workload) -> str:
     """Name that all runs of a Job's template share; the workload's own name for every other kind."""
     name = workload.ref.name
-    return (_RUN.sub("", name) or name) if workload.ref.kind == "Job" else name
+    return without_endings(name, _RUN.fullmatch) if workload.ref.kind == "Job" else name
 
 
 def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:

@@ -15,7 +15,8 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeBudget, No
 Json = Mapping[str, Any]
 STATUS: Final = "ConfigMap kube-system/cluster-autoscaler-status"
 _OLD_NAME: Final = re.compile(r"^\s*Name:\s*(\S+)\s*$")
-_OLD_SIZES: Final = re.compile(r"cloudProviderTarget=(\d+).*?minSize=(\d+)")
+_OLD_TARGET: Final = re.compile(r"cloudProviderTarget=(\d{1,9})")
+_OLD_SMALLEST: Final = re.compile(r"minSize=(\d{1,9})")
 
 
 def pool_of(body: Json) -> NodePool:
@@ -76,8 +77,8 @@ def _old_groups(lines: Iterable[str]) -> Iterator[NodeGroup]:
     for line in lines:
         if found := _OLD_NAME.match(line):
             name = found[1]
-        elif name and (sizes := _OLD_SIZES.search(line)):
-            yield NodeGroup(name, int(sizes[2]), int(sizes[1]), STATUS)
+        elif name and (target := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
+            yield NodeGroup(name, int(smallest[1]), int(target[1]), STATUS)
             name = ""
 
 

@@ -20,7 +20,7 @@ HIDDEN: Final = "(hidden)"
 HIDDEN_WORDS: Final = "it waits for something of namespaces that you do not read"
 GANG_WORDS: Final = "it waits for a quota that pods of other namespaces count against, too"
 QUOTA_WORDS: Final = "it cannot be used beside quotas that you do not read"
-TOKEN: Final = re.compile(r"[\w.-]*\w")
+TOKEN: Final = re.compile(r"(?<![\w.-])[\w.-]*\w")
 """A name in a text, as Kubernetes writes names."""
 
 
