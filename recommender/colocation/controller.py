@@ -8,6 +8,7 @@ that the last good one stays. After a start with an unreadable one nothing is kn
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -65,7 +66,7 @@ class ColocationController(Feature):
         self._results = results
         self._foreseen: PeakResults | None = None
         self._mirrors = mirrors
-        self._state = ColocationState(ColocationConfig())
+        self._state = ColocationState(ColocationConfig(), time.monotonic)
         self._text: str | None = None
         self._config: ColocationConfig | None = ColocationConfig()
         self._wrong: CotenantError | None = None

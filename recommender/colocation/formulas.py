@@ -125,6 +125,11 @@ class BandColumns:
         return np.isin(self.reasons, [code for code, reason in enumerate(REASONS) if reason in DOUBTFUL])
 
     @property
+    def expired(self) -> Booleans:
+        """Mask of the nodes whose report is too old by its own moment, (n,)."""
+        return np.asarray(self.reasons == REASONS.index(Reason.METRIC_EXPIRED))
+
+    @property
     def lent(self) -> Booleans:
         """Mask of the nodes for which an amount is published, (n,); elsewhere the resource is withdrawn."""
         return np.asarray(self.reasons == 0)

@@ -6,7 +6,7 @@ an argument. What was parsed once (annotations, strategies, pods) stays parsed u
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -54,9 +54,15 @@ class _NodeParameters:
 class ColocationState:
     """Mutable state of one cluster; for one thread."""
 
-    def __init__(self, config: ColocationConfig) -> None:
-        """A cluster without nodes."""
-        self._config = config
+    def __init__(self, config: ColocationConfig, steady: Callable[[], float] | None = None) -> None:
+        """A cluster without nodes.
+
+        steady: seconds of a clock that nobody sets, by which a report is seen to stand still; None: nothing is
+        watched, and the moments of reports say how old they are.
+        """
+        self._config, self._steady = config, steady
+        self._seen: dict[str, float] = {}
+        """By node: when its present report was first seen here, by `steady`."""
         self._facts: dict[str, ColocationNode] = {}
         self._resolved: dict[str, Resolved] = {}
         self._by_key: dict[tuple[object, ...], Resolved] = {}
@@ -65,7 +71,7 @@ class ColocationState:
         self._forecasts: Mapping[Resource, Mapping[str, PeakForecast]] = {}
         self._fixed: dict[Resource, _NodeParameters] = {}
         self._doubted: dict[tuple[Band, Resource, str], float] = {}
-        """Since when (Unix time) a node's reports have been of no use, for what is computed of them."""
+        """Since when, as `_kept` counts, a node's reports have been of no use, for what is computed of them."""
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -122,11 +128,17 @@ class ColocationState:
     def report(self, metrics: Iterable[NodeMetric]) -> None:
         """New reports of nodes."""
         metrics_by_node = {metric.node: metric for metric in metrics}
+        now = self._steady() if self._steady else 0.0
+        for name, metric in metrics_by_node.items():
+            before = self._metrics.get(name)
+            if before is None or before.update_seconds != metric.update_seconds:
+                self._seen[name] = now
         self._metrics |= metrics_by_node
         self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
         """Forget the NodeMetric of a node, which was deleted."""
+        self._seen.pop(node, None)
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
 
@@ -157,17 +169,23 @@ class ColocationState:
         """Return the mask of the nodes whose amounts stay as they are published, (n,).
 
         They stay while the report is of no use, for at most the strategy's `degrade_seconds`; after that time the
-        report counts as a missing one.
+        report counts as a missing one. So does one that is too old by its moment, where reports are watched: a moment
+        that another machine wrote is believed once the report was seen to stand still for as long.
         """
-        keys = [(columns.band, columns.resource, name) for name in columns.nodes]
-        doubtful = columns.doubtful
-        for key in (key for key, is_doubtful in zip(keys, doubtful, strict=True) if not is_doubtful):
+        now = now_seconds if self._steady is None else self._steady()
+        expired = columns.expired & (self._steady is not None)
+        since = np.full(len(columns.nodes), -np.inf)
+        for row, (name, is_doubtful, is_expired) in enumerate(
+            zip(columns.nodes, columns.doubtful, expired, strict=True)
+        ):
+            key = (columns.band, columns.resource, name)
+            if is_doubtful:
+                since[row] = self._doubted.setdefault(key, now)
+                continue
             self._doubted.pop(key, None)
-        since = [
-            self._doubted.setdefault(k, now_seconds) if is_doubtful else -np.inf
-            for k, is_doubtful in zip(keys, doubtful, strict=True)
-        ]
-        return np.asarray(doubtful & (now_seconds - np.array(since) <= parameters.degrade_seconds))
+            if is_expired:
+                since[row] = self._seen.get(name, -np.inf)
+        return np.asarray((columns.doubtful | expired) & (now - since <= parameters.degrade_seconds))
 
     def _system(self, metrics: Sequence[NodeMetric], resource: Resource) -> Integers:
         """NodeColumns.system_used of the nodes' reports, (n,)."""

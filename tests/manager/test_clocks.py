@@ -118,3 +118,38 @@ def test_a_manager_whose_clock_is_off_leaves_every_node_as_it_is_and_says_whose_
     assert "the manager's clock" in message
     assert f"60 minutes {'ahead of' if shift > 0 else 'behind'} the API server's" in message
     assert "set the clock of the manager's machine" in message
+
+
+class _SetClock:
+    """A machine's clock that somebody sets."""
+
+    def __init__(self, ahead_seconds: float) -> None:
+        self.ahead_seconds = ahead_seconds
+
+    def now_seconds(self) -> float:
+        return time.time() + self.ahead_seconds
+
+
+@pytest.mark.parametrize("first", [0.0, HOUR], ids=["in the middle", "at the start"])
+def test_amounts_stay_when_the_api_server_shares_the_managers_wrong_clock(
+    scene: Scene, fake_nodes: Nodes, first: float
+) -> None:
+    nodes = fake_nodes(3, cpu="16", memory="64Gi")
+    scene.report(nodes)
+    scene.configure(colocation_config={"enable": True})
+    with scene.manager(elect=False):
+        wait_for("batch resources on each node", lambda: scene.lent(nodes))
+    before = scene.allocatable(nodes)
+    # without a server to be held against, as when both run on the machine whose clock is off
+    options, clock = Options(elect=False, fast_forward=True), _SetClock(first)
+    off = Manager(scene.plane.client(scene.account), scene.settings(), Metrics("0", "3"), options, clock)
+    with off:
+        wait_for("a decision", lambda: off.rounds("colocation") >= 1)
+        clock.ahead_seconds = HOUR
+        rounds = off.rounds("colocation")
+        # the report of one node goes on, the others' stand still
+        scene.report(nodes[:1], system_cpu="1001m")
+        wait_for("three rounds by the wrong clock", lambda: off.rounds("colocation") >= rounds + 3)
+        assert off.board.states["colocation"].condition.works
+        # an hour is four times the 15 minutes after which a report is too old, and seconds have passed
+        assert scene.allocatable(nodes) == before
