@@ -30,15 +30,33 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import (
     MIRROR_ANNOTATION,
     MUTATING_UPDATE_LABEL,
+    OPERATING_MODE_LABEL,
+    PLACEHOLDER_LABEL,
     SKIP_HOOKS_LABEL,
     SUB_PRIORITY_LABEL,
 )
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates
+from cotenant.scheduler_ext.queues.model.gang import LIGHT_MINIMUM_LABEL, LIGHT_NAME_LABEL, POD_GROUP_LABEL
+from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, TREE_LABEL
 from cotenant.scheduler_ext.reservations.pod_gate import add_reservation_gate
 
-FIXED_LABELS: Final = (QOS_LABEL, PRIORITY_CLASS_LABEL, SUB_PRIORITY_LABEL, SKIP_HOOKS_LABEL)
-"""Labels that a pod keeps for life: who may patch a running pod could otherwise take its limits off."""
+FIXED_LABELS: Final = (
+    QOS_LABEL,
+    PRIORITY_CLASS_LABEL,
+    SUB_PRIORITY_LABEL,
+    SKIP_HOOKS_LABEL,
+    NAME_LABEL,
+    TREE_LABEL,
+    PREEMPTIBLE_LABEL,
+    POD_GROUP_LABEL,
+    LIGHT_NAME_LABEL,
+    LIGHT_MINIMUM_LABEL,
+    PLACEHOLDER_LABEL,
+    OPERATING_MODE_LABEL,
+)
+"""Labels that a pod keeps for life: who may patch a running pod could otherwise take its limits off, or let others pay
+for it."""
 
 Json = dict[str, Any]
 

@@ -1,28 +1,56 @@
 """The validating webhook for pods: QoS x priority class, whole CPUs, batch resources, quotas, fixed labels. Pure.
 
 The table looks at the raw class (label, else band of spec.priority), not at the defaulted one. A living pod is judged
-only by what it may not change, so that a pod that slipped in while the webhook was away can still be ended.
+only by what it may not change, and by what more it takes of its quota, so that a pod that slipped in while the webhook
+was away can still be ended.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.admission.pod_mutation import FIXED_LABELS
 from cotenant.admission.resources import BATCH_NAMES, amounts, containers
+from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION
 from cotenant.base.errors import CotenantError
-from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.pod_wire import requests_of, requests_of_pod
+from cotenant.base.kubernetes.protocol import (
+    QUEUED_ANNOTATION,
+    RESERVATION_AFFINITY_ANNOTATION,
+    RESERVATION_ALLOCATED_ANNOTATION,
+    RESERVATION_LABEL,
+    RESOURCE_STATUS_ANNOTATION,
+    SYSTEM_NAMESPACE,
+)
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
 from cotenant.base.problem import Problem
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaTree
+from cotenant.scheduler_ext.queues.model.gang import GANG_PREFIX
+from cotenant.scheduler_ext.queues.model.quota_tree import (
+    NAME_LABEL,
+    PREEMPTIBLE_LABEL,
+    SYSTEM_QUOTAS,
+    QuotaTree,
+    quantity_of,
+)
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},
     QosClass.BE: frozenset({PriorityClass.PROD, PriorityClass.NONE}),
 }
 """Combinations that nobody may create; every other one is at most unusual."""
+FIXED_ANNOTATIONS: Final = (QUEUED_ANNOTATION, RESERVATION_AFFINITY_ANNOTATION)
+"""Annotations that a pod keeps for life beside those of its gang (GANG_PREFIX): what it has, or waits for, rests on
+them."""
+MARKS: Final = (
+    RESERVATION_LABEL,
+    RESERVATION_ALLOCATED_ANNOTATION,
+    RESOURCE_STATUS_ANNOTATION,
+    DEVICE_ALLOCATED_ANNOTATION,
+)
+"""What controllers and schedulers say on a living pod that it was given."""
+_OTHER_WRITERS: Final = (SYSTEM_NAMESPACE, "kube-system")
 WHOLE_CPUS: Final = (QosClass.LSE, QosClass.LSR)
 _QOS_FIELD: Final = f"metadata.labels[{QOS_LABEL}]"
 
@@ -41,21 +69,64 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
     ]
 
 
-def problems_of_change(old: Pod, new: Pod) -> list[Problem]:
-    """Return the forbidden changes of a pod's class by an update.
+def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
+    """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
 
-    These are changes of the fixed labels, and of the priority class where no changed label explains it.
+    These are changes of the fixed labels and annotations, of the priority class where no changed label explains it,
+    and of MARKS, but by who gives capacity. gives: the writer may do so (`may_give`).
     """
-    before, after = (pod["metadata"].get("labels") or {} for pod in (old, new))
-    problems = [
-        _immutable_field_problem(f"metadata.labels[{key}]", before.get(key), after.get(key))
-        for key in FIXED_LABELS
-        if before.get(key) != after.get(key)
-    ]
+    problems = []
+    for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):
+        before, after = (pod["metadata"].get(side) or {} for pod in (old, new))
+        problems += [
+            _immutable_field_problem(f"metadata.{side}[{key}]", before.get(key), after.get(key))
+            for key in sorted(before.keys() | after.keys())
+            if before.get(key) != after.get(key)
+            and (
+                key in fixed or (side == "annotations" and key.startswith(GANG_PREFIX)) or (key in MARKS and not gives)
+            )
+        ]
     was, now = _priority(old), _priority(new)
     if was is not now and not problems:
         problems.append(_immutable_field_problem("spec.priority", was, now))
     return problems
+
+
+def may_give(username: str, groups: Collection[str], own_namespace: str) -> bool:
+    """Return whether a writer may say what a living pod was given: a controller's account, a scheduler, an admin."""
+    accounts = (f"system:serviceaccount:{namespace}:" for namespace in (own_namespace, *_OTHER_WRITERS))
+    return username.startswith((*accounts, "system:kube-")) or "system:masters" in groups
+
+
+def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) -> Iterator[Problem]:
+    """Yield what a resize in place takes of its quota, or of one above it, beyond their max; less is always allowed.
+
+    A pod that may not be preempted stays within min. A resource that does not grow is not judged, so that a quota that
+    is over already keeps nobody from giving back.
+    """
+    metadata = old["metadata"]
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
+    if quota is None or quota.problem or quota.name in SYSTEM_QUOTAS:
+        return
+    try:
+        before, after = requests_of_pod(old), requests_of_pod(new)
+    except CotenantError as error:
+        yield Problem("spec.containers[*].resources.requests", "", error.message, error.fix)
+        return
+    above = [quotas.quotas.get(name) for name in quotas.ancestors(quota)]
+    bounds = [("max", q, q.maximum, q.used) for q in (quota, *above) if q is not None and q.name not in SYSTEM_QUOTAS]
+    if labels.get(PREEMPTIBLE_LABEL) == "false":
+        bounds.append(("min", quota, quota.minimum, quota.firm_used))
+    for word, bound, most, used in bounds:
+        for resource, amount in after.items():
+            more = amount - before.get(resource, 0)
+            total = max(used.get(resource, 0) + more, amount)
+            if more > 0 and resource in most and total > most[resource]:
+                texts = [quantity_of(resource, n) for n in (used.get(resource, 0), more, most[resource])]
+                message = f"{texts[0]} used + {texts[1]} more is above {word} {texts[2]} of quota {bound.name}"
+                field = f"spec.containers[*].resources.requests.{resource}"
+                yield Problem(field, quantity_of(resource, amount), message, "ask for less, or have the quota raised")
 
 
 def _immutable_field_problem(field: str, was: str | None, now: str | None) -> Problem:

@@ -49,8 +49,15 @@ class _Resource(msgspec.Struct, frozen=True):
     resource: str = ""
 
 
+class _User(msgspec.Struct, frozen=True):
+    username: str = ""
+    groups: tuple[str, ...] = ()
+
+
 class AdmissionRequest(
-    msgspec.Struct, frozen=True, rename={"sub_resource": "subResource", "old": "oldObject", "new": "object"}
+    msgspec.Struct,
+    frozen=True,
+    rename={"sub_resource": "subResource", "user": "userInfo", "old": "oldObject", "new": "object"},
 ):
     """The fields of a review's request that we read; the objects are decoded only when they are needed."""
 
@@ -61,6 +68,7 @@ class AdmissionRequest(
     sub_resource: str | None = None
     name: str | None = None
     namespace: str | None = None
+    user: _User = _User()
     new: msgspec.Raw = msgspec.Raw(b"null")
     old: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -102,6 +110,8 @@ class ReviewContext:
     config_place: tuple[str, str] = ("", "")
     """Namespace and name of the one ConfigMap that is judged."""
     config_warnings: ConfigWarnings = lambda _data: []
+    own_namespace: str = ""
+    """Where our processes have their accounts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,15 +243,22 @@ def _unknown_quota(labels: Mapping[str, str], view: ClusterView) -> Iterator[str
 
 
 def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """QoS x priority and its kin."""
-    if not _is(request, "", "pods"):
+    """QoS x priority and its kin; of a resize what it takes of its quota."""
+    resize = request.sub_resource == "resize"
+    if not resize and not _is(request, "", "pods"):
         return UNTOUCHED
     pod = _object(request.new, AdmittedPod)
     if pod is None:
         return UNTOUCHED
     if request.operation == "UPDATE":
         old = _object(request.old, AdmittedPod)
-        return _validation_decision([] if old is None else pod_rules.problems_of_change(old, pod))
+        if old is None:
+            return _validation_decision([])
+        if resize:
+            namespace = request.namespace or ""
+            return _validation_decision(list(pod_rules.problems_of_resize(old, pod, namespace, context.view.quotas)))
+        gives = pod_rules.may_give(request.user.username, request.user.groups, context.own_namespace)
+        return _validation_decision(pod_rules.problems_of_change(old, pod, gives))
     return _validation_decision(pod_rules.problems_of_new(pod, request.namespace or "", context.view.quotas))
 
 

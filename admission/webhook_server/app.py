@@ -120,6 +120,7 @@ class WebhookApp:
             problems_of_config,
             self._config_place,
             warnings_of_config,
+            self._settings.namespace,
         )
         try:
             return review.answer(path, body, context)

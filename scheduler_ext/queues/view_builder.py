@@ -116,7 +116,8 @@ def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
     """
     if watched.pod.placeholder:
         return watched.pod
-    quota = tree.of_pod(watched.pod.namespace, {NAME_LABEL: watched.quota_label} if watched.quota_label else {})
+    labels = {NAME_LABEL: watched.quota_label} if watched.quota_label else {}
+    quota = tree.of_pod(watched.pod.namespace, labels, watched.gated_for)
     if quota is None:
         quota = tree.quotas.get(watched.gated_for)
         if quota is None or not quota.problem:

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.base.kubernetes.intent import Delete, Intent
+from cotenant.base.kubernetes.intent import Create, Delete, Intent
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import Condition
-from cotenant.base.kubernetes.pod_request import fits, format_quantities
+from cotenant.base.kubernetes.pod_request import fits, format_quantities, sum_amounts
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.scheduler_ext.reservations.model.reservation import Mode, Phase, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
@@ -195,7 +195,7 @@ def _keep_placeholders(
     missing = uncovered_capacity(view, reservation.uid, reservation)
     if missing:
         return _missing_placeholder_intents(reservation, missing, mine, view, settings)
-    return _surplus(reservation, mine, view)
+    return _surplus(reservation, mine, view, settings)
 
 
 def _missing_placeholder_intents(
@@ -227,17 +227,34 @@ def _missing_placeholder_intents(
     return [placeholder_creation(reservation, placeholder, mode, view.classes, settings)]
 
 
-def _surplus(reservation: Reservation, mine: Sequence[PodView], view: ReservationView) -> list[Intent]:
-    """Whole placeholders that are not wanted any more: an owner found capacity of its own on the node."""
+def _surplus(
+    reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
+) -> list[Intent]:
+    """Placeholders that hold more than is wanted: an owner grew, or found capacity of its own on the node.
+
+    Whole ones end, the largest first; else the largest is replaced by a smaller one, which is made before it ends, so
+    that the resize of an owner waits for no capacity that is held for this owner.
+    """
     needed = required_capacity(reservation, view.allocated.get(reservation.uid, ()))
-    deletions: list[Intent] = []
+    intents: list[Intent] = []
     remaining = [p for p in mine if p.alive]
-    for pod in sorted(remaining, key=lambda p: p.identity.name, reverse=True):
-        others = [p for p in remaining if p is not pod]
-        if all(sum(p.requests.get(n, 0) for p in others) >= amount for n, amount in needed.items()):
-            deletions.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
-            remaining = others
-    return deletions
+    held = sum_amounts(p.requests for p in remaining)
+    by_name = sorted(remaining, key=lambda p: p.identity.name, reverse=True)
+    for pod in sorted(by_name, key=lambda p: ([-p.requests.get(n, 0) for n in sorted(reservation.size)], bool(p.node))):
+        without = {n: held.get(n, 0) - pod.requests.get(n, 0) for n in held}
+        if all(without.get(n, 0) >= amount for n, amount in needed.items()):
+            intents.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
+            remaining, held = [p for p in remaining if p is not pod], without
+    excess = {n: held.get(n, 0) - needed.get(n, 0) for n in reservation.size}
+    excess = {n: amount for n, amount in excess.items() if amount > 0}
+    if intents or not excess or not reservation.status.node or reservation.uid in view.swaps:
+        return intents
+    pod = max(remaining, key=lambda p: [p.requests.get(n, 0) for n in sorted(excess)])
+    smaller = {n: max(0, pod.requests.get(n, 0) - excess.get(n, 0)) for n in reservation.size}
+    made = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
+    replaced = [i for i in made if isinstance(i, Create) and i.address.resource == "pods"]
+    deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
+    return [*made, *deletions]
 
 
 def _owners(reservation: Reservation, view: ReservationView) -> list[PodView]:

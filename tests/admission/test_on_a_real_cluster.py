@@ -313,6 +313,34 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
     api.delete(f"{path}/{a}")
 
 
+def test_a_living_pod_keeps_its_quota_and_grows_within_it(api: Api, webhook: WebhookService, namespace: str) -> None:
+    path, name = PODS.format(namespace), f"{namespace}-team"[-60:].lstrip("-")
+    made = api.create(QUOTAS.format(namespace), quota(name, "2", "4"))
+    api.patch(f"{QUOTAS.format(namespace)}/{name}", {"status": {"used": {"cpu": "1"}}})
+    used = made["metadata"]["name"]
+    wait_for("use is known", lambda: webhook.state.view().quotas.quotas.get(used) is not None)
+    wait_for("use is known", lambda: webhook.state.view().quotas.quotas[used].used == {"cpu": 1000})
+    gang = {"gang.scheduling.koordinator.sh/name": "g"}
+    api.create(path, pod("p", {P + "name": name}, requests={"cpu": "1"}))
+    with pytest.raises(ApiError, match="may not be changed"):
+        api.patch(f"{path}/p", {"metadata": {"labels": {P + "name": "other"}}})
+    with pytest.raises(ApiError, match="may not be changed"):
+        api.patch(f"{path}/p", {"metadata": {"labels": {P + "preemptible": "false"}}})
+    with pytest.raises(ApiError, match="may not be changed"):
+        api.patch(f"{path}/p", {"metadata": {"annotations": gang}})
+    api.patch(f"{path}/p", {"metadata": {"annotations": {"note": "mine"}, "labels": {"note": "mine"}}})
+
+    def resize(cpu: str) -> None:
+        container = {"name": "main", "resources": {"requests": {"cpu": cpu}}}
+        api.patch(f"{path}/p/resize", {"spec": {"containers": [container]}}, kind="strategic")
+
+    with pytest.raises(ApiError, match="above max 4 of quota"):  # 1 used + 19 more
+        resize("20")
+    resize("4")  # 1 used + 3 more
+    api.delete(f"{path}/p", gracePeriodSeconds="0")
+    api.delete(f"{QUOTAS.format(namespace)}/{name}")
+
+
 def test_the_configuration_is_refused_by_key(api: Api, webhook: WebhookService) -> None:
     path = "/api/v1/namespaces/koordinator-system/configmaps"
     body = {

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cotenant.admission.pod_rules import problems_of_change, problems_of_new
+from cotenant.admission.pod_rules import (
+    FIXED_ANNOTATIONS,
+    MARKS,
+    may_give,
+    problems_of_change,
+    problems_of_new,
+    problems_of_resize,
+)
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.problem import problems_text
 from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
@@ -108,6 +117,14 @@ def test_a_pod_may_not_use_a_parent_quota() -> None:
         "koordinator.sh/priority-class",
         "koordinator.sh/priority",
         "runtimeproxy.koordinator.sh/skip-hookserver",
+        "quota.scheduling.koordinator.sh/name",
+        "quota.scheduling.koordinator.sh/tree-id",
+        "quota.scheduling.koordinator.sh/preemptible",
+        "pod-group.scheduling.sigs.k8s.io",
+        "pod-group.scheduling.sigs.k8s.io/name",
+        "pod-group.scheduling.sigs.k8s.io/min-available",
+        "scheduling.koordinator.sh/operating-mode",
+        "cotenant.dev/placeholder",
     ],
 )
 def test_labels_that_limits_rest_on_are_for_life(label: str) -> None:
@@ -115,6 +132,96 @@ def test_labels_that_limits_rest_on_are_for_life(label: str) -> None:
     assert [p.field for p in problems_of_change(old, new)] == [f"metadata.labels[{label}]"]
     assert [p.field for p in problems_of_change(pod(), new)] == [f"metadata.labels[{label}]"]
     assert problems_of_change(old, old) == []
+
+
+def annotated(**annotations: str) -> Any:
+    found = pod(cpu="1")
+    found["metadata"]["annotations"] = annotations
+    return found
+
+
+@pytest.mark.parametrize(
+    "key", [*FIXED_ANNOTATIONS, "gang.scheduling.koordinator.sh/name", "gang.scheduling.koordinator.sh/min-available"]
+)
+def test_annotations_that_decide_who_pays_are_for_life(key: str) -> None:
+    for old, new in ((annotated(), annotated(**{key: "b"})), (annotated(**{key: "a"}), annotated())):
+        assert [p.field for p in problems_of_change(old, new, gives=True)] == [f"metadata.annotations[{key}]"]
+    assert problems_of_change(annotated(other="a"), annotated(other="b")) == []
+
+
+@pytest.mark.parametrize("key", MARKS[1:])
+def test_what_a_pod_was_given_is_said_by_who_gives_it(key: str) -> None:
+    old, new = annotated(), annotated(**{key: "x"})
+    assert [p.field for p in problems_of_change(old, new)] == [f"metadata.annotations[{key}]"]
+    assert problems_of_change(old, new, gives=True) == []
+
+
+@pytest.mark.parametrize(
+    ("username", "groups", "gives"),
+    [
+        ("system:serviceaccount:cotenant:cotenant-manager", (), True),
+        ("system:serviceaccount:koordinator-system:koord-scheduler", (), True),
+        ("system:kube-scheduler", (), True),
+        ("admin", ("system:masters",), True),
+        ("system:serviceaccount:cotenant-shop:app", (), False),
+        ("jane", ("developers",), False),
+    ],
+)
+def test_our_accounts_schedulers_and_admins_give_capacity(username: str, groups: tuple[str, ...], gives: bool) -> None:
+    assert may_give(username, groups, "cotenant") is gives
+
+
+def test_every_fixed_key_and_mark_reaches_the_webhook() -> None:
+    text = (Path(__file__).resolve().parents[2] / "deploy/webhooks.yaml").read_text()
+    annotations = [*FIXED_ANNOTATIONS, *MARKS[1:]]  # labels are compared as a whole
+    assert [key for key in annotations if f"'{key}'" not in text] == []
+
+
+QUOTA = QuotaNode("team", parent="all", minimum={"cpu": 2000}, maximum={"cpu": 4000}, used={"cpu": 3000})
+ABOVE = QuotaNode("all", is_parent=True, maximum={"cpu": 10_000}, used={"cpu": 9000})
+NAMED = {"quota.scheduling.koordinator.sh/name": "team"}
+
+
+def resized(before: str, after: str, labels: dict[str, str] = NAMED, quota: QuotaNode = QUOTA) -> str:
+    tree = QuotaTree({"team": quota, "all": ABOVE})
+    sides = [pod(labels=labels, cpu=cpu) for cpu in (before, after)]
+    return problems_text(list(problems_of_resize(sides[0], sides[1], "shop", tree)))
+
+
+def test_a_resize_takes_no_more_than_its_quota_and_those_above_have_left() -> None:
+    assert resized("1", "2") == ""  # 3 used + 1 = 4 of 4
+    assert "3 used + 1001m more is above max 4 of quota team" in resized("1", "2001m")
+    assert "3 used + 19 more" in resized("1", "20")
+    assert resized("1", "20", labels={}) == ""  # no quota
+    wide = replace(QUOTA, maximum={"cpu": 9000})
+    assert "9 used + 2 more is above max 10 of quota all" in resized("1", "3", quota=wide)
+    # While nobody has published what is used, the pod alone is judged.
+    unused = replace(QUOTA, used={}, parent="koordinator-root-quota")
+    assert resized("1", "4", quota=unused) == ""
+    assert "above max 4" in resized("1", "5", quota=unused)
+
+
+def test_less_and_what_is_not_bounded_is_always_taken() -> None:
+    over = replace(QUOTA, used={"cpu": 9000})
+    assert resized("8", "7", quota=over) == ""
+    assert resized("1", "2", quota=replace(QUOTA, maximum={"memory": 1})) == ""
+
+
+def test_a_pod_that_may_not_be_preempted_grows_within_min() -> None:
+    key = "quota.scheduling.koordinator.sh/non-preemptible-used"
+    firm = replace(QUOTA, maximum={"cpu": 9000}, published={key: '{"cpu":"1500m"}'})
+    labels = {**NAMED, "quota.scheduling.koordinator.sh/preemptible": "false"}
+    assert resized("1", "1500m", labels, firm) == ""  # 1.5 + 0.5 = 2 of min 2
+    assert "1500m used + 600m more is above min 2" in resized("1", "1600m", labels, firm)
+
+
+def test_a_pod_is_judged_by_the_quota_behind_whose_gate_it_was_created() -> None:
+    tree = QuotaTree({"team": QUOTA, "large": QuotaNode("large", maximum={"cpu": 99_000})})
+    sides = [pod(labels={"quota.scheduling.koordinator.sh/name": "large"}, cpu=cpu) for cpu in ("1", "9")]
+    assert list(problems_of_resize(sides[0], sides[1], "shop", tree)) == []
+    for side in sides:
+        side["metadata"]["annotations"] = {"cotenant.dev/queued": "team"}
+    assert "quota team" in problems_text(list(problems_of_resize(sides[0], sides[1], "shop", tree)))
 
 
 def test_a_living_pod_that_breaks_the_table_can_still_change_otherwise() -> None:

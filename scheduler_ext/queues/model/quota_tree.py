@@ -148,6 +148,15 @@ class QuotaNode:
             profile=str(labels.get(PROFILE_LABEL) or ""),
         )
 
+    @property
+    def firm_used(self) -> Amounts:
+        """What its pods use that may not be preempted, as it was published last; {} where nobody did."""
+        with suppress(UsageError):
+            return amounts_of(
+                _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION
+            )
+        return {}
+
 
 @dataclass(frozen=True)
 class QuotaTree:
@@ -193,12 +202,15 @@ class QuotaTree:
         """Return whether a quota, placed under the parent that it names, would be its own ancestor."""
         return quota.name in self.ancestors(quota)
 
-    def of_pod(self, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:
+    def of_pod(self, namespace: str, labels: Mapping[str, str], gated_for: str = "") -> QuotaNode | None:
         """The quota that a pod uses; None when there is none.
 
-        In this order: the pod's label; the quota NAMESPACE/NAMESPACE, which has the name of the pod's namespace and
-        stands in it; the quota whose annotation names the namespace.
+        In this order: the quota behind whose gate it was created, whatever was written on it since; the pod's label;
+        the quota NAMESPACE/NAMESPACE, which has the name of the pod's namespace and stands in it; the quota whose
+        annotation names the namespace.
         """
+        if (gate := self.quotas.get(gated_for)) is not None:
+            return gate
         if labelled := self.quotas.get(labels.get(NAME_LABEL) or ""):
             return labelled
         own = self.quotas.get(namespace)

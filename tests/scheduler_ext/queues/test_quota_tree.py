@@ -113,3 +113,10 @@ def test_walking_up_any_tree_ends_within_its_size(parents: dict[str, str]) -> No
 def test_amounts_are_millicores_of_cpu_and_whole_units_of_the_rest(given_amounts: dict[str, int]) -> None:
     expected = {name: value * 1000 if name == "cpu" else value for name, value in given_amounts.items()}
     assert amounts_of({name: str(value) for name, value in given_amounts.items()}, "x") == expected
+
+
+def test_a_pod_stays_with_the_quota_behind_whose_gate_it_was_created() -> None:
+    tree = QuotaTree({"a": QuotaNode("a"), "b": QuotaNode("b")})
+    for labels in ({P + "name": "b"}, {P + "name": "gone"}, {}):
+        assert getattr(tree.of_pod("shop", labels, "a"), "name", None) == "a"
+    assert getattr(tree.of_pod("shop", {P + "name": "b"}, "gone"), "name", None) == "b"

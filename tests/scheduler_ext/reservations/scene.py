@@ -86,6 +86,10 @@ class Scene:
         found = self.api.get(f"/api/v1/namespaces/{namespace or self.namespace}/pods/{name}")
         return str(found["spec"].get("nodeName") or "")
 
+    def held_cpu(self, reservation: str) -> list[str]:
+        """What each placeholder of a Reservation asks for."""
+        return [p["spec"]["containers"][0]["resources"]["requests"]["cpu"] for p in self.placeholders(reservation)]
+
     def status(self, reservation: str) -> Json:
         """Status of a Reservation."""
         return self.api.get(f"{RESERVATIONS}/{reservation}").get("status") or {}

@@ -164,6 +164,24 @@ def test_an_owner_that_ends_gives_its_room_back() -> None:
     assert made.body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
 
 
+def test_an_owner_that_grows_takes_of_what_is_held_for_it() -> None:
+    shared = reservation(phase="Available", allocateOnce=False)
+    grown = (owner(cpu="3", node="n1", of="r"), placeholder(cpu="3"))
+    writes = [i for i in plan(shared, reserved=grown).intents if isinstance(i, Create | Delete)]
+    # Reserved 4, the owner asks for 3: 1 is held on, by a new placeholder that is made before the old one ends.
+    assert [(type(i), i.address.name[-2:]) for i in writes] == [(Create, "-1"), (Delete, "-0")]
+    assert isinstance(writes[0], Create)
+    assert writes[0].body["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1"}
+
+
+def test_of_two_placeholders_the_one_that_holds_too_much_ends() -> None:
+    shared = reservation(phase="Available", allocateOnce=False)
+    between = (owner(cpu="3", node="n1", of="r"), placeholder(cpu="3"), placeholder(number=1, cpu="1", node=""))
+    writes = [i for i in plan(shared, reserved=between).intents if isinstance(i, Create | Delete)]
+    # 4 reserved, 3 in use, 1 to be held: the second placeholder asks for it already.
+    assert [(type(i), i.address.name[-2:]) for i in writes] == [(Delete, "-0")]
+
+
 def test_further_placeholders_avoid_a_crowded_node() -> None:
     settings = ReservationSettings(placeholders_per_node=1)
     view = ReservationView({"r": reservation()}, SERVED, reserved=(placeholder("other"),), now_seconds=NOW)

@@ -109,6 +109,23 @@ def test_what_an_owner_leaves_is_held_on_for_the_next_one(scene: Scene, fake_nod
         assert again[0]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "2"
 
 
+def test_an_owner_that_grows_in_place_takes_of_its_own_reserved_capacity(scene: Scene, fake_nodes: Nodes) -> None:
+    (node,) = fake_nodes(1, cpu="8")
+    with scene.manager():
+        name = scene.reservation("grows", "4", owner="web", allocateOnce=False, template=pinned_to(node))
+        scene.await_phase(name, "Available")
+        scene.pod("owner", "1", app="web", gate=True)
+        assert scene.await_bound("owner") == node
+        wait_for("three cores are held", lambda: scene.held_cpu(name) == ["3"])
+        larger = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "3"}}}]}
+        path = f"/api/v1/namespaces/{scene.namespace}/pods/owner/resize"
+        scene.api.patch(path, {"spec": larger}, kind="strategic")
+        # 4 are reserved and the owner asks for 3 of them: 1 is held beside it, and the node counts 4, not 6.
+        wait_for("one core is held", lambda: scene.held_cpu(name) == ["1"])
+        wait_for("three are allocated", lambda: scene.status(name)["allocated"]["cpu"] == "3")
+        assert scene.status(name)["phase"] == "Available"
+
+
 def test_capacity_for_pods_that_keep_apart_is_held_on_a_node_for_each(scene: Scene, fake_nodes: Nodes) -> None:
     nodes = fake_nodes(2, cpu="16")
     here = [{"key": "kubernetes.io/hostname", "operator": "In", "values": nodes}]
