@@ -13,7 +13,7 @@ from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerRe
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
-from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows
+from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows, named_workload
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat
@@ -154,12 +154,10 @@ def resume(
     context: Context = None,
 ) -> None:
     """Resume after a pause or a stop; with a workload, take it up again."""
-    from cotenant.base.identity import WorkloadRef
-
     settings = settings_of(ctx, None, kubeconfig, context)
-    ref = WorkloadRef.required(workload) if workload else None
+    ref = named_workload(settings, None, workload) if workload else None
     _service(settings, None).resume(_person(settings), ref, reason)
-    message(f"{workload or 'everything'} goes on")
+    message(f"{ref or 'everything'} goes on")
 
 
 @app.command(epilog=examples("cotenant autopilot report --days 7", "cotenant autopilot report -o csv"))

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import NoData, UsageError
+from cotenant.base.text import ask_for_closest
 
+_LISTED: Final = 5
+"""Workloads that an error names."""
 _FOLDER = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:+-]{0,199}")
 MOST_LETTERS: Final = 150
 """Of a name that stands in a path itself."""
@@ -63,6 +67,33 @@ class WorkloadRef(Struct, frozen=True, order=True):
         if ref is None:
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
         return ref
+
+    @classmethod
+    def named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
+        """The one of these workloads that somebody means by NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME.
+
+        UsageError for another form, and where several are called so, which it lists; NoData where none is, with the
+        nearest.
+        """
+        parts = text.split("/")
+        if len(parts) > 3 or not all(parts):
+            cls.required(text)
+        refs = set(known)
+        matches = sorted(ref for ref in refs if ref._answers_to(parts))
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            names = f"{', '.join(map(str, matches[:_LISTED]))}{', ...' if len(matches) > _LISTED else ''}"
+            raise UsageError(f"{len(matches)} workloads are called {text}: {names}", fix=f"Write {matches[0]}, say.")
+        raise NoData(
+            f"no workload is called {text}",
+            fix=ask_for_closest(parts[-1], map(str, refs)) or "`cotenant recs list` names them.",
+        )
+
+    def _answers_to(self, parts: list[str]) -> bool:
+        *above, name = parts
+        kind = [part.lower() for part in above[1:]]
+        return self.name == name and above[:1] in ([], [self.namespace]) and kind in ([], [self.kind.lower()])
 
 
 class ContainerRef(Struct, frozen=True, order=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from cotenant.base.table import Table
 from cotenant.base.text import ask_for_closest
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Recommendation, Restart
-from cotenant.recommender.model.views import WORKLOADS
+from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS
 
 
 def document_name(namespace: str) -> str:
@@ -98,11 +98,13 @@ class Explanations:
         return self._read[namespace]
 
     def of_workload(self, text: str) -> list[Recommendation]:
-        """Return the recommendations of a workload, named as NAMESPACE/KIND/NAME or NAMESPACE/NAME.
+        """Return the recommendations of a workload, named as NAMESPACE/KIND/NAME, NAMESPACE/NAME or NAME.
 
-        Raises UsageError for another form and for a name of several kinds, which it lists; NoData if there are none,
-        with the nearest name.
+        Raises UsageError for another form and for a name of several workloads, which it lists; NoData if there are
+        none, with the nearest name.
         """
+        if text and "/" not in text:
+            text = str(WorkloadRef.named(text, self._workloads()))
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
@@ -115,6 +117,10 @@ class Explanations:
         if not matches:
             raise NoData(f"no recommendation for {text}", fix=self._fix_for_unknown(parts[0], parts[-1]))
         return matches
+
+    def _workloads(self) -> Iterator[WorkloadRef]:
+        columns = self._store.read_table(RECOMMENDATIONS).columns
+        return map(WorkloadRef, *(columns[name].tolist() for name in ("namespace", "kind", "workload")))
 
     def _fix_for_unknown(self, namespace: str, name: str) -> str:
         """Return what helps where a namespace has no workload of this name: the closest names, or a command."""

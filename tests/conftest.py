@@ -12,6 +12,7 @@ import gc
 import os
 import shutil
 import tempfile
+from pathlib import Path
 
 import pytest
 from _pytest.nodeid import coerce_node_id
@@ -43,6 +44,14 @@ LONG_GROUPS = (
 """Groups of `xdist_group` that take minutes, the longest first."""
 
 
+class PlainCheckout:
+    """Takes the checkout for a plain folder: its `__init__.py` is for who imports it by mistake."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Dir | None:
+        return pytest.Dir.from_parent(parent, path=path) if path == parent.config.rootpath else None
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Make the folder of this run's templates, in the process that starts the workers; keep our order of the groups.
 
@@ -50,6 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     tests stay until the end: looking for garbage among them took two fifths of each worker's collection.
     """
     gc.disable()
+    config.pluginmanager.register(PlainCheckout())  # a conftest is not asked about a folder above its own
     config.option.loadscopereorder = False
     _begin_elsewhere(config)
     if not hasattr(config, "workerinput") and ROOT_VARIABLE not in os.environ:

@@ -20,6 +20,7 @@ from cotenant.base.settings.sections.store import StoreSettings
 
 if TYPE_CHECKING:
     from cotenant.base.commands.session import CliSession
+    from cotenant.base.identity import WorkloadRef
     from cotenant.base.settings.load import Loaded
     from cotenant.base.settings.root import SettingSections
     from cotenant.base.store import Store
@@ -67,6 +68,17 @@ def open_store(settings: SettingSections, cluster: str | None) -> Store:
     from cotenant.base.store.opening import open_cluster_store
 
     return open_cluster_store(url_of(settings), cluster)
+
+
+def named_workload(settings: SettingSections, cluster: str | None, text: str) -> WorkloadRef:
+    """The workload that somebody typed; by its name alone where the last scan has one of that name."""
+    from cotenant.base.identity import WorkloadRef
+
+    try:
+        scanned = None if WorkloadRef.parse(text) else open_store(settings, cluster).read_inventory()
+    except CotenantError:  # without a scan the whole address says it
+        scanned = None
+    return WorkloadRef.named(text, (w.ref for w in scanned.workloads)) if scanned else WorkloadRef.required(text)
 
 
 def _unchanged(_cluster: str, table: Table) -> Table:

@@ -12,14 +12,15 @@ from cotenant.base.commands.cluster_options import Context, DeclaredClusterOptio
 from cotenant.base.commands.command import examples, new_app
 from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
+from cotenant.base.commands.results import named_workload
 from cotenant.base.errors import SettingsError
-from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.text import percent, visible
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 
 if TYPE_CHECKING:
+    from cotenant.base.identity import WorkloadRef
     from cotenant.base.settings.root import SettingSections
     from cotenant.changes.objectives.found import FoundObjective, Guards
 
@@ -46,7 +47,8 @@ def guards(
     is used before you set the annotation that is printed. SLO objects (Sloth, Pyrra, OpenSLO) and policies of the
     workload's namespace guard its changes as they are.
     """
-    found = _guards(settings_of(ctx, None, kubeconfig, context), WorkloadRef.required(workload))
+    settings = settings_of(ctx, None, kubeconfig, context)
+    found = _guards(settings, named_workload(settings, None, workload))
     if output is not DocumentFormat.TABLE:
         print_document(found, output)
         return

@@ -94,7 +94,7 @@ def show(
 
 @app.command(
     epilog=examples(
-        "cotenant recs apply pay/Deployment/checkout  # dry run on the server",
+        "cotenant recs apply pay/Deployment/checkout --dry-run  # on the server; also without the word",
         "cotenant recs apply pay/checkout --yes",
         "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
         "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
@@ -123,7 +123,10 @@ def apply(
     ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
-        DryRun, typer.Option("--dry-run", help="server: try it there before; none: trust the review.")
+        DryRun,
+        typer.Option(
+            "--dry-run", help="server: try it there before; none: trust the review; without a mode: change nothing."
+        ),
     ] = DryRun.SERVER,
     cluster: ClusterOption = None,
     store: StoreOption = None,

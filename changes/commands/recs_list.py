@@ -17,6 +17,7 @@ from cotenant.base.commands.output import (
     Format,
     NoHeadersOption,
     OutputOption,
+    console,
     message,
     print_document,
     print_table,
@@ -47,16 +48,27 @@ from cotenant.recommender.settings import RecommenderSettings
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
     from cotenant.base.settings.root import SettingSections
+    from cotenant.base.table import Schema, Table
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.model.service import PostponedRecommendation
 
 app = new_app()
 
 
+def _sort_words(incomplete: str) -> list[str]:
+    """Return what --sort takes: columns that begin so, with the sign that is typed."""
+    from cotenant.recommender.model.views import RECOMMENDATIONS
+
+    sign = "+" if incomplete.startswith("+") else ""  # typer takes a word that begins with "-" for an option
+    return [f"{sign}{c.name}" for c in RECOMMENDATIONS.columns if c.name.startswith(incomplete.removeprefix(sign))]
+
+
 @app.command(
     "list",
     epilog=examples(
         "cotenant recs list",
+        "cotenant recs list --top 20  # the worst",
+        "cotenant recs list --sort saving --top 20",
         "cotenant recs list -n pay --filter 'severity=critical' -o wide",
         "cotenant recs list --all -o json  # hidden ones too",
         "cotenant recs list --all-clusters --filter 'cluster=prod-1&severity=critical'",
@@ -66,6 +78,16 @@ def list_(
     ctx: typer.Context,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
+    sort: Annotated[
+        str | None,
+        typer.Option(
+            "--sort",
+            metavar="COLUMN",
+            help="Order of the rows: numbers and severity from the top, names from A; - in front falls, + rises.",
+            autocompletion=_sort_words,
+        ),
+    ] = None,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only the first so many rows.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also what was dismissed or snoozed.")] = False,
     cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
@@ -73,7 +95,7 @@ def list_(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Recommendations of the last scan, without those that somebody has dismissed or snoozed."""
+    """Recommendations of the last scan, the worst first, without those that somebody has dismissed or snoozed."""
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
@@ -88,7 +110,7 @@ def list_(
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     marks = {c: _marks(own.settings, reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()}
     advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
-    table = chosen_of_scan(scans, advice, namespace, query)
+    table = chosen_of_scan(scans, advice, namespace, _ordered(query, sort, advice.schema))
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [
         (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
@@ -96,7 +118,7 @@ def list_(
     ]
     hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
     shown = table.take(np.array([index for index, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
-    print_table(shown, output, headers=not no_headers)
+    _print_rows(shown if top is None else shown.take(np.arange(len(shown))[:top]), output, headers=not no_headers)
     if not len(table):
         message("no recommendation matches")
     for key in dict.fromkeys(ref for ref in refs if ref in hidden):
@@ -107,7 +129,29 @@ def list_(
             message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
     if len(shown):
         total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
-        print_totals(f"{counted(len(shown), 'container')}; all steps together: {total}", output)
+        first = "" if top is None or top >= len(shown) else f"the first {top:,} of "
+        print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", output)
+
+
+def _ordered(query: str | None, sort: str | None, schema: Schema) -> str:
+    """The filter with its order: the one that is asked for, in --sort before --filter; else worst first."""
+    from cotenant.base.tables.filters import parse
+    from cotenant.changes.commands.recs_table import WORST_FIRST, sort_of
+
+    parts = [sort_of(sort, schema) if sort else "", query or ""]
+    asked = "&".join(part for part in parts if part)
+    return asked if parse(asked, schema).sort else f"{asked}&{WORST_FIRST}".lstrip("&")
+
+
+def _print_rows(table: Table, output: Format, *, headers: bool) -> None:
+    """Print the rows; for the eye in words, and in two lines each where the terminal is narrow."""
+    from cotenant.changes.commands.recs_table import ROOMY_COLUMNS, compact, in_words
+
+    if output in (Format.TABLE, Format.WIDE):
+        table = in_words(table)
+        is_narrow = sys.stdout.isatty() and console(sys.stdout).width < ROOMY_COLUMNS
+        table = compact(table) if is_narrow and output is Format.TABLE else table
+    print_table(table, output, headers=headers)
 
 
 def _of(cluster: str, several: bool) -> str:

@@ -16,6 +16,8 @@ from cotenant.cli.registry import FIRST_WORDS, OF_ONE, SHORT_NAMES, CommandEntry
 
 CONNECTION: Final = "Where from"
 OUTPUT: Final = "Output"
+SURE: Final = frozenset(("yes", "apply"))
+"""Parameters without which a command ends with a dry run."""
 ALL_NAMESPACES: Final = ("-A", "--all-namespaces")
 """Of kubectl: `get` lists all namespaces where none is named."""
 PANELS: Final = {
@@ -51,6 +53,8 @@ def order_help(command: Any) -> None:
     names = {parameter.name for parameter in command.params}
     if "context" in names and "cluster" not in names:
         command.params.append(cluster_option())
+    if sure := names & SURE:
+        take_dry_run(command, sure)
     help_option = command.get_help_option(command.context_class(command, info_name=command.name, **CONTEXT))
     for parameter in (*command.params, help_option):
         name_value(parameter)
@@ -76,6 +80,44 @@ def cluster_option() -> Any:
                 callback=remember_cluster,
             ),
         ] = None,
+    ) -> None:
+        """Typer makes options of functions alone."""
+
+    option = typer.main.get_command(app).params[0]
+    option.expose_value = False
+    return option
+
+
+def take_dry_run(command: Any, sure: Collection[str]) -> None:
+    """Let `--dry-run` alone mean what a command does without --yes or --apply, and refuse it beside them.
+
+    Where the command has a `--dry-run MODE` of its own, the mode stays what it is.
+    """
+    own = next((parameter for parameter in command.params if parameter.name == "dry_run"), None)
+    modes = () if own is None else own.type_descriptor.choices
+    if own is None:
+        command.params.append(dry_run_option())
+    parse = command.parse_args
+
+    def parse_args(ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        alone = {n for n in range(end) if args[n] == "--dry-run" and (*args[n + 1 : end], "")[0] not in modes}
+        rest: list[str] = parse(ctx, [word for n, word in enumerate(args) if n not in alone])
+        if alone and not ctx.resilient_parsing and (given := [name for name in sure if ctx.params.get(name)]):
+            ctx.fail(f"--dry-run changes nothing, and --{given[0]} does it: give one of the two.")
+        return rest
+
+    command.parse_args = parse_args
+
+
+@cache
+def dry_run_option() -> Any:
+    """--dry-run of a command that changes nothing unless it is told to, for its help: `take_dry_run` reads the word."""
+    app = new_app()
+
+    @app.command()
+    def declaring(
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, which is the default.")] = False,
     ) -> None:
         """Typer makes options of functions alone."""
 

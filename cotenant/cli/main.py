@@ -22,7 +22,7 @@ from cotenant.base.commands.extras import in_words
 from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.hang_up import end_on_hang_up
-from cotenant.cli.groups import LazyGroup
+from cotenant.cli.groups import LazyGroup, load_command
 from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry, find_rename
 
 EXIT_INTERRUPTED = 130
@@ -79,7 +79,15 @@ class RootGroup(LazyGroup):
             words[: len(old)] = new
             if not ctx.resilient_parsing:  # not while a shell completes words
                 print_rename_note(old, new)
-        return super().parse_args(ctx, front + words)
+        return super().parse_args(ctx, front + self._help_last(words))
+
+    def _help_last(self, words: list[str]) -> list[str]:
+        """`help recs list` and `recs help list` as `recs list --help`."""
+        entry = self.entry(words[0]) if words[1:2] == ["help"] else None
+        place = 1 if entry and hasattr(load_command(entry), "commands") else 0
+        if words[place : place + 1] != ["help"]:
+            return words
+        return [*words[:place], *words[place + 1 :], "--help"]
 
     def invoke(self, ctx: Any) -> Any:
         """Run; an error becomes words on stderr and an exit code."""
@@ -160,7 +168,8 @@ root = typer.Typer(
         "cotenant doctor --prometheus http://localhost:9090",
         "cotenant scan --prometheus http://localhost:9090",
         "cotenant explain shop/Deployment/checkout",
-        "cotenant --config settings.yaml version -o json",
+        "cotenant recs list --top 20",
+        "cotenant --config settings.yaml config show",
     )
     + "\n\nGlobal options may stand before or after the command."
 )

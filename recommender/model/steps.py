@@ -33,6 +33,23 @@ class Ready(StrEnum):
         return self in (Ready.WHOLE, Ready.FIRST_STEP)
 
 
+_WORDS: Final = {
+    Ready.WHOLE: "in 1 step",
+    Ready.FIRST_STEP: "first step",
+    Ready.WAITING: "waits",
+    Ready.SECOND_PERSON: "needs a second person",
+    Ready.BLOCKED: "blocked",
+    Ready.NOTHING: "no change",
+}
+
+
+def ready_words(code: str, steps: float | None) -> str:
+    """What can be applied now, in words; a cut that is too large for one step says in how many it is done."""
+    if code == Ready.FIRST_STEP and steps is not None and steps > 1:
+        return f"in {steps:.0f} steps"
+    return _WORDS[Ready(code)] if code else ""
+
+
 @dataclass(frozen=True, slots=True)
 class NextStep:
     """A cut that is left for later: from when on it may be taken, and the request (in the unit) before and after it."""

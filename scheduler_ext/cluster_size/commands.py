@@ -22,6 +22,7 @@ from cotenant.base.commands.output import (
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.text import agree, visible
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.settings import RecommenderSettings
@@ -77,6 +78,8 @@ ShapesOption = Annotated[
         help="CSV of the machine types that are allowed: columns of --prices, and cpu, memory, pods, provider.",
     ),
 ]
+ROWS: Final = 10
+"""Rows of a table where nobody asks for another number; `-o wide` and the formats of programs have all."""
 _REASON_OF_NONE: Final = "no store of this cluster: {}"
 
 
@@ -112,6 +115,10 @@ def size(
             help="Nodes, moves of pods, dated steps, obstacles of autoscalers, mix, bills, or all (CSV: nodes).",
         ),
     ] = Show.NODES,
+    top: Annotated[
+        int | None,
+        typer.Option("--top", min=1, metavar="N", help=f"Only the first so many rows; {ROWS} in a table for people."),
+    ] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
@@ -135,10 +142,16 @@ def size(
     with bars(quiet=quiet) as progress:
         report = _report(settings, cluster, SizeOptions(reserve_nodes, reserve_zone), listed, allowed, progress)
     level = RequestLevel.of(requests.value)
-    _print(report, level, show, output, headers=not no_headers)
-    for line in (*sentences_of(report, level), *level_sentences(report), *report.autoscaler_notes, *report.gaps):
+    rows = ROWS if top is None and output is Format.TABLE else top
+    _print(report, level, show, output, rows, headers=not no_headers)
+    answer, *about = sentences_of(report, level)
+    is_for_people = output in (Format.TABLE, Format.WIDE)
+    known = () if is_for_people else (answer,)
+    for line in (*known, *about, *level_sentences(report), *report.autoscaler_notes, *report.gaps):
         if line:
             message(line)
+    if is_for_people:
+        typer.echo(f"\n{visible(answer)}")
     if report.gaps:
         raise typer.Exit(EXIT_PARTIAL)
 
@@ -249,7 +262,11 @@ def _store_of(settings: SettingSections, cluster: str | None) -> Store | str:
         return _REASON_OF_NONE.format(error.message)
 
 
-def _print(report: SizeReport, level: RequestLevel, show: Show, output: Format, *, headers: bool) -> None:
+def _print(
+    report: SizeReport, level: RequestLevel, show: Show, output: Format, most: int | None, *, headers: bool
+) -> None:
+    import numpy as np
+
     from cotenant.base.errors import NoData
     from cotenant.scheduler_ext.cluster_size.report import level_document, tables_of
 
@@ -259,11 +276,14 @@ def _print(report: SizeReport, level: RequestLevel, show: Show, output: Format, 
     if show is Show.ALL and output in (Format.JSON, Format.YAML):
         print_document(level_document(report, level), DocumentFormat(output.value))
         return
-    tables = tables_of(report, answer)
+    tables = {name: table.take(np.arange(len(table))[:most]) for name, table in tables_of(report, answer).items()}
     if show is Show.ALL and output is not Format.CSV:
         for number, table in enumerate(tables.values()):
             if number:
                 typer.echo("")
             print_table(table, output, headers=headers)
         return
-    print_table(tables["nodes" if show is Show.ALL else show.value], output, headers=headers)
+    name = "nodes" if show is Show.ALL else show.value
+    print_table(tables[name], output, headers=headers)
+    if more := len(tables_of(report, answer)[name]) - len(tables[name]):
+        message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all, --top N so many")

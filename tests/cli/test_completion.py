@@ -86,6 +86,7 @@ def typed(bash: int, keys: str, expected: str) -> str:
         ("cotenant get reclaimable node-00\t\t", "node-005"),
         ("cotenant --set dashboard.por\t", "dashboard.port=8050"),
         ("cotenant scan --set dashboard.por\t", "scan --set dashboard.port=8050"),
+        ("cotenant recs list --sort saving_m\t", "--sort saving_month "),
         ("cotenant version --output js\t", "--output json "),
     ],
 )

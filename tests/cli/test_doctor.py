@@ -49,10 +49,11 @@ def invoke(*args: str, home: Path) -> Any:
 # ---- the command
 
 
-def test_a_fresh_machine_passes_and_every_gap_has_a_fix(tmp_path: Path) -> None:
+def test_every_gap_of_a_fresh_machine_has_a_fix_and_what_is_required_and_was_not_tried_fails(tmp_path: Path) -> None:
     result = invoke("-o", "json", home=tmp_path)
     findings = {f["probe"]: f for f in json.loads(result.stdout)}
-    assert result.exit_code == 0
+    assert result.exit_code == 1
+    assert [p for p, f in findings.items() if f["required"] and f["state"] != "ok"] == ["prometheus"]
     assert [findings[p]["state"] for p in ("python", "settings", "store")] == ["ok", "ok", "ok"]
     assert findings["history"]["state"] == findings["prometheus"]["state"] == "skipped"
     assert all(f["tried"] and f["found"] and (f["fix"] or f["state"] == "ok") for f in findings.values())
@@ -65,7 +66,7 @@ def test_a_prometheus_that_was_not_looked_for_is_told_last_with_why_and_what_to_
     tmp_path: Path, output: str
 ) -> None:
     result = invoke("-o", output, home=tmp_path)
-    assert result.exit_code == 0
+    assert result.exit_code == 1
     (last,) = result.stderr.splitlines()
     assert last.startswith("prometheus: nothing was checked: no address is set, and no cluster led to one.")
     assert "cotenant doctor --prometheus http://localhost:9090" in last

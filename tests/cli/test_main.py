@@ -78,6 +78,67 @@ def test_the_first_help_leads_a_newcomer_from_the_demo_to_an_explanation() -> No
     assert [name for name, _ in groupby(e.panel for e in COMMANDS)] == [START, UNDERSTAND, ACT, OPERATE]
 
 
+@pytest.mark.parametrize(("path", "command"), leaves())
+def test_an_example_uses_only_commands_and_options_that_some_help_lists(path: str, command: Any) -> None:
+    for line in examples_of(command):
+        words = shlex.split(line)
+        if words[0] != "cotenant":
+            continue
+        _, (name, *rest) = global_first(words[1:])
+        assert name in {entry.name for entry in COMMANDS if not entry.hidden} or path == f"cotenant {name}", line
+        called = load_command(next(entry for entry in COMMANDS if entry.name == name))
+        while rest and (below := getattr(called, "commands", {}).get(rest[0])):
+            assert not below.hidden, line
+            called, rest = below, rest[1:]
+        if not hasattr(called, "commands") and not getattr(called, "entries", ()):
+            listed = {option for p in called.params if not getattr(p, "hidden", False) for option in p.opts}
+            used = {word.partition("=")[0] for word in rest if word.startswith("--") and word != "--"}
+            assert used <= listed, line
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        (("help",), ()),
+        (("help", "recs"), ("recs",)),
+        (("help", "recs", "list"), ("recs", "list")),
+        (("recs", "help"), ("recs",)),
+        (("recs", "help", "list"), ("recs", "list")),
+        (("explain", "help"), ("explain",)),
+        (("help", "get", "nodes"), ("get", "nodes")),
+    ],
+    ids=" ".join,
+)
+def test_the_word_help_is_the_help_of_the_command_beside_it(words: tuple[str, ...], shown: tuple[str, ...]) -> None:
+    asked, plain = invoke(*words), invoke(*shown, "--help")
+    assert (asked.exit_code, asked.stdout, asked.stderr) == (0, plain.stdout, "")
+
+
+WITH_DRY_RUN = [
+    (path, command, next(p for p in command.params if p.name in ("yes", "apply")).opts[0])
+    for path, command in leaves()
+    if {p.name for p in command.params} & {"yes", "apply"}
+]
+
+
+@pytest.mark.parametrize(("path", "command", "sure"), WITH_DRY_RUN)
+def test_dry_run_alone_is_listed_and_refused_beside_what_acts(path: str, command: Any, sure: str) -> None:
+    assert "--dry-run" in {option for parameter in command.params for option in parameter.opts}
+    required = [parameter for parameter in command.params if parameter.required]
+    named = [word for p in required for word in (["1"] if p.param_type_name == "argument" else [p.opts[0], "1"])]
+    refused = invoke(*path.split()[1:], *named, "--dry-run", sure)
+    assert refused.exit_code == 2
+    assert f"--dry-run changes nothing, and {sure} does it" in " ".join(refused.stderr.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    "words", [("--dry-run", "shop/web"), ("shop/web", "--dry-run"), ("--dry-run", "none", "shop/web")]
+)
+def test_dry_run_takes_no_workload_for_its_mode(words: tuple[str, ...], tmp_path: Path) -> None:
+    done = invoke("recs", "apply", *words, "--store", tmp_path.as_uri())
+    assert "no history is stored" in done.stderr, "the words were understood: what is missing is a store"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("line", sorted({line for _, command in leaves() for line in examples_of(command)}))
 def test_every_example_parses(line: str) -> None:

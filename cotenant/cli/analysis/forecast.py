@@ -21,6 +21,7 @@ from cotenant.base.commands.results import (
     open_scans,
 )
 from cotenant.base.errors import NoData, UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import DeviceResource, MeasuredResource, Resource, measured_resource
 from cotenant.base.table import Column, Kind, Schema, Table
@@ -146,7 +147,11 @@ def _in_unit(table: Table, resource: MeasuredResource) -> Table:
 
 
 def _row(table: Table, address: str) -> dict[str, Any]:
-    """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME or node/NAME; NoData names what is close."""
+    """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME, NAME or node/NAME; NoData names what is close."""
+    if address and "/" not in address:
+        workloads = table.take(table.columns["scope"] == ForecastScope.WORKLOAD.value).columns
+        refs = map(WorkloadRef, *(workloads[name].tolist() for name in ("namespace", "kind", "name")))
+        address = str(WorkloadRef.named(address, refs))
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")

@@ -55,7 +55,10 @@ def doctor(
     store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store to try.")] = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Try everything that a scan needs: what was tried and found, the fix. Exit code 1 when a required probe fails."""
+    """Try everything that a scan needs: what was tried and found, the fix.
+
+    Exit code 1 when something required fails or could not be tried.
+    """
     flags = {
         **prometheus_flags(prometheus, bearer_token_file, header, label),
         "kube.kubeconfig": kubeconfig,
@@ -68,9 +71,9 @@ def doctor(
     else:
         print_document(findings, output)
     for finding in findings:
-        if finding.required and finding.state is ProbeState.SKIPPED:  # else exit code 0 reads as if all were well
+        if finding.required and finding.state is ProbeState.SKIPPED:
             message(f"{finding.probe}: {finding.found}. {finding.fix}", style="yellow")
-    if any(finding.fatal for finding in findings):
+    if any(finding.required and finding.state in (ProbeState.FAILED, ProbeState.SKIPPED) for finding in findings):
         raise typer.Exit(1)
 
 

@@ -20,9 +20,15 @@ from cotenant.base.commands.output import (
     print_document,
     print_table,
 )
-from cotenant.base.commands.results import ClusterOption, NamespaceOption, StoreOption, filter_rows, open_store
+from cotenant.base.commands.results import (
+    ClusterOption,
+    NamespaceOption,
+    StoreOption,
+    filter_rows,
+    named_workload,
+    open_store,
+)
 from cotenant.base.errors import CotenantError, UsageError
-from cotenant.base.identity import WorkloadRef
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.scheduler_ext.reservations.commands import decisions
@@ -228,7 +234,8 @@ def plan(
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
     from cotenant.scheduler_ext.reservations.service.plans import new_plan, plan_creation
 
-    ref, settings = WorkloadRef.required(workload), settings_of(ctx, None, kubeconfig, context)
+    settings = settings_of(ctx, None, kubeconfig, context)
+    ref = named_workload(settings, None, workload)
     when = _parse_window(schedule, zone, start, length)
     if isinstance(when, Span) and when.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
         raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
@@ -268,7 +275,7 @@ def backtest(
     settings = session.load({"store.url": store}).settings
     history = session.service(WorkloadHistory)
     inventory, usage = history.read_cpu_totals(open_store(settings, cluster), settings)
-    size, past = rehearsal(inventory, usage, WorkloadRef.required(workload), settings)
+    size, past = rehearsal(inventory, usage, named_workload(settings, cluster, workload), settings)
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     print_table(tried, output, headers=not no_headers)

@@ -77,6 +77,24 @@ def test_obstacles_and_steps_are_printed_as_tables_and_as_one_document(api: ApiS
     assert len(out.splitlines()) == 3 and "spec.disruption.consolidateAfter: Never" in out
 
 
+def test_people_read_the_first_ten_nodes_and_the_answer_below_them_and_programs_all_rows(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    names = [f"n{number:02d}" for number in range(13)]
+    api.objects["/api/v1/nodes"] = [cluster_node(name) for name in names]
+    api.objects["/api/v1/pods"] = [pod(f"p{name}", name) for name in names]
+    code, out, messages = size(api, tmp_path)
+    assert code == 0, messages
+    header, *rows, blank, answer = out.splitlines()
+    assert (header.split()[0], len(rows), blank) == ("NODE", 10, "")
+    assert " of 13 nodes could leave" in answer and answer not in messages
+    assert "3 rows more: -o wide shows all, --top N so many" in messages  # 13 nodes less the 10 that are shown
+    _, out, messages = size(api, tmp_path, "-o", "json")
+    assert len(json.loads(out)) == 13 and answer in messages
+    assert len(size(api, tmp_path, "-o", "wide")[1].splitlines()) == 13 + 3  # the header, a blank line, the answer
+    assert len(json.loads(size(api, tmp_path, "-o", "json", "--top", "4")[1])) == 4
+
+
 def test_karpenter_that_may_not_be_read_is_a_sentence_and_no_gap_of_the_answer(api: ApiServer, tmp_path: Path) -> None:
     api.forbidden = {f"{KARPENTER}/v1/nodepools", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"}
     code, out, messages = size(api, tmp_path, "--show", "obstacles", "-o", "json")

@@ -10,7 +10,7 @@ from cotenant.base.commands.extras import in_words
 
 
 class ProbeState(StrEnum):
-    """The result of a probe. Only a failed required probe makes `cotenant doctor` fail."""
+    """The result of a probe. A required one that is failed or skipped makes `cotenant doctor` fail."""
 
     OK = "ok"
     WARNING = "warning"

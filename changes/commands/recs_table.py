@@ -1,0 +1,78 @@
+"""Recommendations for the eye: worst first, and how bad, what is ready and what it saves beside the names. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.commands.cells import row_cells
+from cotenant.base.commands.moves import join_moves
+from cotenant.base.table import Column, Kind, Schema, Table
+from cotenant.recommender.model.steps import ready_words
+from cotenant.recommender.model.views import RECOMMENDATIONS
+
+WORST_FIRST: Final = "sort=-severity&sort=-saving_month"
+"""The order of the list where nobody asks for another; of one severity, what saves most comes first."""
+ROOMY_COLUMNS: Final = 120
+"""From this width of a terminal on a row has a place for its names, the leading columns and both requests."""
+_LEADING: Final = ("severity", "ready", "saving_month")
+_REQUESTS: Final = (("cpu_request", "cores"), ("memory_request", "GiB"))
+
+_COMPACT: Final = (
+    replace(RECOMMENDATIONS.column("severity"), essential=True, uncut=True),
+    Column("workload", "Workload, container", Kind.TEXT, "Namespace and name, then the container.", essential=True),
+    replace(RECOMMENDATIONS.column("ready"), essential=True, uncut=True),
+    replace(RECOMMENDATIONS.column("saving_month"), title="Saving/ month", essential=True),
+    Column("requests", "Request", Kind.TEXT, "Requests now and as proposed.", essential=True, uncut=True),
+)
+
+
+def sort_of(word: str, schema: Schema) -> str:
+    """The part of a filter that `--sort WORD` means.
+
+    A column's name, or a beginning that no other visible column has; "-" in front falls, "+" rises, and without either
+    texts rise while numbers and severities fall: what is worst or largest is asked for first.
+    """
+    sign, name = (word[0], word[1:]) if word[:1] in ("-", "+") else ("", word)
+    if name not in {column.name for column in schema.columns}:
+        begun = [c.name for c in schema.columns if name and c.name.startswith(name) and not c.wide]
+        name = begun[0] if len(begun) == 1 else name
+    known = next((column for column in schema.columns if column.name == name), None)
+    falls = sign == "-" or (not sign and known is not None and (known.kind.numeric or name in ("severity", "waste")))
+    return f"sort={'-' if falls else ''}{name}"
+
+
+def in_words(table: Table) -> Table:
+    """The rows with the leading columns right behind the names, and in words what is ready."""
+    ready = [ready_words(code, steps) for code, steps in _pairs(table, "ready", "steps")]
+    columns = {**table.columns, "ready": np.array(ready, dtype=object)}
+    by_name = {column.name: column for column in table.schema.columns}
+    leading = [replace(by_name.pop(name), essential=True, uncut=True) for name in _LEADING]
+    behind = max(list(by_name).index(name) for name in table.schema.key) + 1
+    order = [*list(by_name.values())[:behind], *leading, *list(by_name.values())[behind:]]
+    return Table(replace(table.schema, columns=tuple(order)), {column.name: columns[column.name] for column in order})
+
+
+def compact(table: Table) -> Table:
+    """The rows of `in_words` for a narrow terminal: each takes two lines, and has all that leads and both requests."""
+    clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
+    schema = Schema(table.schema.name, (*clusters, *_COMPACT), ("workload",))
+    schema = replace(
+        schema, columns=tuple(replace(c, uncut=True) if c.name == "workload" else c for c in schema.columns)
+    )
+    return Table.from_rows(schema, [_compact_row(table, row) for row in table.rows()])
+
+
+def _compact_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    named = [table.schema.column(f"{name}{end}") for name, _ in _REQUESTS for end in ("_now", "")]
+    (moves,) = join_moves(named, [row_cells(named, row)])[1]
+    requests = [f"{move} {unit}" for move, (_, unit) in zip(moves, _REQUESTS, strict=True) if move]
+    names = f"{row['namespace']}/{row['workload']}; {row['container']}"
+    return {**row, "workload": names, "requests": "; ".join(requests)}
+
+
+def _pairs(table: Table, first: str, second: str) -> Sequence[tuple[Any, Any]]:
+    return list(zip(table.columns[first].tolist(), table.columns[second].tolist(), strict=True))
