@@ -14,6 +14,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
 from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kubernetes.pod_request import container_total, effective_requests
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.runtimes.heap import ManagedHeap
@@ -169,8 +170,8 @@ class Workload:
         Where pods differ, each container counts once per pod that has it; init containers then do not count.
         """
         if self.one_template:
-            return self.replicas * self.pod_amount(resource, side)
-        return sum(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
+            return add([self.replicas * self.pod_amount(resource, side)])
+        return add(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
 
     def total_request(self, resource: Resource) -> int | None:
         """Return `total` of the requests; None where neither pod nor container has a request or limit of it."""
@@ -378,7 +379,7 @@ class Inventory:
         requested = {node.name: 0 for node in self.nodes}
         for pod in self.pods:
             if pod.running and pod.node in requested:
-                requested[pod.node] += pod.requests.get(resource, 0)
+                requested[pod.node] = add((requested[pod.node], pod.requests.get(resource, 0)))
         return requested
 
     def container_of(

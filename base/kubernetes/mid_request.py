@@ -7,6 +7,7 @@ from typing import Final
 
 from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_ALIASES
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.resource import Amounts, Resource
 
 _RESOURCES: Final[Mapping[str, Resource]] = {EXTENDED_RESOURCES[Band.MID, resource]: resource for resource in Resource}
@@ -22,5 +23,5 @@ def mid_request_of(requests: Mapping[str, int]) -> Amounts:
     amounts: dict[Resource, int] = {}
     for name, resource in MID_NAMES.items():
         if name in requests:
-            amounts[resource] = amounts.get(resource, 0) + requests[name]
+            amounts[resource] = add((amounts.get(resource, 0), requests[name]))
     return amounts

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from cotenant.base.errors import CotenantError, QuantityError, UsageError
 from cotenant.base.kubernetes.quantity import (
+    LARGEST,
     format_bytes,
     format_millicores,
     parse_amount,
@@ -126,11 +127,11 @@ def format_quantities(amounts: Amounts) -> dict[str, str]:
 
 
 def sum_amounts(rooms: Iterable[Mapping[Name, int]]) -> dict[Name, int]:
-    """Sum by resource name."""
+    """Sum by resource name; `quantity.LARGEST` is as much or more."""
     total: dict[Name, int] = {}
     for amounts in rooms:
         for name, amount in amounts.items():
-            total[name] = total.get(name, 0) + amount
+            total[name] = min(total.get(name, 0) + amount, LARGEST)
     return total
 
 

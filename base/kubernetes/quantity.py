@@ -15,6 +15,7 @@ A JSON number is read as its text, because the server does so too; true, false a
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from cotenant.base.errors import QuantityError
@@ -48,6 +49,14 @@ def parse_bytes(text: str | float, what: str = "") -> int:
 def parse_amount(resource: Resource, text: str | float, what: str = "") -> int:
     """Amount in the resource's unit, rounded up."""
     return parse_millicores(text, what) if resource is Resource.CPU else parse_bytes(text, what)
+
+
+def add(amounts: Iterable[int]) -> int:
+    """The sum of amounts, or LARGEST: what is summed, stored and compared fits into 64 bits, as each amount does.
+
+    A total that is LARGEST says "as much or more", as an amount of it does.
+    """
+    return min(sum(amounts), LARGEST)
 
 
 def format_millicores(amount: int) -> str:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from cotenant.base.cluster import Inventory
 from cotenant.base.colocation.reclaimable import Band, Reclaimable
 from cotenant.base.identity import ClusterRef
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import truncate_to_integers
@@ -77,7 +78,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
 
 def allocatable(inventory: Inventory, resource: Resource) -> int:
     """Sum over the nodes, in the resource's unit."""
-    return sum(n.allocatable.get(resource, 0) for n in inventory.nodes)
+    return add(n.allocatable.get(resource, 0) for n in inventory.nodes)
 
 
 def _known_allocatable(inventory: Inventory, resource: Resource) -> float:

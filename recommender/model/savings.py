@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.pod_request import effective_request
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 
@@ -213,4 +214,4 @@ def _money(amounts: npt.NDArray[np.float64]) -> float | None:
 def _sum_totals(parts: Sequence[RequestTotals]) -> RequestTotals:
     priced = [part.monthly for part in parts if part.monthly is not None]
     monthly = _money(np.array(priced, dtype=np.float64))
-    return RequestTotals(sum(part.millicores for part in parts), sum(part.bytes for part in parts), monthly)
+    return RequestTotals(add(part.millicores for part in parts), add(part.bytes for part in parts), monthly)

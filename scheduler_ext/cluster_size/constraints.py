@@ -19,6 +19,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
@@ -153,8 +154,9 @@ def compile_cluster(state: ClusterState) -> CompiledCluster:
     builder = _Builder(state, {name: number for number, name in enumerate(resources)})
     class_of = np.array([builder.class_number(pod) for pod in state.pods], dtype=np.int64)
     builder.link_classes()
+    most = LARGEST // (len(state.pods) + len(state.nodes) + 1)  # so that no sum of any of these exceeds 64 bits
     allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
-    demand = _demand(builder.classes, len(resources))
+    allocatable, demand = np.minimum(allocatable, most - 1), np.minimum(_demand(builder.classes, len(resources)), most)
     keys = {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}
     node_of = np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64)
     return CompiledCluster(

@@ -17,6 +17,7 @@ import numpy as np
 from cotenant.base.amount_text import cores, gib
 from cotenant.base.errors import NoData
 from cotenant.base.identity import ContainerRef
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
@@ -158,7 +159,7 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
 def _returning_note(pods: Sequence[SizedPod], busy: BusiestMoment) -> tuple[str, ...]:
     if not pods:
         return ()
-    cpu, memory = (sum(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
+    cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
     ran = f"{counted(len(pods), 'pod')} of the busiest moment, {moment(busy.seconds)}"
     return (f"counted beside today's: {ran} ({cores(cpu)} cores, {gib(memory)})",)
 

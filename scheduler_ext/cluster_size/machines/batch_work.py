@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.progress import Progress
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototype
@@ -44,7 +45,7 @@ def batch_alone(state: ClusterState, prototypes: Sequence[Prototype], progress: 
     if not pods:
         return BatchAlone()
     mix = cheapest_mix(ClusterState((), pods), prototypes, {}, progress=progress)
-    cpu, memory = (sum(pod.requests.get(name, 0) for pod in pods) for name in ("cpu", "memory"))
+    cpu, memory = (add(pod.requests.get(name, 0) for pod in pods) for name in ("cpu", "memory"))
     return BatchAlone(len(pods), cpu, memory, mix)
 
 
@@ -55,5 +56,5 @@ def as_own(pod: SizedPod) -> SizedPod | None:
     requests: dict[str, int] = {}
     for name, amount in pod.requests.items():
         own = LENT.get(name, name)
-        requests[own] = requests.get(own, 0) + amount
+        requests[own] = add((requests.get(own, 0), amount))
     return replace(pod, requests=requests, node="", stays=None, later={})

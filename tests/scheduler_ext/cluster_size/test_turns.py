@@ -47,6 +47,14 @@ def test_nodes_with_the_largest_pods_take_the_first_turns() -> None:
     assert any("all of them cordoned before the first" in note for note in notes_of(size))
 
 
+def test_requests_whose_sum_exceeds_64_bits_leave_no_node_free() -> None:
+    # Two pods of 8E are 2^63 - 1 bytes each: in 64 bits their sum is -2, so that node b would count as empty.
+    asking = {"containers": [{"name": "main", "resources": {"requests": {"cpu": "1", "memory": "8E"}}}]}
+    huge = [pod(name, "b", asking) for name in ("one", "two")]
+    assert names(decide_size(state([node("a"), node("b")], [pod("web", "a"), *huge]))) == []
+    assert names(decide_size(state([node("a"), node("b")], [pod("web", "a")]))) == ["b"]
+
+
 def test_a_pod_on_a_node_that_leaves_later_still_counts_in_its_domain() -> None:
     # Both pods of one workload avoid each other in a zone. p leaves a, whose zone is x, for the only node that stays,
     # which is in zone y beside b: q is on b until b leaves too, and then finds p in zone y. Neither order works.
