@@ -18,7 +18,10 @@ from cotenant.base.kubernetes.protocol import MANAGER
 MANAGED_BY_LABEL: Final = "app.kubernetes.io/managed-by"
 MANAGED_BY: Final = "cotenant"
 FIELD_MANAGER: Final = MANAGER
-PEOPLES: Final = ("podmigrationjobs/", "reservations/", "reservationplans/", "autopilotpolicies/")
+PEOPLES: Final = (
+    *("podmigrationjobs/", "reservations/", "reservationplans/", "autopilotpolicies/"),
+    *("pods/", "podgroups/", "elasticquotas/"),
+)
 """How the subjects of objects begin that people write, one by one: one that is refused is its author's to mend."""
 
 

@@ -20,13 +20,21 @@ from cotenant.base.controllers.feature import STATUS_CONFIG_MAP, ControllerCondi
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import EventRecorder, Regarding
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import OWN_GROUP, QUOTA_GROUP, SCHEDULING_GROUP
 
 CHECK_SECONDS: Final = 2.0
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
-SCHEDULING_KINDS: Final = {"reservations": "Reservation", "podmigrationjobs": "PodMigrationJob"}
-"""Plural -> kind of the objects that notes are about."""
+KINDS: Final = {
+    "reservations": (SCHEDULING_GROUP, "Reservation"),
+    "podmigrationjobs": (SCHEDULING_GROUP, "PodMigrationJob"),
+    "reservationplans": (OWN_GROUP, "ReservationPlan"),
+    POLICIES: (OWN_GROUP, "AutopilotPolicy"),
+    "podgroups": (QUOTA_GROUP, "PodGroup"),
+    "pods": ("v1", "Pod"),
+    "nodes": ("v1", "Node"),
+}
+"""Plural -> (group with version, kind) of the objects that notes are about."""
 log = structlog.get_logger(__name__)
 
 
@@ -104,13 +112,9 @@ class Board(Feature):
         return Regarding("v1", "ConfigMap", STATUS_CONFIG_MAP, self._namespace)
 
     def _note_object(self, subject: str) -> Regarding:
-        """The object of a note: configmaps/NAME in our namespace, nodes/NAME, else the status itself."""
-        kind, _, name = subject.partition("/")
-        if kind == POLICIES and "/" in name:
-            namespace, _, name = name.partition("/")
-            return Regarding(OWN_GROUP, "AutopilotPolicy", name, namespace)
+        """The object of a note: KIND/NAMESPACE/NAME or KIND/NAME, of ConfigMaps in our namespace, else the status."""
+        kind, _, place = subject.partition("/")
+        namespace, _, name = place.rpartition("/")
         if kind == "configmaps" and name:
             return Regarding("v1", "ConfigMap", name, self._namespace)
-        if kind in SCHEDULING_KINDS and name:
-            return Regarding(SCHEDULING_GROUP, SCHEDULING_KINDS[kind], name)
-        return Regarding("v1", "Node", name) if kind == "nodes" and name else self._subject()
+        return Regarding(*KINDS[kind], name, namespace) if kind in KINDS and name else self._subject()

@@ -158,6 +158,9 @@ def test_bounds_that_koordinators_own_definition_has_besides_are_no_sign_of_age(
     [
         ("podmigrationjobs/by-hand", False),
         ("reservations/by-hand", False),
+        ("pods/shop/train-0", False),
+        ("podgroups/shop/train", False),
+        ("elasticquotas/shop", False),
         ("configmaps/slo-controller-config", True),
         ("nodes", True),
     ],

@@ -25,11 +25,10 @@ def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
     """(Object, what is wrong with it) of gangs that cannot be used, and of values for which a default is taken."""
     for status in statuses:
         for members in status.group.gangs:
-            yield from ((members.gang.source, note) for note in members.gang.notes)
-        if status.state is GangState.INVALID:
-            for members in status.group.gangs:
-                if members.gang.problem:
-                    yield members.gang.source or f"podgroups/{members.gang.key}", members.gang.problem
+            source = members.gang.source or f"podgroups/{members.gang.key}"
+            invalid = [members.gang.problem] if status.state is GangState.INVALID and members.gang.problem else []
+            for words in (*members.gang.notes, *invalid):
+                yield source, words.removeprefix(f"{source}: ")
 
 
 def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
