@@ -20,6 +20,7 @@ from cotenant.base.kubernetes.intent import Patch
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
 from cotenant.changes.decide.checks.capacity import claim_of
+from cotenant.changes.decide.checks.trials import images_of, trials_of
 from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse, is_undone
 from cotenant.changes.decide.guardrails import (
     SECOND_PERSON,
@@ -43,9 +44,12 @@ from cotenant.changes.live_context import ClusterUser, LiveContext, LiveWorkload
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, last_changes
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
-from cotenant.changes.model.service import Method
+from cotenant.changes.model.ledger_marks import postponement_sentence
+from cotenant.changes.model.service import Method, PostponedRecommendation
 from cotenant.changes.model.settings import ActionSettings
+from cotenant.changes.model.trial import Trial
 from cotenant.changes.resize import answers, read_new_pod_writes
+from cotenant.changes.snooze import postponed_recommendations
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings
 
@@ -102,6 +106,15 @@ class AcceptanceTerms:
     """Id of the ladder of which the changes are a later step."""
 
 
+@dataclass(frozen=True, slots=True)
+class _History:
+    """What the ledger says of workloads: the last change, what was tried and failed, what somebody has put off."""
+
+    changed: Mapping[WorkloadRef, ChangeStatus]
+    trials: Mapping[WorkloadRef, Sequence[Trial]]
+    postponed: Mapping[WorkloadRef, PostponedRecommendation]
+
+
 class Actions:
     """Changes to one cluster, written down in one ledger. For one thread."""
 
@@ -144,15 +157,19 @@ class Actions:
         """
         statuses = self.journal.statuses().values()
         changed, live_context = last_changes(statuses), LiveContext(self.client, statuses)
+        history = _History(changed, trials_of(statuses), self._postponed())
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
         for workload, of_workload in by_workload(recommendations).items():
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
-            review = self._check_alone(self._review(review, live_context, changed, second_person, whole), requested)
+            review = self._check_alone(self._review(review, live_context, history, second_person, whole), requested)
             if review.writes and not review.blocked(whole):
                 live_context.claim(claim_of(review.recommendations, review.live))
             reviews.append(review)
         return reviews
+
+    def _postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+        return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
 
     def _check_alone(self, review: Review, requested_millicores: int) -> Review:
         """The review with what stops its workload as a batch of its own: a larger batch is divided, a workload not."""
@@ -317,7 +334,7 @@ class Actions:
         self,
         review: Review,
         live_context: LiveContext,
-        changed: Mapping[WorkloadRef, ChangeStatus],
+        history: _History,
         second: str,
         whole: frozenset[str],
     ) -> Review:
@@ -339,7 +356,7 @@ class Actions:
             return replace(review, error=f"{error}. {error.fix}")
         except CotenantError as error:
             return replace(review, error=str(error))
-        last = changed.get(review.workload)
+        last, put_off = history.changed.get(review.workload), history.postponed.get(review.workload)
         situation = guardrail_context(
             live,
             self.settings,
@@ -349,6 +366,8 @@ class Actions:
             second_person=second,
             logs_in=self.person.logs_in,
             method=review.method,
+            trials=history.trials.get(review.workload, ()),
+            put_off=postponement_sentence(put_off) if put_off else "",
         )
         rules = judge(review.recommendations, situation, self.settings.guardrails)
         return replace(review, writes=tuple(planned_writes), guardrails=tuple(rules))
@@ -414,6 +433,7 @@ class Actions:
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
             next_steps=review.next_steps,
             ladder=terms.step_of,
+            images=images_of(review.live, review.workload.kind),
         ).promising(review.savings)
 
     def _ladders(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> dict[WorkloadRef, Ladder]:

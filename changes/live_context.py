@@ -28,6 +28,7 @@ from cotenant.changes.decide.rule import ClusterLimits, QuotaClaim
 from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.settings import ActionSettings
+from cotenant.changes.soak.pod_rules import last_kills
 from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]
@@ -227,6 +228,7 @@ def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any)
         windows_spare_memory=settings.windows_spare_memory,
         webhook=live.webhook,
         cluster_limits=live.cluster_limits,
+        kills=last_kills(live.pods),
         **more,
     )
 

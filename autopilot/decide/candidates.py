@@ -27,8 +27,9 @@ from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
+from cotenant.changes.decide.checks.trials import images_of, trials_of, tried_before
 from cotenant.changes.decide.field_changes import template_containers
-from cotenant.changes.decide.guardrails import gitops_owner, leaves_manifests
+from cotenant.changes.decide.guardrails import blocking, gitops_owner, leaves_manifests
 from cotenant.changes.decide.heap_flags import is_set, without_heap
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import readiness
@@ -156,6 +157,7 @@ def candidates_of(
             cleared = decisions.cleared_seconds.get(str(workload), 0.0)  # a person knows of what was there before
             since = [s for s in statuses.get(workload, ()) if s.accepted_seconds > cleared]
             blocked = _blocking_reason(candidate, under, body, live, since, allowed)
+            blocked = blocked or _repetition(candidate, body, statuses.get(workload, ()))
         is_left = blocked is not None or str(workload) in decisions.left_alone
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
         is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
@@ -234,6 +236,15 @@ def _blocking_reason(
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
     other = vpa_of(candidate.workload, live.vpas) or describe_reversal(body, statuses)
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
+
+
+def _repetition(candidate: QueueCandidate, body: Json, statuses: Sequence[ChangeStatus]) -> tuple[Reason, str] | None:
+    """Return what did harm when it was tried before, by whomever: a resumed workload never gets the same again."""
+    trials = trials_of(statuses).get(candidate.workload, ())
+    moved = [(r, v) for r in candidate.first for v in r.values if v.changes_template]
+    ends = max((r.end_seconds for r in candidate.first), default=0)
+    rule = tried_before(moved, trials, ends, images_of(body, candidate.workload.kind))
+    return (Reason.AUTOPILOT_GUARDRAIL, f"{rule.rule}: {rule.why}") if blocking([rule], ()) else None
 
 
 def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:

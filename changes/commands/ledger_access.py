@@ -85,19 +85,21 @@ def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerMarks:
-    """Read the ledger's marks of recommendations now: those that were put off, and workloads that were changed lately.
+    """Read the ledger's marks of recommendations now: what was put off, changed lately, or tried and did harm.
 
     A ledger that is not there marks none.
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger
+    from cotenant.changes.decide.checks.trials import trials_of
     from cotenant.changes.model.change import cool_downs
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.snooze import postponed_recommendations
 
     now, wait = clock.now_seconds(), settings.section(ActionSettings).guardrails.cool_down_hours * HOUR_SECONDS
     statuses = ChangeLedger(ledger, clock, "").statuses().values()
-    return LedgerMarks(postponed_recommendations(ledger, now), cool_downs(statuses, wait, now))
+    postponed = postponed_recommendations(ledger, now)
+    return LedgerMarks.of(postponed, cool_downs(statuses, wait, now), trials_of(statuses), now)
 
 
 def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:

@@ -17,6 +17,7 @@ from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.decide.checks.capacity import capacity_guardrails
 from cotenant.changes.decide.checks.gpus import gpu_rules
 from cotenant.changes.decide.checks.rollout import rollout_of
+from cotenant.changes.decide.checks.trials import images_of, tried_before
 from cotenant.changes.decide.field_changes import quiet, template_containers
 from cotenant.changes.decide.heap_flags import template_heap_bytes
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
@@ -55,6 +56,7 @@ def judge(
     moved = _changed_values(recommendations)
     return [
         *_recommendation_guardrails(recommendations, moved, settings),
+        *_kills_since(moved, context),
         _heap_flag(moved, context.live),
         *capacity_guardrails(recommendations, moved, context),
         *gpu_rules(recommendations, context),
@@ -63,6 +65,8 @@ def judge(
         _rollout_guardrail(context.live, recommendations[0].container.workload.kind),
         _disruption(context),
         _cool_down(recommendations, moved, context, settings),
+        _tried_before(recommendations, moved, context),
+        _put_off(context),
         _window(moved, context),
         *_webhook(context),
         _second(context),
@@ -162,6 +166,21 @@ def _oom(recommendations: Sequence[Recommendation], moved: Moved) -> Guardrail:
     is_moved = any(r.container in moving for r in killed)
     outcome = GuardrailOutcome.FAIL if is_moved else GuardrailOutcome.WARN
     return Guardrail("oom", outcome, f"OOM kills in the window, and memory is not raised: {names}")
+
+
+def _kills_since(moved: Moved, context: GuardrailContext) -> Iterator[Guardrail]:
+    """Fails where memory of a container moves and is not raised that was killed after the recommendation's history."""
+    killed = [
+        f"{name} ({moment(context.kills[name])})"
+        for r, v in moved
+        if (name := r.container.container) in context.kills
+        and v.resource is Resource.MEMORY
+        and (v.change or 0) <= 0
+        and context.kills[name] > r.end_seconds
+    ]
+    if killed:
+        why = f"OOM kills since the last scan, and memory is not raised: {', '.join(dict.fromkeys(killed))}"
+        yield Guardrail("oom", GuardrailOutcome.FAIL, why)
 
 
 def _memory(moved: Moved) -> Guardrail:
@@ -290,6 +309,16 @@ def _disruption(context: GuardrailContext) -> Guardrail:
     return made(
         "disruption-budget", context.disruptions >= 1, f"its budget lets {counted(context.disruptions, 'pod')} go now"
     )
+
+
+def _tried_before(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
+    kind = recommendations[0].container.workload.kind
+    return tried_before(moved, context.trials, context.seconds, images_of(context.live, kind))
+
+
+def _put_off(context: GuardrailContext) -> Guardrail:
+    why = f"{context.put_off}; show it again first" if context.put_off else "nobody has put it off"
+    return made("put-off", not context.put_off, why)
 
 
 def _cool_down(

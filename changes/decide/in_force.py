@@ -130,6 +130,34 @@ def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
             yield _WrittenField(_key(write, f"{name}{match['rest']}"), f"{name} {match['rest'][1:]}", written, read)
 
 
+def container_moves(change: Change) -> Iterator[tuple[str, str, str, Any, Any]]:
+    """(container, side, resource, amount before, amount after) of each amount that a change moved, also of pods."""
+    for write in change.writes:
+        for pointer, written in write.after.items():
+            before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
+            moved: list[tuple[str, Json, Json]] = []
+            if pointer == ANNOTATED:
+                olds, news = (annotated_swaps(side.get(ANNOTATED)) for side in (write.before, write.after))
+                moved = [
+                    (name, olds[name].after if name in olds else swap.before, swap.after)
+                    for name, swap in news.items()
+                    if olds.get(name) != swap
+                ]
+            elif match is not None and match["rest"] == "/resources":
+                moved = [(_container_name(write, match), before or {}, written or {})]
+            for name, old, new in moved:
+                yield from _moved_amounts(name, old, new)
+
+
+def _moved_amounts(name: str, before: Json, written: Json) -> Iterator[tuple[str, str, str, Any, Any]]:
+    """The amounts of a container that differ from those before; what others add beside them is theirs."""
+    for side in ("requests", "limits"):
+        old, new = before.get(side) or {}, written.get(side) or {}
+        for resource in dict.fromkeys((*new, *old)):
+            if not _same(f"{name} {side}.{resource}", old.get(resource), new.get(resource)):
+                yield name, side, resource, old.get(resource), new.get(resource)
+
+
 def _annotated_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
     """Values for new pods of the containers that this write names, or names otherwise than before."""
     before, after = (annotated_swaps(side.get(ANNOTATED)) for side in (write.before, write.after))
@@ -140,14 +168,10 @@ def _annotated_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
 
 
 def _resource_fields(kind: str, write: Write, name: str, before: Json, written: Json) -> Iterator[_WrittenField]:
-    """The amounts of a container that differ from those before; what others add beside them is theirs."""
-    for side in ("requests", "limits"):
-        old, new = before.get(side) or {}, written.get(side) or {}
-        for resource in dict.fromkeys((*new, *old)):
-            label = f"{name} {side}.{resource}"
-            if not _same(label, old.get(resource), new.get(resource)):
-                read = partial(_amount_of, kind=kind, name=name, side=side, resource=resource)
-                yield _WrittenField(_key(write, f"{name}/{side}/{resource}"), label, new.get(resource), read)
+    """The amounts of a container that the write moved, each read from an object as new pods get it."""
+    for _, side, resource, _, new in _moved_amounts(name, before, written):
+        read = partial(_amount_of, kind=kind, name=name, side=side, resource=resource)
+        yield _WrittenField(_key(write, f"{name}/{side}/{resource}"), f"{name} {side}.{resource}", new, read)
 
 
 def _key(write: Write, place: str) -> FieldKey:

@@ -11,6 +11,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
 from cotenant.changes.model.service import Method
+from cotenant.changes.model.trial import Trial
 from cotenant.recommender.model.recommendation import Recommendation, Value
 
 Json = Mapping[str, Any]
@@ -98,6 +99,12 @@ class GuardrailContext:
     windows_spare_memory: bool = True
     webhook: str = ""
     cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
+    trials: Sequence[Trial] = ()
+    """What was tried on the workload before, and did harm or was rolled back."""
+    kills: Mapping[str, float] = field(default_factory=dict)
+    """When (Unix time) a container was killed for lack of memory last, by its name, as its pods' status has it."""
+    put_off: str = ""
+    """Until when, why and by whom its recommendation was put off, in words; "" where it was not."""
 
 
 def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:

@@ -167,6 +167,8 @@ class Change:
     next_steps: tuple[NextStep, ...] = ()
     ladder: str = ""
     """Id of the ladder of which it is a step; empty for a change that stands alone."""
+    images: str = ""
+    """Images of the template as it was looked at: a verdict is about them; empty in rows from before that was kept."""
     paced: bool = False
     """Whether its batch goes wave by wave because it is larger than what may change at once: none is a canary."""
 
@@ -224,6 +226,10 @@ class ChangeStatus:
     rollback_refused: bool = False
     verified_seconds: float = 0.0
     """When a verdict last found no harm; 0: never."""
+    harm: str = ""
+    """The verdict of harm in words; it stays after the change was rolled back."""
+    harm_seconds: float = 0.0
+    """When that verdict was found; 0: never."""
 
     @property
     def rollback_failed(self) -> bool:
@@ -243,9 +249,13 @@ class ChangeStatus:
 
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:
         """Return the status after the next event. Raises UsageError when that event cannot happen now."""
+        state = after(self.state, happened, self.last_step)
+        is_harmful = state is ChangeState.REGRESSED
         return replace(
             self,
-            state=after(self.state, happened, self.last_step),
+            state=state,
+            harm=note if is_harmful else self.harm,
+            harm_seconds=seconds if is_harmful else self.harm_seconds,
             since_seconds=seconds,
             actor=actor,
             words=note,
@@ -256,8 +266,8 @@ class ChangeStatus:
 
 
 def last_changes(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
-    """Return each workload's last written change that is in force or whose outcome is not known."""
-    written = (s for s in statuses if s.state.in_force or not s.state.settled)
+    """Return each workload's last written change that is in force, was rolled back, or whose outcome is not known."""
+    written = (s for s in statuses if s.state.in_force or s.state is ChangeState.ROLLED_BACK or not s.state.settled)
     return {s.change.ref: s for s in sorted(written, key=lambda s: s.changed_seconds)}
 
 

@@ -5,20 +5,23 @@ The ledger's entries are no part of the results: whoever counts recommendations 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Table
 from cotenant.base.tables.filters import EMPTY
 from cotenant.base.tables.queries import Index, Relation
 from cotenant.base.text import moment, visible
 from cotenant.changes.model.service import PostponedRecommendation
+from cotenant.changes.model.trial import COUNTS_SECONDS, RULE, Amount, Trial, repeated
 from cotenant.recommender.model import savings
 from cotenant.recommender.model.list_totals import WORKLOAD
+from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.steps import Ready
 
 STATE: Final = "postponed"
@@ -35,29 +38,98 @@ HIDDEN: Final = f"{STATE}={EMPTY}"
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
 STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
 """Columns about the step that is allowed now."""
+_AMOUNTS: Final = tuple(
+    f"{resource.value}_{name}"
+    for resource in Resource
+    for name in ("request_now", "request", "limit_now", "limit", "step")
+)
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMarks:
-    """The ledger's marks of workloads: those postponed, and the end of others' cool-down (Unix seconds).
+    """The ledger's marks of workloads: those postponed, the end of others' cool-down (Unix seconds), and trials.
 
-    Until the end of its cool-down a workload may not be cut.
+    Until the end of its cool-down a workload may not be cut. trials: what did harm or was rolled back; now_seconds:
+    when the ledger was read (Unix time).
     """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
     cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
+    trials: Mapping[WorkloadRef, Sequence[Trial]] = field(default_factory=dict)
+    now_seconds: float = 0.0
+
+    @classmethod
+    def of(
+        cls,
+        postponed: Mapping[WorkloadRef, PostponedRecommendation],
+        cool_downs: Mapping[WorkloadRef, float],
+        trials: Mapping[WorkloadRef, Sequence[Trial]],
+        now_seconds: float,
+    ) -> LedgerMarks:
+        """The marks with those trials alone that say harm and count still: the others are warnings of a review."""
+        counting = {
+            ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
+            for ref, tried in trials.items()
+        }
+        return cls(postponed, cool_downs, {ref: tried for ref, tried in counting.items() if tried}, now_seconds)
 
 
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
     """The recommendations with the two columns, and without steps that have to wait."""
-    return _withhold_cooling_steps(_with_columns(advice, marks.postponed), marks.cool_downs)
+    return _without_steps(_with_columns(advice, marks.postponed), marks)
 
 
 def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
     """The rows of recommendations without steps that have to wait; what was put off is among them."""
-    if not marks.cool_downs:
+    if not marks.cool_downs and not marks.trials:
         return advice
-    return _withhold_cooling_steps(Relation.of(advice), marks.cool_downs).read(*advice.columns)
+    return _without_steps(Relation.of(advice), marks).read(*advice.columns)
+
+
+def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
+    return _withhold_cooling_steps(_withhold_tried_steps(advice, marks), marks.cool_downs)
+
+
+def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
+    """Rows of workloads whose step goes as far as one that did harm: none of it is ready, and the evidence is named."""
+    refs = list(marks.trials)
+    which, numbers = _rows_of(advice, refs)
+    rows = list(advice.take(numbers, ["container", "ready", *_AMOUNTS]).rows())
+    amounts: dict[int, list[Amount]] = {}
+    for place, row in zip(which, rows, strict=True):
+        amounts.setdefault(int(place), []).extend(_step_amounts(row))
+    hits = {place: repeated(marks.trials[refs[place]], found, marks.now_seconds) for place, found in amounts.items()}
+    evidence = [hits[int(place)] for place in which]
+    held_back = [
+        hit is not None and (Ready(str(row["ready"])).now or row["ready"] == Ready.SECOND_PERSON)
+        for hit, row in zip(evidence, rows, strict=True)
+    ]
+    told = [hit for hit, held in zip(evidence, held_back, strict=True) if hit and held]
+    words = [f"{RULE}: {trial.sentence(amount)}" for trial, amount in told]
+    if not words:
+        return advice
+    cells: dict[str, list[str | float | None]] = {
+        "ready": [Ready.BLOCKED.value] * len(words),
+        "stopped_by": list(words),
+        **{name: [np.nan] * len(words) for name in STEPS},
+    }
+    return advice.with_cells(advice.schema, numbers[np.array(held_back)], cells)
+
+
+def _step_amounts(row: Mapping[str, Any]) -> Iterator[Amount]:
+    """Yield the amounts that the step that is allowed now would set, field by field."""
+    for resource in Resource:
+        step, whole = (_whole_number(row[f"{resource.value}_{name}"]) for name in ("step", "request"))
+        request, limit = whole if step is None else step, _whole_number(row[f"{resource.value}_limit"])
+        if limit is not None and request is not None:
+            limit = max(limit, request)  # of a step, whose limit is not below its request
+        for field_, after in ((Field.REQUEST, request), (Field.LIMIT, limit)):
+            now = _whole_number(row[f"{resource.value}_{field_.value}_now"])
+            yield Amount(str(row["container"]), resource, field_, now, after)
+
+
+def _whole_number(cell: Any) -> int | None:
+    return None if cell is None or np.isnan(cell) else int(cell)
 
 
 def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRecommendation]) -> Relation:

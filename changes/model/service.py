@@ -16,6 +16,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderProgress, LadderStatus
+from cotenant.changes.model.trial import Trial
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.steps import NextStep
@@ -255,6 +256,9 @@ class ChangeService(Protocol):
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
+
+    def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
+        """Return what was tried on workloads, and did harm or was rolled back."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""

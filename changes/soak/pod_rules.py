@@ -165,6 +165,17 @@ def kills_since(pods: Sequence[Json], since_seconds: float, names: Collection[st
     )
 
 
+def last_kills(pods: Sequence[Json]) -> dict[str, float]:
+    """Return when (Unix time) each container of pods was killed for lack of memory last, by its name."""
+    kills: dict[str, float] = {}
+    for status in container_statuses(pods):
+        ends = [_seconds(end.get("finishedAt")) for end in _ends(status) if end.get("reason") == "OOMKilled"]
+        name = str(status.get("name", ""))
+        if ends:
+            kills[name] = max(kills.get(name, 0.0), *ends)
+    return kills
+
+
 def _restarts(pods: Sequence[Json], since_seconds: float) -> int:
     restarted = (status for status in container_statuses(pods) if status.get("restartCount"))
     return sum(

@@ -61,7 +61,8 @@ class Postponing:
         now = self._now()
         if now - self._asked_seconds >= self._wait:
             try:
-                self._known = LedgerMarks(self._service.postponed(), self._service.cool_downs())
+                service = self._service
+                self._known = LedgerMarks.of(service.postponed(), service.cool_downs(), service.trials(), now)
             except CotenantError as error:  # the list is worth more than what is hidden of it
                 _log.warning("postponed_unknown", error=error.message)
             self._asked_seconds = now
@@ -71,7 +72,8 @@ class Postponing:
 def _digest(marks: LedgerMarks) -> str:
     off = (f"{ref} {entry.until_seconds} {entry.since_seconds}" for ref, entry in marks.postponed.items())
     waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
-    return f"{zlib.crc32(';'.join(sorted((*off, *waiting))).encode()):08x}"
+    tried = (trial.change for trials in marks.trials.values() for trial in trials)
+    return f"{zlib.crc32(';'.join(sorted((*off, *waiting, *tried))).encode()):08x}"
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:

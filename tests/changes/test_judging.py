@@ -61,7 +61,8 @@ class Judged:
     def accept(self) -> None:
         """The change, rolled out."""
         found = recommended_of(self.scene.store)(self.workload)
-        (self.status,) = self.actions.accept(self.actions.review(found), AcceptanceTerms(("cool-down",)))
+        terms = AcceptanceTerms(("cool-down", "tried-before"))
+        (self.status,) = self.actions.accept(self.actions.review(found), terms)
         acting.settle_rollouts(self.scene)
 
     def _compare(self, _change: Change, _begun: float, _now: float, objectives: Sequence[Objective]) -> list[Compared]:

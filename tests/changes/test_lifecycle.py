@@ -71,10 +71,10 @@ def test_what_a_later_change_in_force_has_written_again_is_not_judged_at_its_sec
     assert steps(first, writing("b", ChangeState.ROLLED_BACK, "/cpu"), now=86_400.0) == [(Due.VERIFY, "a")]
 
 
-def test_a_workload_cools_down_from_its_last_change_in_force_or_of_unknown_outcome() -> None:
+def test_a_workload_cools_down_from_its_last_change_that_was_written_or_rolled_back() -> None:
     changed = [status(state.value, state) for state in ChangeState]
     cooling = {ref.name for ref in cool_downs(changed, 3600.0, 3599.0)}
-    assert cooling == {"unknown", "applied", "verified", "regressed", "rollback-unknown"}
+    assert cooling == {"unknown", "applied", "verified", "regressed", "rollback-unknown", "rolled-back"}
     assert set(cool_downs(changed, 3600.0, 0.0).values()) == {3600.0}
     assert cool_downs(changed, 3600.0, 3600.0) == {}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +15,7 @@ from cotenant.base.table import Table
 from cotenant.base.tables import filters, queries
 from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
+from cotenant.changes.model.trial import Trial
 from cotenant.dashboard.sources import snoozed as postponing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import Snapshot
@@ -60,6 +61,9 @@ class DeskScene:
         return self.known
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
+        return {}
+
+    def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         return {}
 
 

@@ -1,0 +1,82 @@
+"""What became of an earlier change of a workload, as evidence about a new one. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.resource import Resource
+from cotenant.base.text import moment, visible
+from cotenant.recommender.model.recommendation import Field
+
+RULE: Final = "tried-before"
+"""The guardrail that a trial fails."""
+COUNTS_SECONDS: Final = 28 * 86_400.0
+"""How long a trial counts. Four weeks: the load of a month is another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """One field of a container before and after a change, in the resource's unit; None: not set."""
+
+    container: str
+    resource: Resource
+    field: Field
+    before: int | None
+    after: int | None
+
+    def goes_as_far_as(self, tried: Amount) -> bool:
+        """Return whether this goes at least as low as `tried` did; of a raise, no higher than that went."""
+        if (self.container, self.resource, self.field) != (tried.container, tried.resource, tried.field):
+            return False
+        if self.after is None or tried.after is None or self.after == self.before or self.after > tried.after:
+            return False
+        return (self.before is None or self.after < self.before) == (tried.before is None or tried.after < tried.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A change that did harm or was rolled back: when (Unix time), who had accepted it, and the verdict in words.
+
+    harm: "" where it was rolled back without a verdict of harm; images: of the template that it was tried on, "" where
+    that was not kept.
+    """
+
+    change: str
+    seconds: float
+    actor: str
+    words: str
+    amounts: tuple[Amount, ...]
+    harm: bool = True
+    images: str = ""
+
+    def repeated_by(self, amounts: Iterable[Amount], images: str = "") -> Amount | None:
+        """Return the first of these amounts that repeats it on the same template; None where none does."""
+        if self.images and images and self.images != images:
+            return None
+        return next((a for a in amounts if any(a.goes_as_far_as(tried) for tried in self.amounts)), None)
+
+    def sentence(self, amount: Amount) -> str:
+        """Return what happened when it was tried, in words."""
+        tried = next(tried for tried in self.amounts if amount.goes_as_far_as(tried))
+        what = f"{tried.container} {tried.resource} {tried.field} {format_amount(tried.resource, tried.after or 0)}"
+        ended = "did harm" if self.harm else "was rolled back"
+        words = f" ({visible(self.words)})" if self.words else ""
+        return (
+            f"{visible(what)} was tried by {visible(self.actor)} and {ended}, {moment(self.seconds)}{words}: "
+            f"change {self.change}"
+        )
+
+
+def repeated(
+    trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
+) -> tuple[Trial, Amount] | None:
+    """The newest trial that these amounts would repeat, one that did harm before any other; None without one."""
+    found = (
+        (trial, amount)
+        for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)
+        if now_seconds - trial.seconds < COUNTS_SECONDS and (amount := trial.repeated_by(amounts, images)) is not None
+    )
+    return next(found, None)

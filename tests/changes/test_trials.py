@@ -1,0 +1,192 @@
+"""What did harm when it was tried is offered as ready by no way of acting, until something about it is new."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from cotenant.autopilot.decide.candidates import LiveNamespace, candidates_of
+from cotenant.autopilot.decide.history import Decisions
+from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kubernetes.intent import Address
+from cotenant.base.people import Grant, Person, Role
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
+from cotenant.base.table import Table
+from cotenant.base.tables.queries import Relation
+from cotenant.changes.accept import AcceptanceTerms
+from cotenant.changes.access.configured_service import recommended_of
+from cotenant.changes.decide.checks.trials import trials_of
+from cotenant.changes.decide.guardrails import blocking, judge
+from cotenant.changes.decide.regression_check import Compared, Measure
+from cotenant.changes.decide.rule import GuardrailContext, GuardrailOutcome
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, after
+from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations
+from cotenant.changes.model.service import ChangeRequest
+from cotenant.changes.model.settings import GuardrailSettings
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.recommender.settings import CotenantSettings
+from tests.autopilot.test_candidates import WEB, in_force
+from tests.changes.test_judging import Judged
+from tests.support import acting
+
+DAY: Final = 86_400.0
+NOW: Final = 40 * DAY
+HARM: Final = "latency p99 20.0 ms -> 26.3 ms"
+ADMIN: Final = Person("jane", grants=(Grant(Role.ADMIN),))
+
+
+def live(image: str = "web:1") -> dict[str, Any]:
+    resources = {"requests": {"cpu": "1"}}
+    template = {"spec": {"containers": [{"name": "app", "image": image, "resources": resources}]}}
+    return {"metadata": {"uid": "u"}, "spec": {"replicas": 2, "template": template}}
+
+
+def changed(id_: str, cpu: str, *happened: ChangeEvent, before: str = "1", seconds: float = NOW) -> ChangeStatus:
+    """A change of web's CPU request, with what became of it."""
+    pointer = "/spec/template/spec/containers/0/resources"
+    name = {"op": "test", "path": "/spec/template/spec/containers/0/name", "value": "app"}
+    old, new = ({pointer: {"requests": {"cpu": amount}}} for amount in (before, cpu))
+    write = Write(Address("apps/v1", "deployments", "web", "shop"), "u", (name,), old, new)
+    change = Change(id_, id_, "shop", "Deployment", "web", "ana", (), "template", "", (write,), images="app=web:1")
+    status = ChangeStatus(change, after(None, ChangeEvent.ACCEPTED), seconds, seconds, "ana")
+    for event in (ChangeEvent.APPLIED, *happened):
+        status = status.moved(event, seconds, "the watcher", HARM if event is ChangeEvent.REGRESSED else "")
+    return status
+
+
+ROLLED_BACK: Final = (ChangeEvent.REGRESSED, ChangeEvent.ROLLBACK_ACCEPTED, ChangeEvent.ROLLED_BACK)
+UNDONE: Final = ROLLED_BACK[1:]
+
+
+def cut(now: int, amount: int, resource: Resource = Resource.CPU) -> Recommendation:
+    inputs = {"days": 14.0, "coverage": 1.0}
+    value = Value(resource, Field.REQUEST, now, amount, Action.SET, Reason.OK, inputs=inputs)
+    ref = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
+    return Recommendation(ref, "cotenant", 2, (value,), 14 * 86_400, "d", int(NOW))
+
+
+def rule_of(one: Recommendation, statuses: list[ChangeStatus], **more: Any) -> tuple[GuardrailOutcome, str]:
+    trials = trials_of(statuses).get(WEB, ())
+    context = GuardrailContext(**{"live": live(), "seconds": NOW + DAY, "trials": trials, **more})
+    return next((r.outcome, r.why) for r in judge([one], context, GuardrailSettings()) if r.rule == "tried-before")
+
+
+@pytest.mark.parametrize(
+    ("amount", "outcome"),
+    [
+        (800, GuardrailOutcome.FAIL),
+        (700, GuardrailOutcome.FAIL),  # further still
+        (801, GuardrailOutcome.PASS),  # a larger value is not what was tried
+    ],
+)
+def test_a_cut_that_goes_as_far_as_one_that_did_harm_is_stopped_with_the_evidence(
+    amount: int, outcome: GuardrailOutcome
+) -> None:
+    found, why = rule_of(cut(1000, amount), [changed("c1", "800m", *ROLLED_BACK)])
+    assert found is outcome
+    # 40 days after Thu 1 Jan 1970.
+    evidence = f"app cpu request 800m was tried by ana and did harm, Tue 10 Feb 00:00 UTC ({HARM}): change c1"
+    assert outcome is GuardrailOutcome.PASS or why == evidence
+
+
+@pytest.mark.parametrize(
+    ("statuses", "more", "outcome"),
+    [
+        ([changed("c1", "800m", *ROLLED_BACK)], {"live": live("web:2")}, GuardrailOutcome.PASS),
+        ([changed("c1", "800m", *ROLLED_BACK)], {"seconds": NOW + 28 * DAY}, GuardrailOutcome.PASS),
+        ([changed("c1", "800m", *ROLLED_BACK)], {"seconds": NOW + 28 * DAY - 1}, GuardrailOutcome.FAIL),
+        # somebody overrode it, and it held
+        ([changed("c1", "800m", *ROLLED_BACK), changed("c2", "750m", ChangeEvent.VERIFIED)], {}, GuardrailOutcome.PASS),
+        ([changed("c1", "800m", *ROLLED_BACK), changed("c2", "900m", ChangeEvent.VERIFIED)], {}, GuardrailOutcome.FAIL),
+        # harm that nobody rolled back is harm
+        ([changed("c1", "800m", ChangeEvent.REGRESSED)], {}, GuardrailOutcome.FAIL),
+        # a person rolled it back without a verdict: their reason is unknown
+        ([changed("c1", "800m", *UNDONE)], {}, GuardrailOutcome.WARN),
+        # a raise that did harm says nothing against a cut
+        ([changed("c1", "1200m", *ROLLED_BACK)], {}, GuardrailOutcome.PASS),
+        ([changed("c1", "800m", ChangeEvent.VERIFIED)], {}, GuardrailOutcome.PASS),
+    ],
+)
+def test_the_evidence_counts_until_the_template_the_value_or_the_month_is_another_or_it_has_held(
+    statuses: list[ChangeStatus], more: dict[str, Any], outcome: GuardrailOutcome
+) -> None:
+    assert rule_of(cut(1000, 800), statuses, **more)[0] is outcome
+
+
+def test_the_row_of_a_list_is_not_ready_and_names_the_change_that_did_harm() -> None:
+    key = {"namespace": "shop", "kind": "Deployment", "workload": "web", "container": "app", "ready": "first-step"}
+    rows = [{**key, "cpu_request_now": 1000, "cpu_request": 300, "cpu_step": 800, "cpu_step_total": -400.0}]
+    rows.append({**rows[0], "workload": "other"})
+    rows.append({**rows[0], "cpu_step": 900, "workload": "web", "container": "beside"})
+    statuses = [changed("c1", "800m", *ROLLED_BACK)]
+    marks = LedgerMarks.of({}, {}, trials_of(statuses), NOW + DAY)
+    marked = mark_recommendations(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), marks).read().rows()
+    # The containers of a workload change together: none of web is ready.
+    assert [(row["ready"], row["cpu_step"], "change c1" in row["stopped_by"]) for row in marked] == [
+        ("blocked", None, True), ("first-step", 800, False), ("blocked", None, True)
+    ]  # fmt: skip
+    later = LedgerMarks.of({}, {}, trials_of(statuses), NOW + 28 * DAY)
+    assert later.trials == {}
+
+
+def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() -> None:
+    found = [
+        next(iter(candidates_of([in_force()], [cut(1000, 800)], LiveNamespace({WEB: live(image)}), {WEB: tried},
+                                Decisions(), CotenantSettings())))
+        for image, tried in (
+            ("web:1", [changed("c1", "800m", *ROLLED_BACK)]), ("web:2", [changed("c1", "800m", *ROLLED_BACK)]),
+        )
+    ]  # fmt: skip
+    assert found[1].blocked is None or found[1].blocked[0] is not Reason.AUTOPILOT_GUARDRAIL
+    assert found[0].blocked is not None and "change c1" in found[0].blocked[1]
+
+
+def test_memory_is_not_cut_after_a_kill_that_no_scan_has_seen() -> None:
+    def blocked(one: Recommendation, killed_seconds: float) -> list[str]:
+        context = GuardrailContext(live=live(), seconds=NOW + DAY, kills={"app": killed_seconds})
+        return [rule.rule for rule in blocking(judge([one], context, GuardrailSettings()), ()) if rule.rule == "oom"]
+
+    less, more = (cut(GIB, int(share * GIB), Resource.MEMORY) for share in (0.8, 1.2))
+    assert blocked(less, NOW + 1) == ["oom"]
+    assert blocked(less, NOW - 1) == [] and blocked(more, NOW + 1) == []
+    assert blocked(cut(1000, 800), NOW + 1) == []
+
+
+@pytest.fixture(scope="module")
+def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acting.Scene]:
+    folder = tmp_path_factory.mktemp("scene")
+    with acting.embedded(folder, acting.prepared(folder / "made")) as found:
+        yield found
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_overrides_with_a_reason(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    judged = Judged(scene, tmp_path)
+    judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.9)]
+    judged.verify()
+    judged.actions.roll_back(judged.status)
+    acting.settle_rollouts(scene)
+    found = recommended_of(scene.store)(judged.workload)
+    # the command, the next step of a ladder and the autopilot review with the same object
+    (review,) = judged.actions.review(found)
+    rules = {rule.rule: rule.why for rule in review.blocked(("cool-down",))}
+    assert list(rules) == ["tried-before"] and f"change {judged.status.change.id}" in rules["tried-before"]
+    # the page and REST ask the service; what it names is what their lists mark
+    ledger = msgspec.structs.replace(scene.settings.actions, ledger=str(tmp_path / "judged.db"))
+    service = replace(scene, settings=msgspec.structs.replace(scene.settings, actions=ledger)).service()
+    (seen,) = service.review(ADMIN, ChangeRequest((judged.workload,)))
+    assert "tried-before" in [rule.name for rule in seen.blocked(())]
+    assert [one.change for one in service.trials()[judged.workload]] == [judged.status.change.id]
+    terms = AcceptanceTerms(("cool-down", "tried-before"), because="the load test is over")
+    (again,) = judged.actions.accept([review], terms)
+    assert again.change.guardrails["tried-before"].endswith("because: the load test is over")
