@@ -108,7 +108,7 @@ class AcceptanceTerms:
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What the ledger says of workloads: the last change, what was tried and failed, what somebody has put off."""
+    """The ledger about workloads: the last change, what was tried and failed, what somebody has put off."""
 
     changed: Mapping[WorkloadRef, ChangeStatus]
     trials: Mapping[WorkloadRef, Sequence[Trial]]

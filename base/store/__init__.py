@@ -11,6 +11,7 @@ Every file is written whole and renamed into place (files.py). A file that canno
 `<name>.corrupt-<n>` and counted as a hole; it is never overwritten and never hides other days.
 """
 
+from cotenant.base.store.documents import FACTS, StoreFacts
 from cotenant.base.store.store import Hole, Store
 
-__all__ = ["Hole", "Store"]
+__all__ = ["FACTS", "Hole", "Store", "StoreFacts"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, get_args, get_type_hints
 
@@ -22,6 +23,20 @@ from cotenant.base.store.version import SCHEMA_VERSION, check
 DocumentT = TypeVar("DocumentT")
 Restore = Callable[[Any], Any]
 NOTHING: Final[Mapping[Any, Restore]] = MappingProxyType({})
+
+
+FACTS: Final = "facts"
+"""Name of the document with what a store is, beside the runs; a store without it is of a real cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What a cluster's store is, said once by who makes it: whoever writes results later need not know it.
+
+    demo: its history is made up, and nothing is applied to a real cluster.
+    """
+
+    demo: bool = False
 
 
 class _Written(msgspec.Struct):

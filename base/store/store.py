@@ -82,8 +82,7 @@ class Store:
     def __init__(self, url: str, cluster: str, patience: BucketPatience | None = None) -> None:
         """Create a store; nothing is read or created yet.
 
-        Raises UsageError for a cluster name that is not a plain file name. patience: with a bucket's server; None is
-        that of scans and managers.
+        Raises UsageError for a cluster name that is no plain file name. patience: with a bucket; None: that of scans.
         """
         parquet.arrow_alone()  # in whatever process: a worker, the manager's pipeline, a command
         self._folder = Folder(url, patience)

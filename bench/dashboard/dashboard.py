@@ -30,7 +30,7 @@ from bench.dashboard.dashboard_users import users
 from bench.record import ROOT, Row, below, record
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.access.forgery import COOKIE, HEADER
 from cotenant.dashboard.sources.source import FORECAST_LIST
@@ -51,7 +51,7 @@ REPEATS = 5
 REQUESTS = 300
 SERVER = """
 import sys
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.app import create_app, serve
 from cotenant.dashboard.sources.source import StoreSource
@@ -117,9 +117,8 @@ def results(folder: Path, spec: SyntheticSpec = DEMO) -> Store:
     """The demo's results with every table repeated to 100,000 rows under other names."""
     store, settings = Store(folder.as_uri(), CLUSTER), Settings()
     end = fill(store, spec, Silent()).inventory.time_seconds
-    daily_analysis.publish(
-        daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=True
-    )
+    store.write_document(FACTS, StoreFacts(demo=True))
+    daily_analysis.publish(daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings)
     for schema in (WORKLOADS, RECOMMENDATIONS):
         store.write_table(blown_up(store.read_table(schema), schema, "workload", ROWS))
     store.write_table(blown_up(store.read_table(FORECAST_LIST), FORECAST_LIST, "name", ROWS))

@@ -100,11 +100,11 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
         amounts.setdefault(int(place), []).extend(_step_amounts(row))
     hits = {place: repeated(marks.trials[refs[place]], found, marks.now_seconds) for place, found in amounts.items()}
     evidence = [hits[int(place)] for place in which]
-    held_back = [
+    is_withheld = [
         hit is not None and (Ready(str(row["ready"])).now or row["ready"] == Ready.SECOND_PERSON)
         for hit, row in zip(evidence, rows, strict=True)
     ]
-    told = [hit for hit, held in zip(evidence, held_back, strict=True) if hit and held]
+    told = [hit for hit, withheld in zip(evidence, is_withheld, strict=True) if hit and withheld]
     words = [f"{RULE}: {trial.sentence(amount)}" for trial, amount in told]
     if not words:
         return advice
@@ -113,7 +113,7 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
         "stopped_by": list(words),
         **{name: [np.nan] * len(words) for name in STEPS},
     }
-    return advice.with_cells(advice.schema, numbers[np.array(held_back)], cells)
+    return advice.with_cells(advice.schema, numbers[np.array(is_withheld)], cells)
 
 
 def _step_amounts(row: Mapping[str, Any]) -> Iterator[Amount]:

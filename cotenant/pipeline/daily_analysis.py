@@ -25,7 +25,7 @@ from cotenant.base.progress import Progress
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.pipeline import PipelineSettings
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.table import Schema, Table
 from cotenant.base.text import moment
 from cotenant.base.threads import side_by_side
@@ -288,17 +288,17 @@ def stored_rehearsals(store: Store) -> Rehearsals | None:
 
 
 @pause_garbage_collection()
-def publish(analysis: Analysis, store: Store, settings: Settings, *, demo: bool = False) -> None:
+def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
     Where another run is published meanwhile, all is written again, since its log goes on from that one. StoreConflict
     when that one's history reaches further, which stays then, or when it happens PUBLICATIONS times.
     """
-    before = stored_division(store)
+    before, facts = stored_division(store), store.read_document(FACTS, StoreFacts) or StoreFacts()
     for left in reversed(range(PUBLICATIONS)):
         try:
             with store.publishing() as run:
-                _write(analysis, run, settings, demo=demo)
+                _write(analysis, run, settings, demo=facts.demo)
             break
         except StoreConflict as error:
             other = store.read_document("overview", Overview)

@@ -18,7 +18,7 @@ from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.store import store_url
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
 from cotenant.pipeline import daily_analysis, day_margins, known_siblings, stored_history
@@ -85,9 +85,10 @@ def demo_store(
         finalize(opened_store, rmtree, place, ignore_errors=True)
     cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
     demo.refill(store, cluster, Silent())
+    store.write_document(FACTS, StoreFacts(demo=True))
     if analyse:
         analysis = daily_analysis.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
-        daily_analysis.publish(analysis, store, own, demo=True)
+        daily_analysis.publish(analysis, store, own)
     return opened_store
 
 

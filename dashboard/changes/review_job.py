@@ -89,7 +89,7 @@ class ReviewJob(Job):
             return None
         looks, method = found
         place = {ref: index for index, ref in enumerate(self._refs)}
-        return sorted(looks, key=lambda look: place[look.workload]), method
+        return sorted(looks, key=lambda review: place[review.workload]), method
 
     def _work(self) -> None:
         rank = {namespace: place for place, namespace in enumerate(dict.fromkeys(ref.namespace for ref in self._refs))}

@@ -232,13 +232,13 @@ def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
     before = _reviewed_before(view, terms, refs)
     if before is not None and not dry:
         return before
-    some = [look.workload for look in before[0]] if before else refs
+    some = [review.workload for review in before[0]] if before else refs
     job = JOBS.job(_job_key(view, terms, some, dry), lambda: ReviewJob(some, ask, terms.method))
     return (job.answer() or ([], Method.TEMPLATE)) if job.wait(FIRST_SECONDS) else job
 
 
 def _reviewed_before(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | None:
-    """What the job of the first step has found by the method that was chosen since; of all, or until it was stopped."""
+    """Return what the job of the first step has found, until its end or a stop, by the method that was chosen since."""
     if terms.method is None:
         return None
     job = JOBS.found(_job_key(view, replace(terms, method=None), refs, False))

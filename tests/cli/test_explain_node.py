@@ -41,7 +41,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
     cluster = fill(store, SyntheticSpec(nodes=3, workloads=12, days=3, seed=5), Silent())
     made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    daily_analysis.publish(made, store, Settings(), demo=True)
+    daily_analysis.publish(made, store, Settings())
     return store
 
 

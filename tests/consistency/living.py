@@ -25,7 +25,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.cli.demo.live_cluster import demo_dashboard_context, write_config
@@ -131,7 +131,8 @@ def living_cluster(folder: Path) -> Iterator[Living]:
     generated = fill(store, spec, Silent())
     inventory = generated.inventory
     analysis = daily_analysis.analyse(store, settings, FixedClock(inventory.time_seconds), Silent())
-    daily_analysis.publish(analysis, store, settings, demo=True)
+    store.write_document(FACTS, StoreFacts(demo=True))
+    daily_analysis.publish(analysis, store, settings)
     enforcement.fill(store, inventory.time_seconds)
     demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
     story = DemoScenario(inventory, collect(analysis), demand, node_metrics(generated), curves(generated))

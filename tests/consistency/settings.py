@@ -15,7 +15,7 @@ from cotenant.base.kubernetes import protocol
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
@@ -137,7 +137,8 @@ def scene(setting: Setting, folder: Path) -> Scene:
         if setting.marks_nodes:
             store.write_inventory(replace(inventory, nodes=_marked(inventory.nodes)))
         clock = FixedClock(inventory.time_seconds)
-        daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings, demo=True)
+        store.write_document(FACTS, StoreFacts(demo=True))
+        daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings)
 
     copy_template(f"consistency-{_results_name(setting)}", folder, analysed)
     store = Store(folder.as_uri(), setting.cluster)

@@ -49,7 +49,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     made.write_inventory(replace(inventory, nodes=(), workloads=workloads))
     settings = Settings()
     analysis = daily_analysis.analyse(made, settings, FixedClock(inventory.time_seconds), Silent())
-    daily_analysis.publish(analysis, made, settings, demo=False)
+    daily_analysis.publish(analysis, made, settings)
     return made
 
 

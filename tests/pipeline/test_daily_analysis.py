@@ -16,7 +16,7 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.store.tables import rows_of
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
@@ -49,7 +49,8 @@ SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
     made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    daily_analysis.publish(made, store, Settings(), demo=True)
+    store.write_document(FACTS, StoreFacts(demo=True))
+    daily_analysis.publish(made, store, Settings())
     return made
 
 
@@ -60,12 +61,23 @@ def overview(store: Store, analysis: Analysis) -> Overview:
     return found
 
 
+def test_a_store_stays_a_demo_s_whoever_writes_the_next_results(store: Store, analysis: Analysis) -> None:
+    daily_analysis.publish(analysis, store, Settings())  # as `cotenant scan --offline` does, which knows of no demo
+    marked = store.read_document("overview", Overview)
+    store.write_document(FACTS, StoreFacts())
+    daily_analysis.publish(analysis, store, Settings())
+    plain = store.read_document("overview", Overview)
+    store.write_document(FACTS, StoreFacts(demo=True))
+    assert marked is not None and marked.demo
+    assert plain is not None and not plain.demo
+
+
 def test_what_is_stored_by_namespace_goes_with_its_namespace(store: Store, analysis: Analysis) -> None:
     (row, *_) = analysis.recommendations
     here = row.container.workload.namespace
     store.write_document("explain@gone", [row])
     store.write_table(Table.from_rows(portraits_of("gone"), []))
-    daily_analysis.publish(analysis, store, Settings(), demo=True)
+    daily_analysis.publish(analysis, store, Settings())
     assert Explanations(store).of_namespace("gone") == []
     assert row in Explanations(store).of_namespace(here)
     names = {name for name in store.folders(f"runs/{max(store.folders('runs'))}") if "@" in name}

@@ -17,7 +17,7 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid
 from cotenant.cli.analysis.backtest_reclaim import trial as policy_trial
 from cotenant.experiment.comparison import run_all_settings
@@ -99,7 +99,8 @@ def analysed(folder: Path, spoil: tuple[Signal, float] | None) -> tuple[cotenant
     inventory = store.read_inventory()
     assert inventory is not None
     settings, clock = Settings(), FixedClock(inventory.time_seconds)
-    daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings, demo=True)
+    store.write_document(FACTS, StoreFacts(demo=True))
+    daily_analysis.publish(daily_analysis.analyse(store, settings, clock, Silent()), store, settings)
     return opened, series
 
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
-from cotenant.base.store import Store
+from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import WHAT_IF, LentDay, RiskOutcome, WhatIf
 from cotenant.changes.decide.patches import kubectl_command
@@ -51,9 +51,8 @@ def results(folder: Path, *, demo: bool = True, spec: SyntheticSpec = SPEC) -> R
     def make(target: Path) -> None:
         store, settings = Store(target.as_uri(), CLUSTER), Settings()
         end = fill(store, spec, Silent()).inventory.time_seconds
-        daily_analysis.publish(
-            daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings, demo=demo
-        )
+        store.write_document(FACTS, StoreFacts(demo=demo))
+        daily_analysis.publish(daily_analysis.analyse(store, settings, FixedClock(end), Silent()), store, settings)
         store.write_document(WHAT_IF, replayed(end))
 
     copy_template(f"results-{hashlib.sha256(repr((spec, demo)).encode()).hexdigest()[:16]}", folder, make)

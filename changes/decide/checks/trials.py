@@ -48,8 +48,8 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
         if status.harm_seconds or status.state is ChangeState.ROLLED_BACK:
             found.setdefault(ref, []).append(_trial(status))
         elif status.state is ChangeState.VERIFIED and ref in found:
-            held = amounts_of(status.change)
-            found[ref] = [trial for trial in found[ref] if trial.repeated_by(held) is None]
+            kept = amounts_of(status.change)
+            found[ref] = [trial for trial in found[ref] if trial.repeated_by(kept) is None]
     return {ref: tuple(trials) for ref, trials in found.items() if trials}
 
 

@@ -163,7 +163,7 @@ def _prepare_demo(
     folder: Path, spec: SyntheticSpec, settings: Settings, page: ProgressPage | None
 ) -> tuple[Store, DemoScenario]:
     from cotenant.base.process.clock import FixedClock
-    from cotenant.base.store import Store
+    from cotenant.base.store import FACTS, Store, StoreFacts
     from cotenant.manager.decisions.results import collect
     from cotenant.pipeline import daily_analysis
     from cotenant.simulation.cluster import DemoScenario
@@ -181,6 +181,7 @@ def _prepare_demo(
         progress = page.following(shown) if page else shown
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
+        store.write_document(FACTS, StoreFacts(demo=True))
         inventory = generated.inventory
         demand = demand_of(generated, (w.ref for w in inventory.workloads if w.autoscaler))
         metrics, usage_of_a_pod, gpus = node_metrics(generated), curves(generated), containers_with_gpus(generated)
@@ -188,7 +189,7 @@ def _prepare_demo(
         clock = FixedClock(inventory.time_seconds)
         spikes(store, inventory, spec.seed, progress)
         analysis = daily_analysis.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
-        daily_analysis.publish(analysis, store, settings, demo=True)
+        daily_analysis.publish(analysis, store, settings)
     return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
 
 
