@@ -29,8 +29,11 @@ CLUSTER_LABELS: Final = (
     "k8s_cluster_name",
     "kubernetes_cluster",
     "prometheus_cluster",
+    "__tenant_id__",
+    "vm_account_id",
+    "vm_project_id",
 )
-"""Labels that name a cluster, the usual one first."""
+"""Labels that name a cluster, the usual one first; the last ones a server adds where it answers for several tenants."""
 BIRTH: Final = "kube_namespace_created"
 _SYSTEM: Final = "kube-system"
 _OF_THE_TARGET: Final = frozenset({"instance", "pod", "container", "node", "endpoint", "service", "job", "uid"})
@@ -147,4 +150,6 @@ def _distinguishing_label(answer: Answer) -> tuple[str, list[str]]:
 
 def _candidates(series: Iterable[Mapping[str, str]]) -> list[str]:
     names = {name for labels in series for name in labels}
-    return sorted(n for n in names if n not in _OF_THE_TARGET and not n.startswith(("__", "exported_", "cotenant_")))
+    return sorted(
+        n for n in names if n not in _OF_THE_TARGET and n != "__name__" and not n.startswith(("exported_", "cotenant_"))
+    )

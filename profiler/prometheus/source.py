@@ -143,7 +143,10 @@ class PrometheusSource:
         """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
         answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
-        return survey.findings(answer, names, self._settings.scrape_interval_seconds)
+        found = survey.findings(answer, names, self._settings.scrape_interval_seconds)
+        if not found.population.containers_count and (text := survey.labels_question(self._settings.labels, names)):
+            survey.refuse_unlabelled(self._survey_all(text, survey.moments(*window)), names, self.describe())
+        return found
 
     def survey_of_intervals(self, window: TimeWindow) -> Survey:
         """The survey, with how often each series was scraped in every hour of the window, asked once for all in it."""

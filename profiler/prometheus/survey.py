@@ -77,6 +77,17 @@ _EXPORTERS: Final[Mapping[str, str]] = {
     "kube_": "kube-state-metrics is",
 }
 """Beginning of a metric's name -> who exports it."""
+_NAMED_BY: Final = ("namespace", "pod", "container")
+_OF_OPENTELEMETRY: Final = (
+    "k8s_pod_",
+    "k8s.pod.",
+    "k8s_container_",
+    "k8s.container.",
+    "container_cpu_time",
+    "container.cpu.",
+)
+"""Beginnings of the names that OpenTelemetry's receivers give the kubelet's metrics."""
+_SCRAPE_CADVISOR: Final = "Let Prometheus, or a Prometheus receiver, scrape the kubelet's /metrics/cadvisor."
 POD_INFO: Final = "kube_pod_info"
 OLD_LABELS: Final = "containers carry only the labels pod_name and container_name of kubelets before 1.16"
 RELABEL: Final = (
@@ -216,6 +227,49 @@ def refuse_unfit(answer: Answer, describe: str) -> None:
         raise SourceUnfit(f"{describe}: {OLD_LABELS}", fix=RELABEL)
 
 
+def labels_question(labels: Mapping[str, str], names: frozenset[str]) -> str:
+    """The expression of how many series of usage have each label that a container is known by; empty without any."""
+    own = of_labels(labels)
+    return union(
+        with_constant_label(
+            f"count({selector((metric_name_matcher(metric), Matcher(label, '!=', ''), *own))})", MARK, mark
+        )
+        for metric in (CPU, MEMORY)
+        if metric in names
+        for label in _NAMED_BY
+        for mark in (f"{metric} {label}",)
+    )
+
+
+def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> None:
+    """SourceUnfit where no metric of usage has all labels that a container is known by."""
+    told = {labels.get(MARK, "") for labels, _ in answer}
+    lacking = {m: [label for label in _NAMED_BY if f"{m} {label}" not in told] for m in (CPU, MEMORY) if m in names}
+    if not lacking or not all(lacking.values()):
+        return
+    metric, missing = next(iter(lacking.items()))
+    written = _other_names(names)
+    fix = (
+        _SCRAPE_CADVISOR
+        if written
+        else (
+            "A cAdvisor of its own knows containers alone; the kubelet's knows pods: scrape its /metrics/cadvisor. "
+            "Else let no relabelling drop these labels."
+        )
+    )
+    raise SourceUnfit(f"{describe}: no series of {metric} has {_and_labels(missing)}{written}", fix=fix)
+
+
+def _and_labels(names: Sequence[str]) -> str:
+    return f"the label {names[0]}" if len(names) == 1 else f"the labels {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _other_names(names: Collection[str]) -> str:
+    """What a server has in place of the kubelet's own metrics, for a message; empty where nothing looks so."""
+    found = sorted(name for name in names if name.startswith(_OF_OPENTELEMETRY))
+    return f"; it has OpenTelemetry's names, such as {found[0]}, which are not read" if found else ""
+
+
 def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Survey:
     """Read the survey's answer; interval_seconds: the scrape interval if the user gave it, else 0."""
     values_by_mark: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
@@ -265,6 +319,8 @@ def _why(metric: str, names: Collection[str]) -> str:
     """An exporter of which anything is there is scraped: then something between it and the server lacks the metric."""
     if metric in _SAID:
         return ""
+    if metric in (CPU, MEMORY) and (other := _other_names(names)):
+        return f"{other.replace('; it', ': the server')}. {_SCRAPE_CADVISOR}"
     prefix, exporter = next((p, e) for p, e in _EXPORTERS.items() if metric.startswith(p))
     if not any(name.startswith(prefix) for name in names):
         return f": {exporter} not scraped"

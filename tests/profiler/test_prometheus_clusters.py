@@ -51,6 +51,10 @@ def test_two_births_of_kube_system_are_told_apart_by_whatever_label_differs() ->
     one, other = at(1_600_000_000, stage="live", instance="a"), at(1_700_000_000, stage="test", instance="b")
     with pytest.raises(SourceUnfit, match="by the label stage: live, test"):
         clusters.check({"births": births, "birth": [one, other]}, "p")
+    # what a server adds to answers for several tenants may begin as its own labels do
+    tenants = [at(1_600_000_000, __tenant__="a", __name__=clusters.BIRTH), at(1_700_000_000, __tenant__="b")]
+    with pytest.raises(SourceUnfit, match="by the label __tenant__: a, b"):
+        clusters.check({"births": births, "birth": tenants}, "p")
     # A pair of exporters in one cluster: one birth, whatever their labels are.
     clusters.check({"births": [at(1)], "birth": [one, at(1_600_000_000, stage="live", instance="b")]}, "p")
 
