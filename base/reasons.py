@@ -37,6 +37,8 @@ class Reason(StrEnum):
     POD_USES_MORE = "pod-uses-more"
     PART_UNMEASURED = "part-unmeasured"
     NODE_USES_MORE = "node-uses-more"
+    SWAP_UNKNOWN = "swap-unknown"
+    PAGE_CACHE = "page-cache"
     STALE = "stale"
     FAILED = "failed"
     # a value that a rule other than the percentile decided
@@ -207,6 +209,8 @@ SENTENCES: dict[Reason, str] = {
     Reason.POD_USES_MORE: "A pod uses clearly more than its containers show together: their usage is not measured whole, so this resource is not lowered.",
     Reason.PART_UNMEASURED: "A pod ran for more than an hour, and for a twentieth of its life, without a sample while others were measured: what it used then may be more than all that was seen, so nothing is lowered. A note names the pod.",
     Reason.NODE_USES_MORE: "A node that its pods run on uses clearly more than its system and all containers on it show together: their usage is not measured whole, so nothing is lowered. A note names the node.",
+    Reason.SWAP_UNKNOWN: "A node that its pods run on swaps, and nothing tells how much of that is theirs: they may need more than their working set, so memory is not lowered. A note names the node.",
+    Reason.PAGE_CACHE: "The working set fills the limit with pages of files, which the kernel gives back: what it cannot take back is less than half of the limit, and nothing was killed. Memory is not raised.",
     Reason.STALE: "The newest sample is too old.",
     Reason.FAILED: "The computation failed for this object; the log names the cause.",
     Reason.OOM_BUMP: "The container was killed for lack of memory: what it had then, with a bump, decides.",

@@ -195,7 +195,9 @@ def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[
     for row in snapshot.pod_rows:
         old = rows.get((row.namespace, row.name), row)
         idle = tuple(sorted({*old.idle, *row.idle}))
-        rows[row.namespace, row.name] = replace(row, beyond={**old.beyond, **row.beyond}, idle=idle)
+        held = {name: max(amount, row.held.get(name, 0)) for name, amount in {**row.held, **old.held}.items()}
+        beyond, swaps = {**old.beyond, **row.beyond}, old.swaps or row.swaps
+        rows[row.namespace, row.name] = replace(row, beyond=beyond, idle=idle, held=held, swaps=swaps)
     return tuple(rows[key] for key in sorted(rows))
 
 

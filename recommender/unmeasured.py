@@ -33,7 +33,7 @@ from cotenant.base.inventory.partial_inventory import MEASURED_AFTER_SECONDS, un
 from cotenant.base.kubernetes.quantity import human_bytes
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.text import duration
+from cotenant.base.text import duration, percent
 from cotenant.base.usage.unshown import UnshownUse, often, unproven_hours
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.recommender.base import withheld
@@ -41,10 +41,13 @@ from cotenant.recommender.evidence import Evidence
 from cotenant.recommender.incomplete import REST_ON_LITTLE_USE
 from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Action, Recommendation, Value
+from cotenant.recommender.trust import EPISODIC
 
 LEAST_SAMPLES: Final = 3
 """A container may show 0 in its first scrape, before its process has a page; three slots of 5 minutes are no start."""
 
+LEAST_MEASURED: Final = 0.9
+"""Share of the time from which on the rest may be like it: the least of the guardrails, too."""
 BRIEF_SLOTS: Final = 2
 """A pod with samples in no more slots lived for less than five minutes, or little longer: none of them may be full."""
 
@@ -81,7 +84,9 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
         yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen(pod, "at all"))
+    yield from _seldom_measured(evidence)
     yield from _gaps(evidence)
+    yield from _of_swapping_nodes(evidence)
     yield from _of_parted_nodes(evidence)
     yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))
     for ref, pod in _of_silent_pods(evidence, memory):
@@ -119,6 +124,15 @@ def _unseen(pod: Pod, how_long: str) -> str:
     return f"pod {pod.namespace}/{pod.name}{node} was not measured {how_long}"
 
 
+def _seldom_measured(evidence: Evidence) -> Iterator[_Doubt]:
+    """Yield the containers that run for long and were not measured for a part of it, whoever else was."""
+    for resource in evidence.gaps:  # their lives are known
+        for ref, covered in zip(evidence.containers, evidence.coverage[resource].tolist(), strict=True):
+            if 0 < covered < LEAST_MEASURED and ref.workload.kind not in EPISODIC:
+                part = f"its pods were measured in {percent(covered)} of the time in which they ran"
+                yield _Doubt(ref, (resource,), Reason.LOW_COVERAGE, part)
+
+
 def _gaps(evidence: Evidence) -> Iterator[_Doubt]:
     """Yield the containers of which a pod lived for long without a sample, while some node reported.
 
@@ -150,6 +164,15 @@ def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
                 yield _Doubt(ref, resources, Reason.NODE_USES_MORE, _more(unshown, resource, name))
     for ref, name in _unproven_zeros(evidence, unshown):
         yield _Doubt(ref, tuple(Resource), Reason.NODE_USES_MORE, _more(unshown, Resource.CPU, name))
+
+
+def _of_swapping_nodes(evidence: Evidence) -> Iterator[_Doubt]:
+    """Yield the containers with a pod on a node that swaps, where nothing tells what of that is the pod's."""
+    swapping = {(row.namespace, row.name) for row in evidence.inventory.pod_rows if row.swaps}
+    nodes = {pod.workload: pod.node for pod in evidence.inventory.pods if (pod.namespace, pod.name) in swapping}
+    for ref in (ref for ref in evidence.containers if ref.workload in nodes):
+        part = f"node {nodes[ref.workload]} swaps, and no metric tells what of it is its containers'"
+        yield _Doubt(ref, (Resource.MEMORY,), Reason.SWAP_UNKNOWN, part)
 
 
 def _more(unshown: UnshownUse, resource: Resource, node: str) -> str:

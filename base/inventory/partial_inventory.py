@@ -6,6 +6,7 @@ where it begins with a workload's; else it may belong to any workload of its nam
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Set
 from dataclasses import replace
 from typing import Final
@@ -22,6 +23,8 @@ LISTED_AFTER_SECONDS: Final = 1800
 MEASURED_AFTER_SECONDS: Final = 3600
 """A pod that started less than this ago need not have been scraped: four scrapes of 15 minutes."""
 _MARKS: Final = (Reason.OWNER_UNKNOWN, Reason.PODS_UNNAMED)
+_JOB_POD: Final = re.compile(r"-(\d+-)?[bcdfghjklmnpqrstvwxz2456789]{5}")
+"""What a Job adds to its name for a pod, with the pod's index where it has one; longer names are cut before it."""
 _LONGEST_STEM: Final = 58
 """Of a pod's name, before five random characters: longer names of controllers are cut in it."""
 
@@ -48,10 +51,23 @@ def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds:
 def with_parts_marked(inventory: Inventory) -> Inventory:
     """The inventory whose workloads carry OWNER_UNKNOWN and PODS_UNNAMED where that is so now, and nowhere else."""
     lost = [pod for pod in inventory.pods if not pod.owner_known]
-    own = {pod.workload for pod in lost}
+    own = {pod.workload for pod in lost} | _of_two_kinds(inventory.pods)
     suspects = _suspects(inventory, lost)
     workloads = tuple(_mark_gaps(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
     return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
+
+
+def _of_two_kinds(pods: Iterable[Pod]) -> set[WorkloadRef]:
+    """Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
+
+    Two objects called Job may have one name; kube-state-metrics tells no group of an owner.
+    """
+    named: dict[WorkloadRef, set[bool]] = {}
+    for pod in pods:
+        if pod.workload.kind == "Job":
+            rest = pod.name.removeprefix(pod.workload.name)
+            named.setdefault(pod.workload, set()).add(bool(_JOB_POD.fullmatch(rest)) or rest == pod.name)
+    return {ref for ref, forms in named.items() if len(forms) > 1}
 
 
 def _mark_gaps(workload: Workload, unowned: bool, suspect: bool) -> Workload:

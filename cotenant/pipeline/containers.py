@@ -37,6 +37,7 @@ from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.money import price_findings
+from cotenant.recommender.page_cache import without_cache_raises
 from cotenant.recommender.partial_inventory import withhold_partial, without_partial
 from cotenant.recommender.unmeasured import withhold_unmeasured, without_unmeasured
 from cotenant.settings import Settings
@@ -126,7 +127,7 @@ def evaluate_workloads(
         part = parts.evidence(workloads)
         evidence = before.beside(part)
         measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
-        whole = withhold_partial(measured, workloads)
+        whole = withhold_partial(without_cache_raises(measured, evidence), workloads)
         proposed = withhold_deleted(whole, deleted)
         founded = without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape, requested=requested)

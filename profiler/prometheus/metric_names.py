@@ -12,6 +12,7 @@ from cotenant.base.errors import SourceError, SourceLimit, SourceProtocol
 from cotenant.base.runtimes.heap import runtimes
 from cotenant.base.usage.usage import TimeWindow
 from cotenant.profiler.prometheus import clusters, decode, inventory, parts, survey
+from cotenant.profiler.prometheus.checks import pod_rows
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.kube_state import phases
 from cotenant.profiler.prometheus.promql import (
@@ -29,6 +30,10 @@ _MATTER: Final = (
     *inventory.STATE,
     phases.QOS,
     parts.CPU_RULE,
+    *parts.SWAPS,
+    parts.ACTIVE_FILE,
+    parts.RSS,
+    *pod_rows.NODE_SWAP,
     parts.PRESSURE,
     parts.OOM,
     parts.TERMINATED,

@@ -28,6 +28,10 @@ CPU: Final = "container_cpu_usage_seconds_total"
 THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
 PRESSURE: Final = "container_pressure_cpu_waiting_seconds_total"
 MEMORY: Final = "container_memory_working_set_bytes"
+SWAPS: Final = ("container_memory_swap", "container_swap_usage_bytes")
+"""What of a container is swapped out, by cAdvisor and by the kubelet."""
+ACTIVE_FILE: Final = "container_memory_total_active_file_bytes"
+RSS: Final = "container_memory_rss"
 OOM: Final = "container_oom_events_total"
 REQUESTS: Final = "kube_pod_container_resource_requests"
 LIMITS: Final = "kube_pod_container_resource_limits"
@@ -211,13 +215,14 @@ def over_cores(shape: str, function: str = "sum") -> str:
 
 
 def usage_parts(
-    rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False
+    rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False, swap: str = ""
 ) -> tuple[QueryPart, ...]:
     """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own).
 
     cores: how many series of CPU a container has where each speaks of one core, else 0. They are added before anything
     is compared: the highest sum of a slot is not the sum of each core's highest. maxima: CPU maxima are wanted even
-    where they are the means, as beside days that have finer ones.
+    where they are the means, as beside days that have finer ones. swap: metric of what is swapped out, which is
+    added to the working set: the container needs both.
     """
     own = of_labels(labels)
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower
@@ -240,7 +245,7 @@ def usage_parts(
         ),
         of("throttled", Signal.CPU_THROTTLED_MEAN, THROTTLED, mean, 1000.0),
         of("pressure", Signal.CPU_PRESSURE_MEAN, PRESSURE, mean),
-        of("memory", Signal.MEMORY_WORKING_SET_MAX, MEMORY, gauge),
+        of("memory", Signal.MEMORY_WORKING_SET_MAX, MEMORY, _with_swap(gauge, rates, swap, own) if swap else gauge),
         of("node-cpu", Signal.NODE_CPU_USAGE_MEAN, CPU, used, 1000.0, root=True),
         of("node-memory", Signal.NODE_MEMORY_WORKING_SET_MAX, MEMORY, gauge, root=True),
     )
@@ -268,6 +273,13 @@ def _gauge(rates: Rates) -> str:
             reached = slower.gauge_window_seconds
             clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(slower, reached)}")
     return " or ".join(clauses)
+
+
+def _with_swap(gauge: str, rates: Rates, swap: str, own: tuple[Matcher, ...]) -> str:
+    """The gauge of a container with what of it is swapped out at the most in the slot."""
+    series, by = selector((metric_name_matcher(swap), *CONTAINERS, *own)), "(namespace, pod, container)"
+    out = f"max by {by} (max_over_time({series}[{rates.slowest.gauge_window_seconds}s])) > 0"
+    return f"(({gauge}) + on {by} group_left () ({out})) or ({gauge})"
 
 
 def _as_rare(rates: Rates, seconds: int) -> str:

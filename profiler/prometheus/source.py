@@ -320,7 +320,7 @@ class PrometheusSource:
         """Return the part that brings each signal; a signal whose metric the server does not have is left out."""
         rule = surveyed.recorded and RECORDING_RULES
         parts = (
-            *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima),
+            *usage_parts(rates, self._settings.labels, rule, surveyed.cores, maxima=maxima, swap=surveyed.swap),
             *device_parts(rates.slowest, self._settings.labels, surveyed.names),
             *hourly_parts(surveyed.of_state, self._settings.labels),
         )
@@ -379,7 +379,7 @@ class PrometheusSource:
     def _compare_pod_rows(self, known: Inventory, moment: int, shard: NamespaceShard) -> Inventory:
         """The inventory with what pods' own rows say of their containers'; what is not answered is a note."""
         try:
-            compared = pod_rows.with_pod_rows(known, self._pod_rows(moment, shard))
+            compared = pod_rows.with_pod_rows(known, self._pod_rows(moment, shard), self._node_names)
         except SourceError as error:
             self._notes = (*self._notes, f"pods' own usage was not compared with their containers': {error.message}")
             return known
@@ -388,8 +388,8 @@ class PrometheusSource:
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
         """Rows of the answer; halved by namespaces where it is too large."""
-        cores = self._survey.cores if self._survey else 0.0
-        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard, cores)
+        cores, names = (self._survey.cores, self._survey.names) if self._survey else (0.0, frozenset[str]())
+        text = pod_rows.question(self._rates_of_day(moment), self._settings.labels, shard, cores, names)
         try:
             return [(labels, float(v[-1])) for labels, v in self._query_series(text, range(moment, moment + 1))]
         except SourceLimit as error:

@@ -32,6 +32,7 @@ from cotenant.profiler.prometheus.parts import (
     REQUESTS,
     RESTARTS,
     ROOT,
+    SWAPS,
     THROTTLED,
     Rates,
 )
@@ -127,6 +128,11 @@ class Survey:
     """Which intervals were found, of how many series."""
     latest_seconds: int = 0
     """Scrape interval of the densest series in the last hour that the survey looked at; 0 where it is not known."""
+
+    @property
+    def swap(self) -> str:
+        """The metric of what of containers is swapped out; empty without any."""
+        return next((name for name in SWAPS if name in self.names), "")
 
     @property
     def slowest(self) -> Rates:

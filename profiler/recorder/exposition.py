@@ -38,8 +38,8 @@ class SampleColumns:
 class ResourceAnswer:
     """Samples that a kubelet reports of its node and its containers.
 
-    cpu: seconds of CPU time since the start; memory: bytes of the working set; starts: Unix seconds. malformed: samples
-    whose value is no number, which are left out.
+    cpu: seconds of CPU time since the start; memory: bytes of the working set and of what is swapped out; starts: Unix
+    seconds. malformed: samples whose value is no number, which are left out.
     """
 
     container_cpu: SampleColumns
@@ -68,6 +68,7 @@ def _lines_of(metric: str) -> re.Pattern[bytes]:
 
 _CONTAINER_CPU: Final = _lines_of("container_cpu_usage_seconds_total")
 _CONTAINER_MEMORY: Final = _lines_of("container_memory_working_set_bytes")
+_CONTAINER_SWAP: Final = _lines_of("container_swap_usage_bytes")
 _CONTAINER_START: Final = _lines_of("container_start_time_seconds")
 _NODE_CPU: Final = _lines_of("node_cpu_usage_seconds_total")
 _NODE_MEMORY: Final = _lines_of("node_memory_working_set_bytes")
@@ -89,7 +90,17 @@ def parse_resource_metrics(text: bytes) -> ResourceAnswer:
         for pattern in (_CONTAINER_CPU, _CONTAINER_MEMORY, _CONTAINER_START, _NODE_CPU, _NODE_MEMORY)
     ]
     cpu, memory, starts, node_cpu, node_memory = (part for part, _ in parts)
+    memory = _with_swap(memory, _columns(_CONTAINER_SWAP, whole)[0])
     return ResourceAnswer(cpu, memory, starts, node_cpu, node_memory, sum(malformed for _, malformed in parts))
+
+
+def _with_swap(memory: SampleColumns, swap: SampleColumns) -> SampleColumns:
+    """Memory with what of each container is swapped out, which it needs as well."""
+    out = dict(zip(swap.labels, swap.values.tolist(), strict=True))
+    if not out:
+        return memory
+    values = memory.values + np.array([out.get(label, 0.0) for label in memory.labels])
+    return SampleColumns(memory.labels, values, memory.times)
 
 
 def parse_throttled_time(text: bytes) -> SampleColumns:

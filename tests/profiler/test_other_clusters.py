@@ -87,6 +87,23 @@ def of_web(some: Sequence[Line], memory: int | Reason, replicas: int = 2, says: 
 
 # 300 MiB were used at most, and 15 % are put on top: 345.
 CASES: dict[str, Case] = {
+    # Kubernetes' own Job and Volcano's, of one name; kube-state-metrics tells the kind of an owner, and not its group
+    "two objects called Job": Case(
+        lines(
+            PodSpec("train-bcdfg", ("Job", "train"), uses=(100, 100)),
+            PodSpec("train-worker-0", ("Job", "train")),
+            more=[link("Job", "train", ("", ""))],
+        ),
+        {"Job/train/main": Reason.OWNER_UNKNOWN},
+        {},
+    ),
+    "an indexed Job": Case(
+        lines(
+            *(PodSpec(f"train-{i}-bcdfg", ("Job", "train")) for i in range(3)), more=[link("Job", "train", ("", ""))]
+        ),
+        {"Job/train/main": 345},
+        {"Job/train/main": 3},
+    ),
     # phases
     "only the phase that holds is scraped": of_web(
         without(

@@ -23,13 +23,16 @@ CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set
 HOUR, OTHER = 3600, "node-2"
 OWNER = ("ReplicaSet", "web-5c9f7d8b6f")
 FIRST, SECOND = f"{OWNER[1]}-bcdfg", f"{OWNER[1]}-hjklm"
-WORKLOAD = "shop/Deployment/web/main"
-PART, NODE_MORE = Reason.PART_UNMEASURED, Reason.NODE_USES_MORE
+PART, NODE_MORE, LOW = Reason.PART_UNMEASURED, Reason.NODE_USES_MORE, Reason.LOW_COVERAGE
 
 
-def pods(uses: tuple[float, float] = (100, 200), node_uses: tuple[float, float] = (0.5, 4096)) -> list[Line]:
-    """Two pods of 1000m and 1 GiB, on a node each, that use so much; node_uses: of the second one."""
-    specs = (PodSpec(FIRST, OWNER, uses=uses), PodSpec(SECOND, OWNER, uses=uses, node=OTHER))
+def pods(
+    node_uses: tuple[float, float] = (0.5, 4096), kind: str = "Deployment", containers: Sequence[str] = ("main",)
+) -> list[Line]:
+    """Two pods of 1000m and 1 GiB, on a node each, that use 100m and 200 MiB; node_uses: of the second one."""
+    owner = OWNER if kind == "Deployment" else (kind, "web")
+    first = PodSpec(FIRST, owner, uses=(100, 200), containers=containers)
+    specs = (first, replace(first, name=SECOND, node=OTHER))
     return [*(line for one in specs for line in one.lines()), link(*OWNER, ("Deployment", "web")), *node(),
             *node(OTHER, uses=node_uses)]  # fmt: skip
 
@@ -74,6 +77,22 @@ VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None, float, str]]
     "node ended": (cut(pods(), of_other_node, (0, 3)), PART, PART, 11 / 16, OTHER),
     "node began": (cut(pods(), of_other_node, (5, 8)), PART, PART, 11 / 16, OTHER),
     "node paused": (cut(pods(), of_other_node, (0, 2), (6, 8)), PART, PART, 12 / 16, OTHER),
+    "cluster paused": (
+        cut(pods(), lambda x: x.metric in (CPU, MEMORY), (0, 3), (5, 8)), LOW, LOW, 6 / 8, "pods were measured in",
+    ),
+    **{
+        f"{kind}'s pod {name}": (cut(pods(kind=kind), of_second, *spans), PART, PART, share, SECOND)
+        for kind in ("StatefulSet", "DaemonSet")
+        for name, spans, share in (("ended", [(0, 3)], 11 / 16), ("paused", [(0, 2), (6, 8)], 12 / 16))
+    },
+    "one container of the pod ended": (
+        cut(pods(containers=("main", "side")), lambda x: of_second(x) and x.labels["container"] == "main", (0, 3)),
+        PART, PART, 11 / 16, SECOND,
+    ),
+    "pod doubled": (
+        [*pods(), *(replace(x, labels={**x.labels, "replica": "b"}) for x in pods() if of_second(x))],
+        None, None, 1.0, "",
+    ),
     "half an hour is lost": (cut(pods(), of_second, (0, 4), (4.5, 8)), None, None, 15.5 / 16, ""),
     "counter stuck from the third hour on": (
         stuck(pods(node_uses=BUSY), of_second, 3, 9), NODE_MORE, NODE_MORE, 1.0, OTHER,
@@ -101,7 +120,7 @@ def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
     variant: str, scans: Callable[[str], Found]
 ) -> None:
     _, cpu, memory, share, named = VARIANTS[variant]
-    found = scans(variant).recommendations[WORKLOAD]
+    found = next(one for name, one in scans(variant).recommendations.items() if name.endswith("/web/main"))
     for resource, reason in ((Resource.CPU, cpu), (Resource.MEMORY, memory)):
         value = found.value(resource, Field.REQUEST)
         assert value is not None
@@ -113,4 +132,4 @@ def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
         assert float(value.inputs["coverage"]) == pytest.approx(share, abs=0.06)
     text = "\n".join(found.notes)
     assert named in text
-    assert ("node" in text) is bool(named)
+    assert bool(text) is bool(named)

@@ -10,6 +10,7 @@ import pytest
 
 from cotenant.base.errors import SourceUnfit
 from cotenant.profiler.prometheus import survey
+from cotenant.profiler.prometheus.parts import CPU
 from tests.support.kube_series import Line, PodSpec, link, node, scanned, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
@@ -34,17 +35,17 @@ def renamed(lines: Sequence[Line], metric: str, other: str) -> list[Line]:
 
 OF_OPENTELEMETRY = renamed(
     without_labels("namespace", "pod", "container", k8s_pod_name="web", k8s_namespace_name="shop"),
-    survey.CPU,
+    CPU,
     "container_cpu_time_seconds_total",
 )
 VARIANTS: dict[str, tuple[list[Line], str, str]] = {
     # lines, what the error says, and its fix
     "a cAdvisor of its own": (
         without_labels("namespace", "pod", "container", id="/docker/0a1b", name="k8s_main_web"),
-        f"no series of {survey.CPU} has the labels namespace, pod and container", "the kubelet's knows pods",
+        f"no series of {CPU} has the labels namespace, pod and container", "the kubelet's knows pods",
     ),
     "containers are dropped": (
-        without_labels("container"), f"no series of {survey.CPU} has the label container", "let no relabelling drop",
+        without_labels("container"), f"no series of {CPU} has the label container", "let no relabelling drop",
     ),
     "OpenTelemetry": (
         OF_OPENTELEMETRY,
@@ -74,5 +75,5 @@ def test_usage_that_names_no_container_is_refused_with_the_labels_that_lack(
 
 def test_a_loss_is_told_by_the_names_that_a_server_has_instead() -> None:
     told = survey.losses({"k8s_pod_cpu_usage", "kube_pod_info"})
-    assert "OpenTelemetry's names, such as k8s_pod_cpu_usage" in told[survey.CPU]
-    assert "OpenTelemetry" not in survey.losses({"container_fs_usage_bytes"})[survey.CPU]
+    assert "OpenTelemetry's names, such as k8s_pod_cpu_usage" in told[CPU]
+    assert "OpenTelemetry" not in survey.losses({"container_fs_usage_bytes"})[CPU]

@@ -8,13 +8,16 @@ within the tolerance, as is the time between two rows' samples, because means of
 
 A counter of CPU that stands still above zero shows that CPU is counted there, and that its zeros are true.
 
+A working set that fills its limit may be file pages that are read again and again: the kernel gives them back, and what
+it cannot take back tells what the container needs. A node that swaps may hold more of a pod than its working set.
+
 Replicas of a scraper count the same: several series of one container whose counters are far apart are parts of it, as
 of its cores under a label that nobody knows, and its usage may be their sum.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -22,7 +25,21 @@ from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.text import agree
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.profiler.prometheus.parts import CONTAINERS, CORE, CPU, MEMORY, SERIES, Rates, expression_of, over_cores
+from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.parts import (
+    ACTIVE_FILE,
+    CONTAINERS,
+    CORE,
+    CPU,
+    LIMITS,
+    MEMORY,
+    RSS,
+    SERIES,
+    SWAPS,
+    Rates,
+    expression_of,
+    over_cores,
+)
 from cotenant.profiler.prometheus.plan import MARK, NamespaceShard
 from cotenant.profiler.prometheus.promql import (
     Matcher,
@@ -47,7 +64,11 @@ _OWN_GROUP: Final = Matcher("id", "=~", ".*/(kubepods[^/]*-)?pod[^/]+")
 """A pod's group itself; pause containers have a group inside it."""
 _UNITS: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
 _DAY: Final = f"[{DAY_SECONDS}s:{HOUR_SECONDS}s]"
-_CONTAINER, _POD, _PARTS = "idle-container", "idle-pod", "parts"
+_CONTAINER, _POD, _PARTS, _HELD, _SWAP = "idle-container", "idle-pod", "parts", "held", "swap"
+NODE_SWAP: Final = ("node_memory_SwapTotal_bytes", "node_memory_SwapFree_bytes", "node_swap_usage_bytes")
+"""By node_exporter, the whole and what is free of it, and by the kubelet."""
+FILLS: Final = 0.85
+"""Share of its limit from which on a working set fills it."""
 APART: Final = 0.02
 """How far counters of one container may be apart, as a share of the higher one ..."""
 APART_SECONDS: Final = 900
@@ -57,11 +78,18 @@ Row = tuple[Mapping[str, str], float]
 """Labels of a series and its value."""
 
 
-def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cores: float = 0.0) -> str:
+def question(
+    rates: Rates,
+    labels: Mapping[str, str],
+    shard: NamespaceShard,
+    cores: float = 0.0,
+    names: Collection[str] = (),
+) -> str:
     """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory.
 
     Of several series of one row, as of two replicas of Prometheus, the highest counts. cores: how many series of CPU a
     container has where each speaks of one core, else 0; they are added, of each row without the total beside them.
+    names: metrics that the server has.
     """
     own = (*of_labels(labels), *shard.matchers())
     rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
@@ -72,6 +100,10 @@ def question(rates: Rates, labels: Mapping[str, str], shard: NamespaceShard, cor
         _POD: _idle_pods(own),
         _PARTS: _parts(rates, own),
     }
+    if LIMITS in names and (held := _held(names, own)):
+        expressions[_HELD] = held
+    if not any(name in names for name in SWAPS) and (swapped := _swapped(names, of_labels(labels))):
+        expressions[_SWAP] = swapped
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
 
@@ -117,21 +149,66 @@ def _parts(rates: Rates, own: tuple[Matcher, ...]) -> str:
     return f"sum by (namespace, pod) (sum {by} ({rate}) and {by.replace('by', 'on', 1)} ({apart} > {bound}))"
 
 
-def with_pod_rows(inventory: Inventory, rows: Iterable[Row]) -> Inventory:
-    """The inventory with what the answer says of each pod; young ones are not compared yet."""
+def _held(names: Collection[str], own: tuple[Matcher, ...]) -> str:
+    """What the kernel cannot take back, at most in a day, of containers that filled their limit; empty if unknown."""
+    by = "by (namespace, pod, container)"
+
+    def gauge(metric: str, *more: Matcher) -> str:
+        return f"max {by} ({selector((metric_name_matcher(metric), *CONTAINERS, *more, *own))})"
+
+    if ACTIVE_FILE in names:
+        kept = f"({gauge(MEMORY)} - {gauge(ACTIVE_FILE)})"
+    elif RSS in names:
+        kept = gauge(RSS)
+    else:
+        return ""
+    limit = gauge(LIMITS, equal("resource", "memory"))
+    full = f"max_over_time(({gauge(MEMORY)}){_DAY}) >= {FILLS!r} * {limit}"
+    return f"max_over_time(({kept}){_DAY}) and {full}"
+
+
+def _swapped(names: Collection[str], own: tuple[Matcher, ...]) -> str:
+    """What each node had swapped out at the most in a day, where it is clearly something; empty if unknown."""
+    total, free, of_kubelet = (selector((metric_name_matcher(name), *own)) for name in NODE_SWAP)
+    used = [
+        *([f"({total} - ignoring (__name__) {free})"] if set(NODE_SWAP[:2]) <= set(names) else []),
+        *([of_kubelet] if NODE_SWAP[2] in names else []),
+    ]
+    by = "max by (instance, node, nodename)"
+    each = (f"{by} (max_over_time(({text}){_DAY}))" for text in used)
+    return " or ".join(f"({text} > {TOLERANCE[Resource.MEMORY]})" for text in each)
+
+
+def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
+    """The inventory with what the answer says of each pod; young ones are not compared yet.
+
+    node_names: node by address. A node that swaps and that nothing names may be any.
+    """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}
     found: dict[tuple[str, str], PodRow] = {}
+    known, swapping = {node.name for node in inventory.nodes}, set[str]()
     for labels, value in rows:
+        if labels.get(MARK) == _SWAP:
+            by_address = (node_names or {}).get(host_of(labels.get("instance", "")), "")
+            names = (labels.get("node", ""), labels.get("nodename", ""), labels.get("instance", ""), by_address)
+            swapping |= {name for name in names if name in known} or {""}
+            continue
         key = (labels.get("namespace", ""), labels.get("pod", ""))
         row = found.get(key, PodRow(*key, inventory.time_seconds))
         mark = labels.get(MARK, "")
         if mark in (_CONTAINER, _POD):
             found[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
+        elif mark == _HELD:
+            found[key] = replace(row, held={**row.held, labels.get("container", ""): round(value)})
         elif key not in young:
             resource = Resource.CPU if mark == _PARTS else Resource(mark)
             most = max(round(value * _UNITS[resource]), row.beyond.get(resource, 0))
             found[key] = replace(row, beyond={**row.beyond, resource: most})
+    for pod in inventory.pods if swapping else ():
+        if "" in swapping or pod.node in swapping:
+            key = (pod.namespace, pod.name)
+            found[key] = replace(found.get(key, PodRow(*key, inventory.time_seconds)), swaps=True)
     return replace(inventory, pod_rows=tuple(found[key] for key in sorted(found)))
 
 
