@@ -53,7 +53,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "batch_alone_month",
         "Batch work on nodes of its own",
-        "What the batch work that runs on lent capacity would cost a month on nodes of its own.",
+        "What the batch work would cost a month on nodes of its own.",
         Unit.MONEY_PER_MONTH,
         "cotenant.scheduler_ext.cluster_size.machines.batch_work.BatchAlone.price_month",
         Aggregation(Level.CLUSTER, "sum over the nodes of the mix"),

@@ -38,6 +38,16 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         surfaces=(Surface.SENTENCE, Surface.TILE, Surface.CLI, Surface.REST, Surface.PYTHON, Surface.MCP),
     ),
     Quantity(
+        "leaving_beside_batch_count",
+        "While batch pods stay",
+        "Nodes that could leave while every batch pod stays on its node: of this hour, as batch work is.",
+        Unit.COUNT,
+        "cotenant.scheduler_ext.cluster_size.stored_scan.beside_batch",
+        Aggregation(Level.CLUSTER, "number"),
+        Moment.NOW,
+        surfaces=(Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP),
+    ),
+    Quantity(
         "fewest_nodes_count",
         "Lower bound of nodes",
         "The fewest nodes that hold all pods if pods may be cut in parts and rules between pods do not count.",

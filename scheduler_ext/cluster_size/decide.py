@@ -13,7 +13,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
@@ -374,17 +374,21 @@ def _answer(
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
     final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])
+    first = final[0][1] if final else None
+    before, after = _filled(cluster, first)
     staying = []
     for number, node in enumerate(cluster.nodes):
         if number not in gone:
             stay = stays.get(number) or binding_of(final, number, reserve)
-            staying.append(StayingNode(node.name, node.zone, stay, node.allocatable))
+            shares = before[number], after[number]
+            staying.append(StayingNode(node.name, node.zone, stay, node.allocatable, None, *shares))
             search.progress.advance()
-    first = final[0][1] if final else None
     moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
     named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
     return ClusterSize(
-        leaving=tuple(_leaving_node(search, first, node, turn) for turn, node in enumerate(turns, 1)),
+        leaving=tuple(
+            replace(_leaving_node(search, first, node, turn), filled=before[node]) for turn, node in enumerate(turns, 1)
+        ),
         staying=tuple(staying),
         trials=tuple(trial.words for trial, _ in final),
         options=search.options,
@@ -394,6 +398,17 @@ def _answer(
         gaps=gaps,
         missing_memory=tuple(_missing_memory(cluster.pods)),
     )
+
+
+def _filled(cluster: CompiledCluster, state: PlacingState | None) -> tuple[list[float], list[float]]:
+    """The share of each node that pods request, of CPU or memory, whichever is more: now, and after a trial."""
+    columns = [cluster.resources.index(resource.value) for resource in Resource if resource.value in cluster.resources]
+    whole = np.maximum(cluster.allocatable[columns], 1)
+    left = whole - cluster.requested[columns]
+    before = 1 - (left / whole).min(axis=0, initial=1.0)
+    if state is not None:
+        left[:, state.places] = state.free[columns]
+    return before.tolist(), (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
 
 
 def _missing_memory(pods: Iterable[SizedPod]) -> Iterator[int]:

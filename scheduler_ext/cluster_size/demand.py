@@ -1,7 +1,9 @@
 """Requests at a level: as they are, after what is ready to apply, after all steps of the recommendations. Pure.
 
+    state = as_recorded(state, busiest_moment(inventory))      # whatever an autoscaler runs at this hour
     state = with_returning(state, busiest_moment(inventory))   # pods that ran when most was requested, and run no more
-    state_at(state, level)
+    state_at(services_of(state), level)          # batch work runs on what these lend
+    state_at(with_batch_fixed(state), level)     # batch pods stay where they are today
 
 Proposals come from the table of recommendations of the last scan, container by container. A pod whose workload has none
 keeps its requests. Where raised requests are more than a node has, pods that rise lose their place on it and are placed
@@ -11,7 +13,7 @@ anew, the largest rise first.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,10 +24,12 @@ from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.models.pod import ContainerWire, PodSpecWire, ResourcesWire
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
+from cotenant.base.kubernetes.qos import with_default
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.steps import Ready
-from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, RequestLevel, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, RequestLevel, SizedPod, Stay
 from cotenant.scheduler_ext.cluster_size.steps import Proposed
 
 Amounts = Mapping[str, int]
@@ -92,6 +96,22 @@ def state_at(state: ClusterState, level: RequestLevel) -> ClusterState:
     )
 
 
+def services_of(state: ClusterState) -> ClusterState:
+    """The state without batch work, which comes and goes and runs on capacity that the others lend."""
+    return replace(state, pods=tuple(pod for pod in state.pods if not pod.batch))
+
+
+def with_batch_fixed(state: ClusterState) -> ClusterState:
+    """The state in which every batch pod that has a node stays on it."""
+
+    def fixed(pod: SizedPod) -> SizedPod:
+        if not (pod.batch and pod.node):
+            return pod
+        return replace(pod, stays=Stay(Reason.BATCH_WORK, f"{pod.address} is batch work", pod.address))
+
+    return replace(state, pods=tuple(map(fixed, state.pods)))
+
+
 def _homeless(state: ClusterState, pods: Sequence[SizedPod]) -> set[int]:
     """Numbers of the pods that rise and that their nodes have nothing left for, the largest rise first."""
     on_node: dict[str, list[int]] = defaultdict(list)
@@ -123,14 +143,16 @@ class BusiestMoment:
     pods: tuple[Pod, ...]
     workloads: Mapping[tuple[str, str], WorkloadRef]
     """(namespace, name) -> workload."""
+    standing: tuple[Pod, ...] = ()
+    """The pods that ran when the record ended."""
 
 
 def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
     """The moment at which requests were the largest share of the nodes, of CPU or of memory; None without any pod.
 
-    Placeholders, pods that come with a node and pods without a controller do not count.
+    Placeholders, batch work, pods that come with a node and pods without a controller do not count.
     """
-    pods = [pod for pod in inventory.pods if pod.workload.kind not in NOT_RETURNING and not pod.placeholder]
+    pods = [pod for pod in inventory.pods if _counts(pod)]
     capacity = np.array([sum(node.allocatable.get(resource, 0) for node in inventory.nodes) for resource in Resource])
     if not pods or not capacity.all():
         return None
@@ -142,7 +164,51 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
     order = np.lexsort((np.repeat([1, 0], len(pods)), moments))  # who ends at a moment makes room for who starts then
     busiest = int(moments[order[np.cumsum(changes[order], axis=0).max(axis=1).argmax()]])
     ran = tuple(pod for pod, start, end in zip(pods, starts, ends, strict=True) if start <= busiest < end)
-    return BusiestMoment(busiest, ran, {(pod.namespace, pod.name): pod.workload for pod in pods})
+    workloads = {(pod.namespace, pod.name): pod.workload for pod in pods}
+    return BusiestMoment(busiest, ran, workloads, tuple(pod for pod in pods if pod.running))
+
+
+def _counts(pod: Pod) -> bool:
+    batch = with_default(pod.qos, pod.priority).is_reclaimer or pod.batch_millicores
+    return pod.workload.kind not in NOT_RETURNING and not pod.placeholder and not batch
+
+
+def as_recorded(state: ClusterState, moment: BusiestMoment) -> ClusterState:
+    """The state with the pods of every template as the record ended with them, where the template still runs.
+
+    What an autoscaler adds and takes from hour to hour changes neither what the busiest moment needs nor where the rest
+    stands: pods that came since do not count, and those that went count where they ran, with the requests and rules of
+    their template now.
+    """
+    recorded: dict[tuple[str, str], list[Pod]] = defaultdict(list)
+    for gone in moment.standing:
+        recorded[gone.namespace, gone.name.rpartition("-")[0]].append(gone)
+    siblings: dict[tuple[str, str], SizedPod] = {}
+    there, kept = set[str](), list[SizedPod]()
+    for pod in sorted(state.pods, key=lambda pod: pod.address):
+        template = pod.namespace, pod.owner.rpartition("/ReplicaSet/")[2]
+        if template not in recorded or pod.batch:
+            kept.append(pod)
+            continue
+        siblings.setdefault(template, pod)
+        if any(gone.name == pod.name for gone in recorded[template]):
+            kept.append(pod)
+            there.add(pod.address)
+    nodes = {node.name for node in state.nodes}
+    for template, sibling in siblings.items():
+        for gone in recorded[template]:
+            if f"{gone.namespace}/{gone.name}" not in there:
+                kept.append(_where_it_ran(gone, sibling, nodes))
+    return replace(state, pods=tuple(sorted(kept, key=lambda pod: pod.address)))
+
+
+def _where_it_ran(gone: Pod, sibling: SizedPod, nodes: Set[str]) -> SizedPod:
+    """A recorded pod with the facts of one that its template runs now; without a node where its own is gone."""
+    pod = replace(sibling, name=gone.name, node=gone.node if gone.node in nodes else "")
+    if sibling.stays is None:
+        return pod
+    stay = replace(sibling.stays, words=sibling.stays.words.replace(sibling.address, pod.address), pod=pod.address)
+    return replace(pod, stays=stay)
 
 
 def with_returning(state: ClusterState, moment: BusiestMoment) -> ClusterState:

@@ -117,6 +117,8 @@ class SizedPod:
     """Whether it has an emptyDir, whose content a move loses."""
     unmodelled: str = ""
     """The rule of its own that is not modelled; "" when all are."""
+    batch: bool = False
+    """Whether it is batch work, which runs on what others lend: it binds no node for good."""
     marks: PodMarks = field(default_factory=PodMarks)
     """The facts about it that only autoscalers read."""
     later: Mapping[RequestLevel, Mapping[str, int]] = field(default_factory=dict)
@@ -187,6 +189,8 @@ class LeavingNode:
     places: tuple[PodPlace, ...]
     price_month: float | None = None
     """Money a month; None where its price is not known."""
+    filled: float = 0.0
+    """Share of its CPU or memory, whichever is more, that its pods request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +202,10 @@ class StayingNode:
     stay: Stay
     allocatable: Mapping[str, int]
     price_month: float | None = None
+    filled: float = 0.0
+    """Share of its CPU or memory, whichever is more, that its pods request now."""
+    filled_after: float = 0.0
+    """The same with the pods of the leaving nodes, in the first of the trials."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from cotenant.base.kubernetes.protocol import (
     REQUIRED_TERMS,
     RESERVATION_AFFINITY_ANNOTATION,
 )
+from cotenant.base.kubernetes.qos import priority_of, qos_of, with_default
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import PodMarks
@@ -103,6 +104,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
         goes_with_node=goes,
         stays=stays,
         unmodelled=broken,
+        batch=not goes and _is_batch(wire, requests),
         marks=_marks(wire, objects, owner),
         temporary_storage=any("emptyDir" in volume for volume in spec.volumes or ()),
         later=_later_requests(wire, owner, proposals, counted) if proposals and owner else {},
@@ -160,11 +162,26 @@ def _stay_of(
             return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}", name)
     if local := _local_storage(wire, objects):
         return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}", name)
-    if lent := sorted(_LENT & {resource for resource, amount in requests.items() if amount}):
+    if lent := _lent_names(requests):
         return Stay(Reason.BATCH_WORK, f"{name} requests {lent[0]}", name)
     if broken:
         return Stay(Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}", name)
     return _budget_stay(wire, objects.budgets or ())
+
+
+def _lent_names(requests: Mapping[str, int]) -> list[str]:
+    return sorted(_LENT & {resource for resource, amount in requests.items() if amount})
+
+
+def _is_batch(wire: SizedPodWire, requests: Mapping[str, int]) -> bool:
+    """Return whether a pod requests lent capacity, or is of a class that runs on it whatever it requests.
+
+    A pod without any class or request is a service: nobody said otherwise.
+    """
+    labels = wire.metadata.labels or {}
+    return bool(_lent_names(requests)) or with_default(
+        qos_of(labels), priority_of(labels, wire.spec.priority)
+    ).is_reclaimer
 
 
 def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:

@@ -69,6 +69,8 @@ class SizedLevel:
     """The way there; none where no node could leave."""
     mix: Mix | None = None
     """The cheapest mix of machine types that was found; None where no list of them was given."""
+    beside_batch: int | None = None
+    """Nodes that could leave while batch pods stay where they are today; None where no batch pod is in the way."""
 
     @property
     def kept_by_bound(self) -> float | None:
@@ -124,9 +126,26 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 
 
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
-    """Return "7 of 60 nodes could leave after what is ready (1,240 USD a month)"; "" without an answer."""
-    size = report.at(level).size
-    return "" if size is None else _sentence_of(size, "" if level is RequestLevel.NOW else level.value, report.currency)
+    """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" without an answer.
+
+    The first number stands alone at the level of now, the level's own where that of now is not known.
+    """
+    now, size = report.at(RequestLevel.NOW).size, report.at(level).size
+    if size is None:
+        return ""
+    if now is None:
+        return f"{count_text(size)} could leave {level.value}"
+    further = len(size.leaving) - len(now.leaving)
+    more = f"{further} more" if further > 0 else f"{-further} fewer" if further else "no more"
+    return f"{count_text(now)} could leave now" + ("" if level is RequestLevel.NOW else f", {more} {level.value}")
+
+
+def batch_condition(sized: SizedLevel) -> str:
+    """Say what the number rests on where batch pods run, and the number that does not; "" where none is in the way."""
+    if sized.size is None or sized.beside_batch is None:
+        return ""
+    apart = f"{count_text(sized.size)} when batch work runs on lent capacity of the rest"
+    return f"{apart}; {sized.beside_batch} while today's batch pods stay where they are"
 
 
 def _sentence_of(size: ClusterSize, when: str, currency: str) -> str:
@@ -252,6 +271,7 @@ def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
     return {
         "level": sized.level.value,
         "sentence": short_sentence(report, sized.level),
+        "nodes_that_could_leave_beside_batch": sized.beside_batch,
         "reason": sized.reason,
         "lower_bound_nodes": sized.bound,
         "lower_bound_reason": sized.bound_reason,
@@ -269,7 +289,8 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
     sized = report.at(level)
     if sized.size is None:
         return [sized.reason]
-    lines = [headline_of(sized.size, report.currency), bound_sentence(sized), *peak_sentences(report, sized.size)]
+    lines = [headline_of(sized.size, report.currency), batch_condition(sized), bound_sentence(sized)]
+    lines += peak_sentences(report, sized.size)
     lines += [mix_sentence(sized.mix, report.currency), bill_sentence(bills_of(report, level), report.currency)]
     lines += [batch_sentence(report.batch, report.currency), *report.machine_notes]
     lines += [*notes_of(sized.size), *report.notes, steps_note(sized.steps), obstacle_sentence(report, sized.size)]

@@ -32,10 +32,13 @@ from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import (
     Amounts,
     BusiestMoment,
+    as_recorded,
     busiest_moment,
     proposals_of,
     proposed_of,
+    services_of,
     state_at,
+    with_batch_fixed,
     with_returning,
 )
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone, batch_alone
@@ -43,7 +46,7 @@ from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
 from cotenant.scheduler_ext.cluster_size.machines.today import NO_TYPES, types_of_today
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedPod, SizeOptions
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.report import (
     REPORT,
@@ -127,9 +130,9 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
     busy = None if reason else scan.busiest
     returning: tuple[str, ...] = ()
     if busy is not None:
-        now = len(asked.state.pods)
-        asked = replace(asked, state=with_returning(asked.state, busy))
-        returning = _returning_note(asked.state.pods[now:], busy)
+        recorded = as_recorded(asked.state, busy)
+        asked = replace(asked, state=with_returning(recorded, busy))
+        returning = _returning_note(asked.state.pods[len(recorded.pods) :], busy)
     state = asked.state
     obstacles = find_obstacles(state, asked.autoscalers)
     allowed = prototypes_of(state, asked.types)
@@ -161,7 +164,7 @@ def _returning_note(pods: Sequence[SizedPod], busy: BusiestMoment) -> tuple[str,
         return ()
     cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in pods) for resource in Resource)
     ran = f"{counted(len(pods), 'pod')} of the busiest moment, {moment(busy.seconds)}"
-    return (f"counted beside today's: {ran} ({cores(cpu)} cores, {gib(memory)})",)
+    return (f"counted beside those of the scan: {ran} ({cores(cpu)} cores, {gib(memory)})",)
 
 
 def _with_steps(sized: SizedLevel, route: Route) -> SizedLevel:
@@ -178,7 +181,7 @@ def _batch(asked: Asked, allowed: Prototypes, progress: Progress) -> BatchAlone:
 
 
 def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progress: Progress) -> SizedLevel:
-    state = state_at(asked.state, level)
+    state = state_at(services_of(asked.state), level)
     progress.stage(f"Size of the cluster {level_words(level)}", 0)
     size = with_prices(decide_size(state, asked.options, progress), asked.prices)
     bound = fewest_nodes(state, uncounted=size.waiting)
@@ -186,7 +189,16 @@ def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progres
     if asked.types:
         monthly = asked.prices.monthly
         mix = cheapest_mix(state, allowed.found, monthly, asked.options, size.waiting, progress)
-    return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason, mix=mix)
+    beside = beside_batch(asked, level, size, progress)
+    return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason, mix=mix, beside_batch=beside)
+
+
+def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress: Progress) -> int | None:
+    """Return the number of nodes that could leave while batch pods stay where they are; None without any batch pod."""
+    if not size.leaving or not any(pod.batch and pod.node for pod in asked.state.pods):
+        return None
+    fixed = state_at(with_batch_fixed(asked.state), level)
+    return min(len(decide_size(fixed, asked.options, progress).leaving), len(size.leaving))
 
 
 def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:

@@ -35,7 +35,7 @@ from tests.support import dashboard as support
 
 REPORT = report([STEP])
 """Three nodes, of which none could leave now and one after what is ready, for 730 USD a month."""
-SENTENCE = "1 of 3 nodes could leave after what is ready (730 USD a month)"
+SENTENCE = "0 of 3 nodes could leave now, 1 more after what is ready"
 
 
 class Stranger(Person):

@@ -74,6 +74,7 @@ NAMED: Mapping[str, Mapping[Surface, str]] = {
     "cluster_memory_*": dict.fromkeys((Surface.TILE, Surface.CLI, Surface.REPORT), SUMMARIES),
     "recommendation_log_*": {Surface.DRAWER: f"{DRAWERS}::test_the_portrait_of_a_workload_says_its_row"},
     "nodes_that_could_leave_count": OF_SIZE,
+    "leaving_beside_batch_count": OF_SIZE,
     "leaving_nodes_month": OF_SIZE,
     "fewest_nodes_count": OF_SIZE,
     "kept_by_bound_ratio": OF_SIZE,

@@ -1,7 +1,7 @@
-"""What the batch work that runs on lent capacity would cost on nodes of its own. Pure.
+"""What batch work would cost on nodes of its own. Pure.
 
-Its pods request batch or mid amounts, which are lent by other pods and cost nothing more. On nodes of its own the same
-amounts would be ordinary CPU and memory: that cluster has only these pods and the DaemonSets of each node.
+Batch or mid amounts are lent by other pods and cost nothing more. On nodes of its own the same amounts would be ordinary
+CPU and memory: that cluster has only these pods and the DaemonSets of each node.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name i
 
 @dataclass(frozen=True, slots=True)
 class BatchAlone:
-    """The batch work on lent capacity: pods, what they request (millicores, bytes), and the mix that would hold it.
+    """The batch work: pods, what they request (millicores, bytes), and the mix that would hold it.
 
     mix: None where there is no such work.
     """
@@ -50,8 +50,8 @@ def batch_alone(state: ClusterState, prototypes: Sequence[Prototype], progress: 
 
 
 def as_own(pod: SizedPod) -> SizedPod | None:
-    """The pod with ordinary requests for those of lent capacity, without a node; None for one that requests none."""
-    if pod.goes_with_node or not any(pod.requests.get(name) for name in LENT):
+    """The pod with ordinary requests for those of lent capacity, without a node; None for one that is no batch work."""
+    if not pod.batch:
         return None
     requests: dict[str, int] = {}
     for name, amount in pod.requests.items():

@@ -33,12 +33,12 @@ def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
-    """Describe what the batch work on lent capacity would cost on nodes of its own; "" where there is none."""
+    """Describe what the batch work would cost on nodes of its own; "" where there is none."""
     if not batch.pods:
         return ""
     who = agree(batch.pods, "pod that requests", "pods that request")
     amounts = f"{cores(batch.millicores)} cores, {gib(batch.memory_bytes)}"
-    start = f"Batch work on lent capacity: {who} {amounts}"
+    start = f"Batch work, counted apart: {who} {amounts}"
     if batch.mix is None or batch.price_month is None:
         return f"{start}; no price of nodes of its own: {batch.mix.reason if batch.mix else ''}"
     where = f"on {counted(batch.mix.nodes, 'node')} of its own"

@@ -208,7 +208,7 @@ def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, 
     assert code == 0, messages
     # 2 batch cores on a node of 2 cores.
     assert (
-        "Batch work on lent capacity: 1 pod that requests 2 cores, 1 GiB; "
+        "Batch work, counted apart: 1 pod that requests 2 cores, 1 GiB; "
         "on 1 node of its own, it would cost 730 EUR a month"
     ) in messages
     code, _, messages = size(api, tmp_path)
