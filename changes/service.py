@@ -75,7 +75,7 @@ from cotenant.changes.snooze import postponed_recommendations, recall, snooze
 from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
 from cotenant.changes.soak.ladders import Ladders
 from cotenant.changes.soak.reconcile import pace_of, settle, verify
-from cotenant.changes.soak.watcher import News, Watcher
+from cotenant.changes.soak.watcher import News, Watcher, by_itself
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.settings import RecommenderSettings
 
@@ -315,7 +315,11 @@ class ClusterChangeService:
         """One that does what is due here in our own name, and says that and what is `ahead` to who wants to hear it."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
-        return Watcher(lambda: self._writable_actions(Person(""), "the watcher looks"), report, ahead, climb=climb)
+
+        def opened() -> AbstractContextManager[Actions]:
+            return by_itself(self._writable_actions(Person(""), "the watcher looks"))
+
+        return Watcher(opened, report, ahead, climb=climb)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""

@@ -78,12 +78,12 @@ def watch(
     """Continue canaries and ladders, verify changes after their soak time, settle unknown outcomes, notify the chat."""
     from cotenant.changes.access.configured_service import climber_of
     from cotenant.changes.model.tables import changes_table
-    from cotenant.changes.soak.watcher import Watcher
+    from cotenant.changes.soak.watcher import Watcher, by_itself
 
     settings = settings_of(ctx, None, kubeconfig, context)
     stored = _find_store(settings, session_of(ctx).cluster)
     watcher = Watcher(
-        lambda: open_actions_with_metrics(settings),
+        lambda: by_itself(open_actions_with_metrics(settings)),
         news_notifier(settings),
         peaks_of(stored),
         climb=climber_of(settings, stored) if stored is not None else None,

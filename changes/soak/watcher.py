@@ -8,8 +8,8 @@ at any moment; `run` repeats it until stopped. One watcher at a time holds the l
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -63,6 +63,14 @@ class NothingClimbed:
     def __call__(self, _actions: Actions) -> list[ChangeStatus]:
         """Do nothing."""
         return []
+
+
+@contextmanager
+def by_itself(opened: AbstractContextManager[Actions]) -> Iterator[Actions]:
+    """The same actions signed as what no person did: by cotenant, with the account that it had."""
+    with opened as actions:
+        actions.journal.actor = f"cotenant (as {actions.journal.actor})"
+        yield actions
 
 
 def accepted_by_people(status: ChangeStatus) -> bool:

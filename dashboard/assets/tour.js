@@ -1,9 +1,10 @@
-// The demo's tour: four coach marks on Home, one after the other, dismissed for good with Escape or "Skip".
+// The demo's tour, for whoever asks for it: coach marks on Home, one after the other, ended with Escape or "Skip".
 "use strict";
 
 (() => {
-  const KEPT = "cotenant-tour";
   const MARKS = [
+    { at: ".home-cards", title: "Three answers",
+      text: "Who is at risk, what can be cut, what can be lent; the button of each card leads to what it speaks of." },
     { at: "#band", title: "The day breathes",
       text: "Usage, its forecast band and what batch may borrow: in the valleys of the night batch work can run." },
     { at: "#heat-figure", title: "The habit of a week",
@@ -17,8 +18,6 @@
   let before = null;
   let scrolled = 0;
 
-  const kept = () => { try { return localStorage.getItem(KEPT); } catch (blocked) { return null; } };
-  const keep = () => { try { localStorage.setItem(KEPT, "seen"); } catch (blocked) { /* asked again next time */ } };
   const clear = () => {
     document.querySelectorAll(".coach").forEach((it) => it.remove());
     document.querySelectorAll(".coached").forEach((it) => it.classList.remove("coached"));
@@ -27,7 +26,6 @@
   function end() {
     clear();
     shown = -1;
-    keep();
     if (before && before.isConnected) before.focus({ preventScroll: true });
     if (document.querySelector(MARKS[0].at)) scrollTo(0, scrolled);
   }
@@ -108,11 +106,9 @@
       looks += 1;
       if (document.querySelector("#page") && !document.querySelector("#steering")) looks = Infinity; // no demo
       const ready = document.querySelector("#steering") && document.querySelector("#band .js-plotly-plot");
-      if (ready && document.querySelector(MARKS[1].at)) { clearInterval(look); before = document.activeElement; show(0); }
+      if (ready && MARKS.every((mark) => document.querySelector(mark.at))) { clearInterval(look); before = document.activeElement; show(0); }
       else if (looks > 240) clearInterval(look);
     }, 250);
   }
   window.addEventListener("_dashprivate_pushstate", () => { if (shown >= 0 && !document.querySelector(MARKS[shown].at)) end(); });
-  window.addEventListener("DOMContentLoaded", () => { if (!kept()) begin(); });
-  if (document.readyState !== "loading" && !kept()) begin();
 })();

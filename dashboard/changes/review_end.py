@@ -19,7 +19,7 @@ from dash.development.base_component import Component
 
 from cotenant.base import measures
 from cotenant.base.people import IdentitySource, Person
-from cotenant.base.text import visible, visible_lines
+from cotenant.base.text import agree, visible, visible_lines
 from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
@@ -274,7 +274,8 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
         for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
     ]
     note = [html.P(why_not, className="panel-note")] if why_not else []
-    return [html.P(count_by_state(statuses), className="lead-words", id="review-outcome-words", role="status"), table,
+    said = accepted_sentence(statuses).removeprefix("Accepted: ")
+    return [html.P(said, className="lead-words", id="review-outcome-words", role="status"), table,
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 
@@ -282,6 +283,14 @@ def count_by_state(statuses: Sequence[ChangeStatus]) -> str:
     """Count the changes in each state, as a sentence."""
     states = Counter(status.state.value for status in statuses)
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
+
+
+def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
+    """Count what was accepted: the changes by state, and the steps of ladders that follow them."""
+    ladders = [status.change for status in statuses if status.change.ladder]
+    later = sum(len({step.from_seconds for step in change.next_steps}) for change in ladders)
+    steps = agree(later, "later step follows by itself", "later steps follow by themselves")
+    return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"
 
 
 def _change(status: ChangeStatus, base: str, soak_minutes: float, why_not: str) -> Component:

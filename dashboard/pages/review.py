@@ -421,7 +421,7 @@ def _register_actions(app: Dash, view: View) -> None:
         except CotenantError as error:
             acting.announce(panels.failure_state(error.message, error.fix))
             return [no_update, _failure_with_override(view, error)]
-        acting.announce(f"Accepted: {review_end.count_by_state(done)}")
+        acting.announce(review_end.accepted_sentence(done))
         return [terms.key, None]
 
     @app.callback(

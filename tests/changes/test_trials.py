@@ -20,16 +20,18 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.base.table import Table
 from cotenant.base.tables.queries import Relation
 from cotenant.changes.accept import AcceptanceTerms
-from cotenant.changes.access.configured_service import recommended_of
+from cotenant.changes.access.configured_service import change_service_of, recommended_of
 from cotenant.changes.decide.checks.trials import trials_of
 from cotenant.changes.decide.guardrails import blocking, judge
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.decide.rule import GuardrailContext, GuardrailOutcome
-from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Write, after
+from cotenant.changes.model.change import Change, ChangeEvent, ChangeState, ChangeStatus, Write, after
 from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.model.settings import GuardrailSettings
+from cotenant.dashboard.changes.review_end import accepted_sentence
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
+from cotenant.recommender.model.steps import NextStep
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.recommender.settings import CotenantSettings
 from tests.autopilot.test_candidates import WEB, in_force
@@ -190,3 +192,34 @@ def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_o
     terms = AcceptanceTerms(("cool-down", "tried-before"), because="the load test is over")
     (again,) = judged.actions.accept([review], terms)
     assert again.change.guardrails["tried-before"].endswith("because: the load test is over")
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_what_nobody_clicked_is_signed_by_cotenant_and_what_somebody_accepted_by_that_person(
+    scene: acting.Scene, tmp_path: Path
+) -> None:
+    ledger = msgspec.structs.replace(
+        scene.settings.actions, ledger=str(tmp_path / "watched.db"), auto_rollback=True, soak_minutes=0.0
+    )
+    settings = msgspec.structs.replace(scene.settings, actions=ledger)
+    harmful = {"compare": lambda *_asked: [Compared(Measure.THROTTLED, 0.0, 0.9)]}
+    service = change_service_of(settings, scene.store, comparison=harmful)
+    ref = scene.acceptable()[-1]
+    (accepted,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
+    acting.settle_rollouts(scene)
+    service.watcher(lambda _news: None, lambda _now: []).step()
+    (after_watch,) = service.changes(ADMIN)
+    assert after_watch.state is ChangeState.ROLLED_BACK and after_watch.change.actor == accepted.change.actor == "jane"
+    # The embedded server knows its one account as administrator.
+    assert after_watch.actor == "cotenant (as administrator)"
+
+
+def test_an_accepted_ladder_is_counted_with_the_steps_that_follow() -> None:
+    first = changed("c1", "800m")
+    steps = tuple(NextStep(NOW + day * DAY, "app", Resource.CPU, 800, 700) for day in (1, 2, 2))
+    whole = replace(first, change=replace(first.change, next_steps=steps, ladder="l1"))
+    # Two moments: the steps of one moment are one step of the workload.
+    assert accepted_sentence([whole]) == "Accepted: 1 applied. 2 later steps follow by themselves."
+    alone = replace(first, change=replace(first.change, next_steps=steps))
+    assert accepted_sentence([alone]) == "Accepted: 1 applied."

@@ -102,7 +102,6 @@ def visit(browser: Browser, window: Window, url: str) -> Page:
     """A first visit in such a window, without the tour of a demo."""
     size: ViewportSize = {"width": window.width, "height": window.height}
     context = browser.new_context(color_scheme=window.theme, viewport=size, locale="en-US", bypass_csp=True)
-    context.add_init_script("localStorage.setItem('cotenant-tour', 'seen')")
     page = context.new_page()
     page.set_default_timeout(PATIENCE_MS)
     page.goto(url)
