@@ -46,12 +46,20 @@ def withhold_deleted(
     recommendations: Sequence[Recommendation], deleted: Collection[WorkloadRef]
 ) -> list[Recommendation]:
     """The recommendations with every value of the deleted workloads withheld."""
+    return _withhold(recommendations, deleted, Reason.DELETED)
+
+
+def withhold_failed(recommendations: Sequence[Recommendation], failed: Collection[WorkloadRef]) -> list[Recommendation]:
+    """The recommendations with every value of workloads withheld that could not be analysed."""
+    return _withhold(recommendations, failed, Reason.FAILED)
+
+
+def _withhold(
+    recommendations: Sequence[Recommendation], workloads: Collection[WorkloadRef], reason: Reason
+) -> list[Recommendation]:
     return [
-        _withheld(recommendation) if recommendation.container.workload in deleted else recommendation
-        for recommendation in recommendations
+        replace(r, values=tuple(withheld(v.resource, v.field, v.now, reason, {}) for v in r.values))
+        if r.container.workload in workloads
+        else r
+        for r in recommendations
     ]
-
-
-def _withheld(recommendation: Recommendation) -> Recommendation:
-    values = (withheld(v.resource, v.field, v.now, Reason.DELETED, {}) for v in recommendation.values)
-    return replace(recommendation, values=tuple(values))

@@ -446,7 +446,7 @@ def _is_denial(answer: ApiResponse) -> bool:
 
 
 def _denial(what: str, answer: ApiResponse) -> ClusterDenied:
-    fix = "No right is missing: a rule of the cluster refuses this very object. See the message for which one."
+    fix = "The cluster's admission refuses this very object: the message names the rule, or the right that it asks for."
     return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=fix), answer)
 
 

@@ -53,7 +53,7 @@ for _part in (recs_list, recs_bundle, recs_approval, recs_ladders):
         "cotenant recs list -n pay",
         "cotenant recs show pay/Deployment/checkout",
         "cotenant recs apply pay/checkout --method in-place --canary 0.1 --yes",
-        "cotenant recs rollback 3f9c21",
+        "cotenant recs rollback 3f9c21 --yes",
     )
 )
 def recs() -> None:
@@ -204,17 +204,24 @@ def changes(
     ledger.close()
 
 
-@app.command(epilog=examples("cotenant recs rollback 3f9c21", "cotenant recs rollback --batch 77ab10cd"))
+@app.command(
+    epilog=examples(
+        "cotenant recs rollback 3f9c21  # what would be put back",
+        "cotenant recs rollback 3f9c21 --yes",
+        "cotenant recs rollback --batch 77ab10cd --yes",
+    )
+)
 def rollback(
     ctx: typer.Context,
     change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it the changes are only shown.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Put back what stood there before; refused where somebody has changed it since."""
+    """Put back, with --yes, what stood there before; refused where somebody has changed it since."""
     if bool(change) == bool(batch):
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
@@ -224,7 +231,12 @@ def rollback(
         )
         if not chosen:  # a script that misnames its batch must not read this as "rolled back"
             raise UsageError(f"no change has the batch {batch!r}", fix="`cotenant recs changes` lists the batches.")
-        done = [actions.roll_back(s) for s in chosen if s.state.in_force or change]
+        due = [s for s in chosen if s.state.in_force or change]
+        if not yes:
+            print_table(changes_table(due), output, headers=not no_headers)
+            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes does it")
+            raise typer.Exit()
+        done = [actions.roll_back(s) for s in due]
         print_table(changes_table(done), output, headers=not no_headers)
         raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterUnreachable, CotenantError, NoData, NotLeader, StoreError
+from cotenant.base.text import duration
 from cotenant.changes.accept import Actions
 from cotenant.changes.decide.field_changes import carries
 from cotenant.changes.decide.in_force import object_writes
@@ -64,7 +65,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
         raise NoData(
-            f"change {status.change.id} soaks for {remaining_seconds / 60:.0f} more minutes", fix="Come back then."
+            f"change {status.change.id} soaks for another {duration(remaining_seconds)}", fix="Come back then."
         )
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:

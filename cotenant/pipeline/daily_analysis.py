@@ -41,10 +41,11 @@ from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
+from cotenant.pipeline.shards.isolation import compute, compute_packed, without
 from cotenant.pipeline.shards.merge import Merger
 from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
-from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members, compute, compute_packed
+from cotenant.pipeline.shards.work import ShardTask, cluster_wide_members
 from cotenant.pipeline.stored_history import load_node_history
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.pool import total
@@ -96,7 +97,9 @@ def analyse(
     division = plan.divide(history.inventory, stored_division(store), sharding.size)
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
     with closing(sharding.executor):
-        result = run.analysis(history, run.merged(history, tasks), division)
+        merger = run.merged(history, tasks)
+        whole = replace(history, inventory=without(history.inventory, merger.failed))
+        result = run.analysis(whole, merger, division)
     release_memory()
     return result
 

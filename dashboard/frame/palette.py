@@ -52,7 +52,7 @@ COMMANDS: Final = (
     ("cotenant recs show NAMESPACE/WORKLOAD", "what would be written, and every guardrail"),
     ("cotenant recs apply NAMESPACE/WORKLOAD", "a dry run; --yes does it"),
     ("cotenant recs changes", "what was applied, with its verdict"),
-    ("cotenant recs rollback CHANGE", "undo a change"),
+    ("cotenant recs rollback CHANGE --yes", "undo a change"),
     ("cotenant get findings", "idle, missing and impossible requests"),
     ("cotenant get forecast", "the next 24 hours"),
     ("cotenant get nodes", "what each node can lend"),

@@ -203,7 +203,11 @@ def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: actin
     expected = {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
     assert scene.resources(ref)[0] == expected and scene.resources(ref)[1:] == before[1:]
     (row,) = json.loads(done.stdout)
-    assert run(scene, "rollback", row["change"]).exit_code == 0 and scene.resources(ref) == before
+    shown = run(scene, "rollback", row["change"])
+    # without --yes it is a dry run, as of every verb that acts
+    assert shown.exit_code == 0 and "dry run: 1 change would be rolled back; --yes does it" in shown.stderr
+    assert scene.resources(ref)[0] == expected and events(scene) == ["accepted", "applied"]
+    assert run(scene, "rollback", row["change"], "--yes").exit_code == 0 and scene.resources(ref) == before
     assert events(scene) == ["accepted", "applied", "rollback-accepted", "rolled-back"]
     none = run(scene, "show", str(scene.workloads[2]), "--gpu-shares")
     assert none.exit_code == 1 and "no share of a GPU is proposed for" in none.output

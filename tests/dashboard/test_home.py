@@ -165,7 +165,7 @@ def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: Vie
     assert [hit.href for hit in found("pay", "Namespaces")] == ["/workloads?ns=pay"]
     named = found("checkout", "Workloads")
     assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in named)
-    assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE"]
+    assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE --yes"]
     assert palette.find(view, pages.ALL, "no-such-thing-anywhere") == []
 
 

@@ -50,6 +50,7 @@ class Merger:
         self.learned: dict[str, Learned] = {}
         self.judgements: dict[str, Judgements] = {}
         self.since_seconds: list[int] = []
+        self.failed: set[WorkloadRef] = set()
 
     def add(self, result: ShardResult) -> None:
         """Add the results of the next shard."""
@@ -70,6 +71,7 @@ class Merger:
         self.learned |= result.learned
         self.judgements |= result.judgements
         self.since_seconds += result.since_seconds
+        self.failed |= result.failed
 
     def pod_sums(self) -> dict[Resource, PodSums]:
         """Sums over all pods."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cotenant.base.cluster import Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
-from cotenant.base.process.memory import pause_garbage_collection, release_memory, return_early
+from cotenant.base.process.memory import release_memory, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
@@ -52,6 +52,7 @@ from cotenant.pipeline.time_run import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Members, Owners, PartialTotals, by_workload, partial_totals, total
+from cotenant.recommender.deleted_workloads import withhold_failed
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
@@ -79,6 +80,8 @@ class ShardTask:
     """Of its containers, as far as the analysis before knew them."""
     requested: Mapping[Resource, float] | None = None
     """See History."""
+    failed: frozenset[WorkloadRef] = frozenset()
+    """Workloads of the shard that cannot be analysed: the inventory has their names alone."""
 
     def __str__(self) -> str:
         """Return a description of the shard for a person."""
@@ -109,9 +112,14 @@ class ShardResult:
     learned: Mapping[str, Learned]
     judgements: Mapping[str, Judgements]
     since_seconds: tuple[int, ...]
+    failed: frozenset[WorkloadRef] = frozenset()
+    """Workloads that could not be analysed."""
+
+    def packed(self) -> ShardResult:
+        """Return the result as it is sent, and kept beside those of other shards."""
+        return replace(self, tables=tuple(PackedTable.of(table) for table in self.tables if isinstance(table, Table)))
 
 
-@pause_garbage_collection()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     """Compute one shard. StoreError when the store fails."""
     progress = progress or Silent()
@@ -150,13 +158,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     forecasts = {r: group_forecast.forecasts for r, group_forecast in of_groups.items()}
     stage("Sums and tables")
     analysis = WorkloadAnalysis(history, owners, totals, portraits, forecasts, throttled, sums.coverage.by_workload)
-    return _result(analysis, evaluated, sums, list(of_groups.values()), settings)
-
-
-def compute_packed(task: ShardTask) -> ShardResult:
-    """`compute` for a result that is sent, and kept beside those of other shards."""
-    result = compute(task)
-    return replace(result, tables=tuple(PackedTable.of(table) for table in result.tables if isinstance(table, Table)))
+    return replace(_result(analysis, evaluated, sums, list(of_groups.values()), settings), failed=task.failed)
 
 
 def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[WorkloadRef]]]:
@@ -234,7 +236,8 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
     earlier = Before(task.least_margins, task.siblings)
-    anew = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=earlier)
+    evaluated = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=earlier)
+    anew = replace(evaluated, recommendations=tuple(withhold_failed(evaluated.recommendations, task.failed)))
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
     results = concatenate_results((kept.results, anew))
     stored = recommendation_rows.read(store, judgements.FOLDER, group, before.stamp) if before else None

@@ -81,6 +81,7 @@ def approve(
 
     The plan is printed first, and approved only as printed.
     """
+    from cotenant.base.kube import clock_of
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, PlanDecision
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
@@ -94,7 +95,9 @@ def approve(
         if not approved.status.window:
             return f"Approved by {_approver_name(approved)}; written{beside}"
         at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        then = f"capacity for {counted(approved.count, 'pod')} will be reserved at {at}{beside}"
+        is_past = approved.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
+        when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
+        then = f"capacity for {counted(approved.count, 'pod')} {when}{beside}"
         return f"Approved by {_approver_name(approved)}; written\n{then}"
 
     settings = settings_of(ctx, None, kubeconfig, context)

@@ -1,0 +1,92 @@
+"""A workload on which the analysis fails is a row with a reason, and all others have what they have without it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cotenant.base.cluster import Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
+from cotenant.base.store import Store
+from cotenant.forecasting.settings import ForecastingSettings
+from cotenant.pipeline.shards import isolation, plan, work
+from cotenant.pipeline.shards.plan import ShardSize
+from cotenant.pipeline.shards.work import ShardResult, ShardTask
+from cotenant.pipeline.stored_history import load_node_history
+from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.settings import Settings
+
+pytestmark = pytest.mark.slow
+
+SPEC = SyntheticSpec(nodes=2, workloads=8, days=2, seed=11)
+QUICK = Settings(forecasting=ForecastingSettings(booster_rows=0, origins=1))
+BEYOND = 10**400
+"""More than any number of the machine: whatever adds, divides or stores it raises."""
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> ShardTask:
+    folder: Path = tmp_path_factory.mktemp("store")
+    store, cluster = Store(str(folder), "demo"), generate(SPEC)
+    for signal, usage in cluster.usage.items():
+        store.append(signal, usage)
+    store.write_inventory(cluster.inventory)
+    history = load_node_history(store, QUICK)
+    inventory = history.inventory
+    (shard,) = plan.shards(inventory, plan.divide(inventory, None, ShardSize()))
+    return ShardTask(str(folder), "demo", QUICK, shard, history.window, history.quality, {}, None, history.silence)
+
+
+def _with(task: ShardTask, hostile: frozenset[WorkloadRef]) -> ShardTask:
+    """The task with these workloads' first container asking for more than any number."""
+
+    def changed(workload: Workload) -> Workload:
+        if workload.ref not in hostile:
+            return workload
+        first, *others = workload.containers
+        asking: Mapping[Resource, int] = {Resource.CPU: 100, Resource.MEMORY: BEYOND}
+        return replace(workload, containers=(replace(first, requests=asking), *others))
+
+    inventory = task.shard.inventory
+    changed_inventory = replace(inventory, workloads=tuple(changed(w) for w in inventory.workloads))
+    return replace(task, shard=replace(task.shard, inventory=changed_inventory))
+
+
+def _values(result: ShardResult) -> dict[str, list[tuple[str, str, object]]]:
+    return {
+        str(r.container): [(v.resource.value, v.reason.value, v.amount) for v in r.values]
+        for r in result.container_results.recommendations
+    }
+
+
+def test_workloads_that_cannot_be_analysed_are_rows_with_a_reason_and_no_one_elses_failure(task: ShardTask) -> None:
+    refs = [w.ref for w in task.shard.inventory.workloads]
+    hostile = frozenset({refs[1], refs[4]})
+    with pytest.raises((OverflowError, ValueError, TypeError)):
+        work.compute(_with(task, hostile))
+    result, undisturbed = isolation.compute(_with(task, hostile)), isolation.compute(task)
+    assert (result.failed, undisturbed.failed) == (hostile, frozenset())
+    values, usual = _values(result), _values(undisturbed)
+    assert values.keys() == usual.keys()
+    of_hostile = {c for c in usual if any(c.startswith(f"{ref}/") for ref in hostile)}
+    assert of_hostile
+    for container in of_hostile:
+        assert {(reason, proposed) for _, reason, proposed in values[container]} == {(Reason.FAILED.value, None)}
+    # what is proposed for the others does not rest on these two
+    proposed = {c: [v[2] is None for v in values[c]] for c in values.keys() - of_hostile}
+    assert proposed == {c: [v[2] is None for v in usual[c]] for c in usual.keys() - of_hostile}
+    assert set(result.workloads.refs) == set(refs)
+
+
+def test_a_failure_that_no_workload_causes_is_raised_as_it_is(task: ShardTask) -> None:
+    # the node, not a workload, is what no number can hold
+    inventory = task.shard.inventory
+    node = replace(inventory.nodes[0], capacity={Resource.CPU: 1000, Resource.MEMORY: BEYOND})
+    beyond = replace(inventory, nodes=(node, *inventory.nodes[1:]))
+    with pytest.raises((OverflowError, ValueError, TypeError)):
+        isolation.compute(replace(task, shard=replace(task.shard, inventory=beyond)))
