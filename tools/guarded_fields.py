@@ -115,6 +115,13 @@ _RETURNS: Final = Rule(
     "(dyn(object).spec.?minReplicas.orValue(1) == 1 ? ['\"original\":null'] : [])))",
     "the floor of an autoscaler is lowered only to what it was before we raised it",
 )
+_MARKED: Final = Rule(
+    "dyn(object).spec.?minReplicas.orValue(1) <= dyn(oldObject).spec.?minReplicas.orValue(1) || "
+    f"[{_FLOOR_NOTES}].exists(k, k in variables.notes && string(variables.notes[k]).matches("
+    '\'^[{]"plan": ?"[^"]*", ?"original": ?(null|[0-9]+), ?"floor": ?\' + '
+    "string(dyn(object).spec.?minReplicas.orValue(1)) + '[}]$'))",
+    "the floor of an autoscaler is raised only with our mark of it, by which it is given back",
+)
 
 _OUR_GATES: Final = "['cotenant.dev/reservation', 'cotenant.dev/quota', 'cotenant.dev/gang']"
 _GATES: Final = {
@@ -273,6 +280,7 @@ GUARDS: Final = (
                 "our annotation on an autoscaler says the minimum that the autoscaler has by itself",
             ),
             _RETURNS,
+            _MARKED,
         ],
         {
             **_NOTES,

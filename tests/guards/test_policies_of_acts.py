@@ -264,7 +264,14 @@ def floor(original: int | None, minimum: int) -> Json:
         (floor(1, 4), False),
         (floor(None, 4), False),
         ({"spec": {"minReplicas": 1}}, False),
-        ({"spec": {"minReplicas": 3}}, True),
+        # without the mark, or with one of another floor or none that is read, nothing gives it back
+        ({"spec": {"minReplicas": 3}}, False),
+        ({**floor(2, 3), "spec": {"minReplicas": 9}}, False),
+        (
+            {"metadata": {"annotations": {"cotenant.dev/lent-floor": '"original":2,"floor":3'}}}
+            | {"spec": {"minReplicas": 3}},
+            False,
+        ),
         ({"spec": {"maxReplicas": 50}}, False),
         ({"spec": {"scaleTargetRef": {"name": "other"}}}, False),
         ({"spec": {"behavior": {"scaleDown": {"stabilizationWindowSeconds": 0}}}}, False),

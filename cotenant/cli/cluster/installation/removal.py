@@ -30,6 +30,7 @@ from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address
 
 MADE: Final = (
     Address("coordination.k8s.io/v1", "leases", "cotenant-manager", SYSTEM_NAMESPACE),
+    Address("coordination.k8s.io/v1", "leases", "cotenant-recorder", SYSTEM_NAMESPACE),
     Address("v1", "configmaps", "cotenant-status", SYSTEM_NAMESPACE),
     outlooks_address(SYSTEM_NAMESPACE),
 )
