@@ -178,7 +178,7 @@ def _prepare_demo(
     )
     store = Store((folder / "store").as_uri(), CLUSTER)
     with bars() as shown:
-        progress = page.following(shown) if page else shown
+        progress = page.following(shown, spec.workloads * spec.days) if page else shown
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
         store.write_document(FACTS, StoreFacts(demo=True))

@@ -76,6 +76,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
     from cotenant.simulation.cluster import DemoCluster
 
     settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
+    opening.page.stage("Start the cluster", 1)
     with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
         written = write_config(cluster, store, folder)
         ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))

@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
 from cotenant.base.progress import Progress, Silent
+from cotenant.base.text import duration
+from cotenant.cli.demo.time_left import MakingTime
 
 RELOAD_SECONDS: Final = 1
 POLL_SECONDS: Final = 0.05
 """Between two looks whether it is to end."""
 _PAGE: Final = """<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>cotenant demo</title>
 <meta http-equiv="refresh" content="{seconds}"><meta name="viewport" content="width=device-width, initial-scale=1">
-<style>body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 40rem; margin: 4rem auto; padding: 0 1rem;
-color-scheme: light dark }}</style></head><body><main><h1>The demo's cluster is being made</h1>
-<p role="status">{stage}</p><p>The dashboard appears here by itself.</p></main></body></html>"""
+<style>
+:root {{ color-scheme: light dark; --paper: light-dark(#f6f7f9, #15181d); --card: light-dark(#fff, #1e2229);
+--ink: light-dark(#1b1f24, #e8eaed); --dim: light-dark(#59616b, #9aa3ad); --line: light-dark(#e3e6ea, #30353d);
+--accent: light-dark(#0b7285, #3bc9db) }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; margin: 0; min-height: 100vh; display: grid; place-items: center;
+background: var(--paper); color: var(--ink) }}
+main {{ width: min(34rem, 100vw - 4rem); padding: 2rem; border: 1px solid var(--line); border-radius: 12px;
+background: var(--card); box-sizing: border-box }}
+h1 {{ font-size: 1.35rem; margin: 0 0 1.25rem }} p {{ margin: .75rem 0 0 }} .dim {{ color: var(--dim) }}
+progress {{ width: 100%; height: .75rem; accent-color: var(--accent) }}
+</style></head><body><main><h1>The demo's cluster is being made</h1>
+<progress value="{done:.3f}" max="1" aria-label="How far it is"></progress>
+<p role="status">{stage}</p><p class="dim">about {left} left; the dashboard appears here by itself.</p>
+</main></body></html>"""
 
 
 class ProgressPage:
@@ -26,9 +42,10 @@ class ProgressPage:
     As a context it stops at its end at the latest, so that whatever ends the making ends the answers.
     """
 
-    def __init__(self, listener: socket.socket) -> None:
-        """Listen at once."""
-        self._stage, self._steps, self._total = "It begins.", 0, 0
+    def __init__(self, listener: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
+        """Listen at once. clock: seconds from any moment on."""
+        self._clock, self._begun = clock, clock()
+        self._making = MakingTime()
         self._to: Progress = Silent()
         page = self
 
@@ -60,25 +77,30 @@ class ProgressPage:
         """`stop`."""
         self.stop()
 
-    def following(self, progress: Progress) -> Progress:
-        """A Progress that tells both the page and `progress`."""
-        self._to = progress
+    def following(self, progress: Progress, size: float) -> Progress:
+        """A Progress that tells both the page and `progress`. size: workloads times days of the demo."""
+        self._to, self._making = progress, replace(self._making, size=size)
         return self
 
     def stage(self, name: str, total: int) -> None:
         """Show the stage."""
-        self._stage, self._steps, self._total = name, 0, total
-        self._to.stage(name, total)
+        self._making = self._making.stage(name, total, self._elapsed())
+        self._to.stage(f"{name}, about {duration(self._making.left_seconds(self._elapsed()))} left in all", total)
 
     def advance(self, steps: int = 1) -> None:
         """Count its steps."""
-        self._steps += steps
+        self._making = self._making.advanced(steps)
         self._to.advance(steps)
 
     def html(self) -> str:
         """The page as it is now."""
-        counted = f": {self._steps:,} of {self._total:,}" if self._total > 1 else ""
-        return _PAGE.format(seconds=RELOAD_SECONDS, stage=escape(f"{self._stage}{counted}"))
+        making, now = self._making, self._elapsed()
+        counted = f": {making.steps:,} of {making.total:,}" if making.total > 1 else ""
+        stage, left = escape(f"{making.name or 'It begins'}{counted}"), duration(making.left_seconds(now))
+        return _PAGE.format(seconds=RELOAD_SECONDS, stage=stage, done=making.done_ratio(now), left=left)
+
+    def _elapsed(self) -> float:
+        return self._clock() - self._begun
 
     def stop(self) -> None:
         """Answer no more; who comes from now on waits for the next server on the socket. Twice is once."""

@@ -1,0 +1,85 @@
+"""How far the making of a demo's cluster is, and how long it still takes. Pure.
+
+The stages of a demo take known shares of its time. What the stages so far took against what they take on the machine
+that the shares were measured on says how fast this machine is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+STAGE_SECONDS: Final = {
+    "Generate cluster": 4.0,
+    "Store history": 7.0,
+    "Load spikes": 3.0,
+    "Read inventory and nodes": 1.0,
+    "Workloads, shard by shard": 17.0,
+    "Forecasts of nodes and the cluster": 2.0,
+    "Reclaimable": 3.0,
+    "Start the cluster": 8.0,
+}
+"""Each stage in its order -> seconds of the demo of 900 workloads and 28 days on two cores, measured 2026-11-29."""
+WHOLE_SIZE: Final = 900 * 28
+LEAST_FACTOR: Final = 0.1
+"""However small a demo, so much of the time is taken by what does not depend on its size."""
+MOST_OF_A_STAGE: Final = 0.95
+"""Of a stage that takes longer than expected no more is counted as done until the next one begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class MakingTime:
+    """The making of a demo at a moment.
+
+    begun_seconds: when the present stage began, counted from the start; expected_seconds: of all stages before it;
+    size: workloads times days of the demo.
+    """
+
+    size: float = WHOLE_SIZE
+    name: str = ""
+    begun_seconds: float = 0.0
+    steps: int = 0
+    total: int = 0
+
+    def stage(self, name: str, total: int, at_seconds: float) -> MakingTime:
+        """The next stage has begun."""
+        return replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
+
+    def advanced(self, steps: int) -> MakingTime:
+        """Some steps of the stage are done."""
+        return replace(self, steps=self.steps + steps)
+
+    def done_ratio(self, at_seconds: float) -> float:
+        """Share of the whole that is done."""
+        return self._done_seconds(at_seconds) / self._whole_seconds
+
+    def left_seconds(self, at_seconds: float) -> float:
+        """How long it still takes, at the speed of the stages so far."""
+        return (self._whole_seconds - self._done_seconds(at_seconds)) * self._slowness
+
+    @property
+    def _factor(self) -> float:
+        return max(LEAST_FACTOR, self.size / WHOLE_SIZE)
+
+    @property
+    def _whole_seconds(self) -> float:
+        return self._factor * sum(STAGE_SECONDS.values())
+
+    @property
+    def _before_seconds(self) -> float:
+        """Expected time of the stages before the present one; one that has no share of its own takes none."""
+        names = list(STAGE_SECONDS)
+        place = names.index(self.name) if self.name in names else 0
+        return self._factor * sum(list(STAGE_SECONDS.values())[:place])
+
+    @property
+    def _slowness(self) -> float:
+        """Times as long as on the machine that was measured; 1 until a stage is over."""
+        return self.begun_seconds / self._before_seconds if self._before_seconds and self.begun_seconds else 1.0
+
+    def _done_seconds(self, at_seconds: float) -> float:
+        """Expected time of what is done: of the present stage by its steps, or by the time where it has but one."""
+        stage = self._factor * STAGE_SECONDS.get(self.name, 0.0)
+        by_steps = self.steps / self.total if self.total > 1 else 0.0
+        by_time = (at_seconds - self.begun_seconds) / (stage * self._slowness) if stage else 0.0
+        return self._before_seconds + stage * min(MOST_OF_A_STAGE, max(by_steps, min(by_time, MOST_OF_A_STAGE)))
