@@ -65,13 +65,14 @@ def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inve
     of_pod = {(pod.namespace, pod.name): place.get(pod.node, -2 if pod.node else -1) for pod in inventory.pods}
     # the last two rows: of nodes without usage, and of no known node
     sums = np.zeros((len(nodes.refs) + 2, nodes.grid.size))
+    size = nodes.grid.size
     for part in parts:
         rows = np.array([of_pod.get((ref.namespace, ref.pod), -1) for ref in part.refs], dtype=np.int64)
-        lengths = np.diff(part.bounds)
         offset = (part.grid.start_seconds - nodes.grid.start_seconds) // nodes.grid.step_seconds
-        slots = np.arange(len(part.cells)) + np.repeat(part.first - part.bounds[:-1] + offset, lengths)
-        known = np.isfinite(part.cells)
-        np.add.at(sums, (np.repeat(rows, lengths)[known], slots[known]), part.cells[known])
+        first = (rows % len(sums)) * size + part.first - part.bounds[:-1] + offset
+        places = np.arange(len(part.cells)) + np.repeat(first, np.diff(part.bounds))
+        values = np.where(np.isfinite(part.cells), part.cells, np.float32(0))
+        sums += np.bincount(places, values, sums.size).reshape(sums.shape)
     return np.asarray(sums[:-2] + sums[-1])
 
 
