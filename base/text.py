@@ -18,6 +18,7 @@ from typing import Final
 _FORMULA_STARTS: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 _UNSAFE_CATEGORIES: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 MOST_DIGITS: Final = 6
+_ALMOST: Final = 0.99
 LONGEST_VALUE: Final = 60
 _COMPARED: Final = 80
 """Characters of a name that are compared: the time grows with the square of the length."""
@@ -80,7 +81,12 @@ def csv_text(text: str) -> str:
 
 
 def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
-    """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %"."""
+    """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %".
+
+    What is not whole never reads so: 0.996 -> "99.6 %".
+    """
+    if _ALMOST <= ratio < 1 - 1e-9:
+        digits = digits_beside(100.0, 100 * ratio, digits)
     return f"{100 * ratio:{'+' if signed else ''}z.{digits}f} %"
 
 

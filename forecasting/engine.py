@@ -70,13 +70,15 @@ def forecast_and_learn(
     settings: ForecastingSettings,
     learned: Learned | None,
     allocatable: Floats | None = None,
+    ceiling: Floats | None = None,
 ) -> tuple[Forecasts[RefT], Learned]:
     """`forecast`, and what it rests on.
 
     learned: of these series with these settings and members at an earlier moment; it is used, and returned, for
-    `relearn_hours`. After that, and without it, what is returned was learned from this history.
+    `relearn_hours`. After that, and without it, what is returned was learned from this history. ceiling: (n,), what a
+    series can use at most; no peak is above it and above everything that was seen. NaN or None: nothing is known.
     """
-    return _forecast(usage, portraits, _Models.of(settings, learned=learned), allocatable, fine=True)
+    return _forecast(usage, portraits, _Models.of(settings, learned=learned), allocatable, True, ceiling)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,7 +115,12 @@ class _Models:
 
 
 def _forecast(
-    usage: Usage[RefT], portraits: Portraits[RefT], models: _Models, allocatable: Floats | None, fine: bool
+    usage: Usage[RefT],
+    portraits: Portraits[RefT],
+    models: _Models,
+    allocatable: Floats | None,
+    fine: bool,
+    ceiling: Floats | None = None,
 ) -> tuple[Forecasts[RefT], Learned]:
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
         raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
@@ -143,7 +150,7 @@ def _forecast(
     expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _ok_mask(reasons)
     fine_values = past.tail(coarse.grid.size * (STEP_SECONDS // past.grid.step_seconds)).values
     maxima = daily_maxima(calendar.like_ahead(fine_values), past.grid.slots_per_day)[:, -settings.history_days :]
-    peak = peak_quantiles(maxima, highest) * calendar.busiest
+    peak = _bounded(peak_quantiles(maxima, highest) * calendar.busiest, ceiling, highest, maxima)
     peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
     grid = coarse.grid.following(HORIZON)
     day_windows = windows(median, timing, expected, grid)
@@ -247,6 +254,19 @@ def _ok_mask(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
 def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) -> tuple[Reason, ...]:
     """NO_PEAK where a tested forecast has no window."""
     return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
+
+
+def _bounded(peak: Array, ceiling: Floats | None, highest: FloatMatrix, maxima: FloatMatrix) -> Array:
+    """Peaks (n, levels), none above the ceiling (n,) of its series and above the most that was seen of it.
+
+    A young series wears the spread of others, which may be many times what its pods are allowed.
+    """
+    if ceiling is None:
+        return peak
+    seen = np.fmax(highest, np.fmax.reduce(maxima, axis=1, initial=np.nan))
+    most = np.where(np.isnan(ceiling), np.inf, np.fmax(ceiling, seen))
+    bounded: Array = np.minimum(peak, most[:, None]).astype(np.float32)
+    return bounded
 
 
 def _consistent(peak: Array, path: Array, has_days: npt.NDArray[np.bool_]) -> tuple[Array, Array]:

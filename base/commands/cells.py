@@ -77,9 +77,9 @@ def _number(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks."""
+    """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks; what is not whole is no 100 %."""
     percent = 100 * value
-    return f"{percent:.0f} %" if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
+    return whole_percent(value) if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
 
 
 _HUMAN: Final[dict[Kind, Callable[[Any], str]]] = {

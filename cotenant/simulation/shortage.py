@@ -71,14 +71,14 @@ def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str
     without, reserved = _shortage(without_plan), _shortage(with_plan)
     if abs(gained) <= STEP_SECONDS:
         return f"{name}: no difference tonight: {without} without its reservation, {reserved} with it."
-    text = f"{name}: without its reservation {without}, with it {reserved}."
+    text = f"{name}, played with and without its reservation: {without} without it, {reserved} with it."
     return text if gained > 0 else f"{text} The reservation did not help tonight."
 
 
 def _shortage(count: ShortageCount) -> str:
-    """Return the shortage as text, such as "16 minutes of shortage (34 pod-minutes, at most 3 pods missing)"."""
+    """Return the shortage as text, such as "16 minutes with fewer pods ready than needed (34 pod-minutes, at most 3 pods missing)"."""
     minutes = round(count.short_seconds / 60)
-    text = f"{counted(minutes, 'minute')} of shortage"
+    text = f"{counted(minutes, 'minute')} with fewer pods ready than needed"
     most = f"at most {counted(count.most_missing, 'pod')} missing"
     return f"{text} ({round(count.missing_pod_seconds / 60)} pod-minutes, {most})" if minutes else text
 

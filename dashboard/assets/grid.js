@@ -73,12 +73,18 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     const text = digits(percent / 100);
     return text + (text === "1" ? " GPU" : " GPUs");
   }
+  // What is not whole never reads 100 %.
+  function percentPlaces(value) {
+    let places = 0;
+    if (value >= 0.99 && value < 1 - 1e-9) while (places < 6 && rounded(100 * value, places) === 100) places++;
+    return places;
+  }
   function amount(value, kind) {
     if (value === null || value === undefined) return MISSING;
     switch (kind) {
       case "millicores": return cores(value);
       case "bytes": return gib(value);
-      case "ratio": return written(100 * value, 0, { useGrouping: false }) + " %";
+      case "ratio": return written(100 * value, percentPlaces(value), { useGrouping: false }) + " %";
       case "time": return moment(value);
       case "gpus": return gpus(value);
       default: return digits(value);

@@ -345,7 +345,7 @@ def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSele
     scores = plan.status.scores
     past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
     phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.bar_label(plan))
-    pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{plan.count}"
+    pods = f"{available_pods(plan)} of {wanted_pods(plan)}" if plan.status.units else f"{wanted_pods(plan)}"
     opened = chosen.plan is not None and story.ref_to(chosen.plan) == ref
     return _line(who, [phase, when, pods, past], opened=opened, **{"data-plan": str(ref)})
 

@@ -163,7 +163,7 @@ def rows_without_plan(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
 def reserve_words(plan: Plan, now_seconds: float) -> str:
     """Describe when the plan's capacity is reserved."""
     window, status = window_of(plan), plan.status
-    capacity = f"Capacity for {display.counted(plan.count, 'pod')}"
+    capacity = f"Capacity for {display.counted(wanted_pods(plan), 'pod')}"
     if window is None:
         return f"{capacity} is reserved when the plan has a window to come."
     if not status.reserve_at_seconds:
@@ -171,6 +171,8 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
             f"{capacity} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
         )
     start, lead = display.clock(window.start_seconds), _lead(plan)
+    if phase_of(plan) is PlanPhase.PROPOSED and status.reserve_at_seconds <= now_seconds:
+        return f"{capacity} is reserved as soon as it is approved: start {start} UTC − lead {lead} has passed."
     if status.reserve_at_seconds <= now_seconds:
         return f"{capacity} is reserved now: start {start} UTC − lead {lead} has passed."
     when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"

@@ -179,9 +179,10 @@ def _is_batch(wire: SizedPodWire, requests: Mapping[str, int]) -> bool:
     A pod without any class or request is a service: nobody said otherwise.
     """
     labels = wire.metadata.labels or {}
-    return bool(_lent_names(requests)) or with_default(
-        qos_of(labels), priority_of(labels, wire.spec.priority)
-    ).is_reclaimer
+    return (
+        bool(_lent_names(requests))
+        or with_default(qos_of(labels), priority_of(labels, wire.spec.priority)).is_reclaimer
+    )
 
 
 def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Stay | None:

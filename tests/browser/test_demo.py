@@ -304,7 +304,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     after.click()
     expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=2 * PATIENCE)
     told = page.locator("#steer-told")
-    expect(told).to_contain_text(re.compile(r"without its reservation \d+ minutes? of shortage"), timeout=PATIENCE)
+    expect(told).to_contain_text(re.compile(r"without its reservation: \d+ minutes? with fewer"), timeout=PATIENCE)
 
 
 @pytest.mark.soak

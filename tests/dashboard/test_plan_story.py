@@ -25,6 +25,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
     DecisionScope,
     OccurrenceProgress,
+    PeakWindow,
     Plan,
     PlanCondition,
     PlanDecision,
@@ -39,8 +40,9 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
-from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, state_of, used_reservations
+from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, state_of, used_reservations, wanted_pods
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
+from cotenant.scheduler_ext.reservations.plans.preview import PreviewContext, preview
 from tests.dashboard.test_reservations_page import ROWS
 from tests.support.plans import HOUR, LEAD, SIX
 
@@ -78,6 +80,24 @@ def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
     )
     late = story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
     assert "is reserved now" in late
+
+
+def test_a_plan_that_nobody_approved_never_says_that_its_capacity_is_reserved() -> None:
+    words = story.next_step(plan(PlanPhase.PROPOSED), SIX - 60)
+    assert "reserved as soon as it is approved" in words and "is reserved now" not in words
+
+
+def test_window_and_pods_of_a_plan_are_those_of_one_window() -> None:
+    first, second = Span(SIX, SIX + HOUR), Span(SIX + 5 * HOUR, SIX + 9 * HOUR)
+    windows = (PeakWindow(first, 11), PeakWindow(second, 16))
+    one = replace(plan(PlanPhase.PROPOSED), count=16, window=second, windows=windows)
+    one = replace(one, status=replace(one.status, window=first))
+    # The window that comes first has 11 pods; the largest, which comes later, has 16.
+    assert wanted_pods(one) == 11 and "Capacity for 11 pods" in story.reserve_words(one, SIX - 2 * HOUR)
+    bar = next(bar for bar in story.bars(one, []) if bar.start_seconds == SIX)
+    assert bar.pods == 11
+    shown = preview(one, first, PreviewContext((), {}, 0.0))
+    assert (shown.count, shown.window, shown.unplaced) == (11, first, 11)
 
 
 @pytest.mark.parametrize("phase", list(PlanPhase))

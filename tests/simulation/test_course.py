@@ -133,7 +133,7 @@ def test_an_approved_plan_is_available_before_its_window_used_in_it_and_scored_a
     assert score.hit_ratio > 0
     until("the comparison", cluster.course.told)
     (said,) = cluster.course.told()
-    assert said.startswith("feed/rank: without its reservation ")
+    assert said.startswith("feed/rank, played with and without its reservation: ")
     # The sentence names two lengths of time: without the reservation first, then with it.
     lengths = [int(text) for text in re.findall(r"(\d+) minutes?", said)]
     assert lengths[0] > lengths[1]
@@ -196,10 +196,11 @@ def test_a_difference_of_one_sample_is_none_and_a_loss_is_said() -> None:
 
     # 90 pod-seconds a minute are 1.5 pods on average
     assert words(4, 20) == (
-        "feed/rank: without its reservation 20 minutes of shortage (30 pod-minutes, at most 2 pods missing), "
-        "with it 4 minutes of shortage (6 pod-minutes, at most 2 pods missing)."
+        "feed/rank, played with and without its reservation: 20 minutes with fewer pods ready than needed "
+        "(30 pod-minutes, at most 2 pods missing) without it, "
+        "4 minutes with fewer pods ready than needed (6 pod-minutes, at most 2 pods missing) with it."
     )
-    assert words(0, 20).endswith("with it 0 minutes of shortage.")
+    assert words(0, 20).endswith("0 minutes with fewer pods ready than needed with it.")
     for with_plan, without_plan in ((33, 32), (32, 33), (0, 0), (235, 234)):
         assert words(with_plan, without_plan).startswith("feed/rank: no difference tonight: ")
     assert words(8, 6).endswith(" The reservation did not help tonight.")

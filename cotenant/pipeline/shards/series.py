@@ -24,7 +24,7 @@ SERIES_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesTask:
-    """Series of one resource to forecast; allocatable: (n,), see `cotenant.forecasting.engine.forecast`."""
+    """Series of one resource to forecast; allocatable, ceiling: (n,), see `cotenant.forecasting.engine`."""
 
     group: str
     usage: Usage[Any] = field(repr=False)
@@ -32,6 +32,7 @@ class SeriesTask:
     before: Learned | None = field(default=None, repr=False)
     allocatable: npt.NDArray[np.float64] | None = None
     portraits: Portraits[Any] | None = field(default=None, repr=False)
+    ceiling: npt.NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """Return a description of the series for a person."""
@@ -63,7 +64,7 @@ def forecast_series(task: SeriesTask) -> GroupForecast:
     """Forecasts of the group; portraits are made where none are given."""
     portraits = portraits_of(task.usage, task.settings) if task.portraits is None else task.portraits
     own = learned.settings_of(task.group, task.settings.forecasting)
-    forecasts, now = forecast_and_learn(task.usage, portraits, own, task.before, allocatable=task.allocatable)
+    forecasts, now = forecast_and_learn(task.usage, portraits, own, task.before, task.allocatable, task.ceiling)
     news = None if now is task.before else now
     return GroupForecast(task.group, forecasts, news, now.end_seconds if now.names else None)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Pod
+from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.process.memory import release_memory, return_early
@@ -210,7 +210,26 @@ def _forecast(
     most_hours = settings.forecasting.relearn_hours
     if before is None or not before.serves(before.names, usage.grid.end_seconds, most_hours):
         return_early()  # back-tests, which come now, and the libraries that learn take more memory than all else
-    return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits))
+    most = ceilings(shard.inventory, usage)
+    return forecast_series(SeriesTask(group, usage, settings, before, portraits=portraits, ceiling=most))
+
+
+def ceilings(inventory: Inventory, usage: Usage[WorkloadRef]) -> Floats:
+    """Return what each workload's pods can use at most, (n,) in the resource's unit; NaN where that is not known.
+
+    A pod can use what its limits allow, and without a limit of every container what the largest node has. It counts as
+    often as pods run now, or as its autoscaler may make.
+    """
+    assert usage.resource is not None
+    resource = usage.resource
+    largest = max((node.allocatable.get(resource, 0) for node in inventory.nodes), default=0)
+    most: dict[WorkloadRef, float] = {}
+    for workload in inventory.workloads:
+        scaled = workload.autoscaler.max_replicas if workload.autoscaler else 0
+        limited = resource in workload.own.limits or all(resource in c.limits for c in workload.staying)
+        limit = workload.pod_amount(resource, "limits") if limited and workload.described else 0
+        most[workload.ref] = max(workload.replicas, scaled, 1) * (limit or largest or float("nan"))
+    return np.array([most.get(ref, float("nan")) for ref in usage.refs], dtype=np.float64)
 
 
 class _Evaluated(NamedTuple):

@@ -49,7 +49,7 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Question and answer, for people."""
     lent = "" if report.lent_core_hours is None else f", batch ran in {report.lent_core_hours:.1f} of them"
     share = "" if report.coverage is None else f", coverage {percent(report.coverage)}"
-    waited = f"{_pods(report.waiting_pods)} waited without a reservation{share}"
+    waited = f"{_pods(report.waiting_pods)} found no reserved capacity{share}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"
     return [
         (
@@ -61,7 +61,7 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
             "Reserved pods",
             f"{report.reserved_pods}, {plan_scores.available_words(report.ready_seconds)}; {report.used_pods} used",
         ),
-        ("Covered", "yes: no pod waited without a reservation" if report.covered else f"no: {waited}"),
+        ("Covered", "yes: every pod of the peak found reserved capacity" if report.covered else f"no: {waited}"),
         ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
         ("Without it", report.without),
     ]
@@ -99,8 +99,8 @@ def _outcome_without_plan(score: Score) -> str:
         )
     late = min(score.used, score.others_waiting)
     return (
-        f"Up to {late} of the {_pods(score.used)} would have waited: {_pods(score.others_waiting)} of others lacked a "
-        "node at one time and fit into what was reserved. For how long is not known, because it did not happen."
+        f"An upper bound, not measured: up to {late} of the {_pods(score.used)} might have waited, since "
+        f"{_pods(score.others_waiting)} of others lacked a node at one time and fit into what was reserved."
     )
 
 

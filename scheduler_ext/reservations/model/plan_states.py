@@ -120,10 +120,15 @@ def used_reservations(plan: Plan) -> int:
 
 
 def wanted_pods(plan: Plan) -> int:
-    """Pods that capacity is reserved for in the present occurrence; before and without one, at most in any window."""
-    phase = plan.status.phase
+    """Pods that capacity is reserved for in the present occurrence; before it, at most in the window that comes first.
+
+    Without any window, at most in any.
+    """
+    phase, window = plan.status.phase, plan.status.window or plan.window
     in_force = phase is not None and (phase.holds or phase.over)
-    return plan.status.count if in_force and plan.status.count else plan.count
+    if in_force and plan.status.count:
+        return plan.status.count
+    return plan.most_in(window) if window else plan.count
 
 
 @dataclass(frozen=True, slots=True)

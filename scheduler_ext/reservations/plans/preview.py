@@ -41,10 +41,11 @@ class PreviewContext:
 
 
 def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanGuardResult, ...] = ()) -> Preview:
-    """Return the preview as if the plan were reserved now.
+    """Return the preview as if the plan were reserved now, for the pods of this window.
 
     Nodes with the most free CPU come first, as in the scheduler's default score.
     """
+    plan = replace(plan, count=plan.most_in(window))
     counts = pods_per_node(plan.per_pod, plan.count, place.nodes)
     hours, cores = window.seconds / HOUR_SECONDS, plan.cores_per_pod
     batch = np.array([node.batch_millicores for node in place.nodes], dtype=np.float64) / 1000

@@ -31,11 +31,11 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
         "Expected peak": "4 pods beyond the baseline",
         "Peak that came": "4 pods beyond the baseline",
         "Reserved pods": "4, all available 13 min before the start; 3 used",
-        "Covered": "no: 1 pod waited without a reservation, coverage 90 %",
+        "Covered": "no: 1 pod found no reserved capacity, coverage 90 %",
         "Idle while reserved": "1.5 core-hours, 0.10 USD, batch ran in 0.5 of them",
         "Without it": "",
     }
-    assert told(replace(SCORE, missed=0))["Covered"] == "yes: no pod waited without a reservation"
+    assert told(replace(SCORE, missed=0))["Covered"] == "yes: every pod of the peak found reserved capacity"
     assert "5 min after the start" in told(replace(SCORE, lead_seconds=-300))["Reserved pods"]
     assert "never all available" in told(replace(SCORE, lead_seconds=None))["Reserved pods"]
 
@@ -59,7 +59,7 @@ def test_without_it_no_more_pods_wait_than_used_it_or_than_others_could_have_dis
     elif not others:
         assert text.startswith("Probably the same")
     else:
-        assert text.startswith(f"Up to {min(used, others)} of the {used} pod")
+        assert text.startswith(f"An upper bound, not measured: up to {min(used, others)} of the {used} pod")
 
 
 def test_reports_are_the_newest_first_and_none_before_the_first_end() -> None:
