@@ -13,7 +13,7 @@ from cotenant.base.usage.forecast import LEVELS, Forecasts, WindowKind
 from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.forecasting.engine import forecast
+from cotenant.forecasting.engine import forecast, forecast_and_learn
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler import portrait
 from cotenant.profiler.settings import PortraitSettings
@@ -313,3 +313,19 @@ def test_history_days_bound_what_is_read() -> None:
     other[:, : 6 * DAY] = 1e6
     one, two = (forecast(usage_of(v), NOBODY, short) for v in (old, other))
     np.testing.assert_array_equal(one.quantiles, two.quantiles)
+
+
+def test_no_peak_is_above_what_the_pods_may_use_and_above_all_that_was_seen() -> None:
+    rng = np.random.default_rng(7)
+    wild = 1_000 * np.exp(rng.normal(0, 1.2, (40, 12))).repeat(DAY, axis=1)
+    wild[0, : -2 * DAY] = np.nan  # two days old: it wears the spread of the others
+    usage, portraits = usage_of(wild), portraits_of(wild)
+    ceiling = np.full(40, np.nan)
+    seen = float(np.nanmax(wild[0]))
+    free, _ = forecast_and_learn(usage, portraits, DEFAULTS, None)
+    assert free.peak[0].max() > 1.5 * seen
+    for allowed in (1.2 * seen, 0.5 * seen):
+        ceiling[0] = allowed
+        bounded, _ = forecast_and_learn(usage, portraits, DEFAULTS, None, None, ceiling)
+        assert bounded.peak[0].max() == pytest.approx(max(allowed, seen), rel=1e-5)
+        assert np.array_equal(bounded.peak[1:], free.peak[1:]), "nothing is known of the others"
