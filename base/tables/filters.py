@@ -38,6 +38,7 @@ KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "severity": ("severity",),
     "waste": ("waste",),
     "todo": ("todo",),
+    "killed_first": ("killed_first",),
     "ready": ("ready",),
     "reason": ("cpu_reason", "memory_reason", "reason"),
     "strategy": ("strategy",),

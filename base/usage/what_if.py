@@ -52,6 +52,12 @@ class RiskOutcome:
         """Mean over time; 0 without any day."""
         return self.mean_over_time([day.lent_cores for day in self.days])
 
+    @property
+    def length_days(self) -> float:
+        """How long it is, in days: the first and the last of its UTC days may be parts of one. 0 without any."""
+        steps = [day.steps for day in self.days]
+        return sum(steps) / max(steps, default=1)
+
     def mean_over_time(self, by_day: Iterable[float]) -> float:
         """Return the mean of a number of the days, in its unit, each day by its steps; 0 without any."""
         steps = [day.steps for day in self.days]

@@ -31,7 +31,7 @@ from cotenant.recommender.model.finding import ClusterFinding
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.model.savings import When, saving_cells
 from cotenant.recommender.model.steps import Ready
-from cotenant.recommender.model.todo import todo_list
+from cotenant.recommender.model.todo import killed_first, todo_list
 from cotenant.recommender.model.views import (
     FINDINGS,
     FORECASTS,
@@ -166,6 +166,7 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "severity": recommendation.severity.value,
         "waste": recommendation.waste.value,
         "todo": todo_list(recommendation).value,
+        "killed_first": "yes" if killed_first(recommendation) else "no",
         "strategy": recommendation.strategy,
     }
     row |= _later_stage_cells(recommendation)
@@ -178,6 +179,8 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         if value.field is Field.REQUEST:
             row[f"{value.resource}_reason"] = value.reason.value
             row[f"{value.resource}_observed_max"] = value.inputs.get("observed_max")
+            if value.resource is Resource.CPU:
+                row["cpu_demand_max"] = value.inputs.get("demand_max")
     return row | saving_cells(recommendation, When.ALL_STEPS)
 
 

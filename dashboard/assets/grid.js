@@ -166,15 +166,22 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     return h("span", { className: down ? "delta-down" : "delta-up" }, (down ? "−" : "+") + cell(Math.abs(props.value), props.unit));
   });
 
+  // "2 -> 1.4", or what happens where there is no number; alike: nothing changes.
+  function beforeAndAfter(row, names, value, kind) {
+    const action = row[names.action], now = row[names.now] === null ? "not set" : cell(row[names.now], kind);
+    const dim = (words) => ({ alike: true, drawn: h("span", { className: "dim" }, words) });
+    if (action === "withheld") return dim(now + "  · withheld");
+    if (action === "set" && value === null) return dim(now + "  · not now");
+    const next = action === "unset" ? "remove" : cell(value, kind);
+    if (next === now || (!action && value === null)) return dim(now + "  · keep");
+    return { alike: false, drawn: h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next)) };
+  }
   components.CotenantChange = (props) => {
     if (!props.data) return null;
-    const kind = kindOf(props.colDef.field), action = props.data[props.action];
-    const now = props.data[props.now] === null ? "not set" : cell(props.data[props.now], kind);
-    if (action === "withheld") return h("span", { className: "dim" }, now + "  · withheld");
-    if (action === "set" && props.value === null) return h("span", { className: "dim" }, now + "  · not now");
-    const next = action === "unset" ? "remove" : cell(props.value, kind);
-    if (next === now) return h("span", { className: "dim" }, now + "  · keep");
-    return h("span", null, h("span", { className: "dim" }, now), h("span", { className: "arrow" }, "→"), h("strong", null, next));
+    const kind = kindOf(props.colDef.field), request = beforeAndAfter(props.data, props, props.value, kind);
+    const limit = props.limit && beforeAndAfter(props.data, props.limit, props.data[props.limit.value], kind);
+    if (!limit || limit.alike) return request.drawn;
+    return h("span", { className: "subject pair" }, request.drawn, h("span", { className: "subject-places" }, "limit ", limit.drawn));
   };
 
   components.CotenantSparkline = loaded((props) => {
@@ -446,7 +453,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // Back and forward buttons change the URL's sort: the grid follows.
   function followSort(api, name, search) {
     const given = new URLSearchParams(search || "").getAll("sort");
-    const wanted = given.length ? given : [document.getElementById("frame-" + name).dataset.order];
+    const wanted = given.length ? given : document.getElementById("frame-" + name).dataset.order.split(",");
     if (sortNow(api).join() === wanted.join()) return;
     const state = wanted.map((s, i) => ({ colId: s.replace(/^-/, ""), sort: s.startsWith("-") ? "desc" : "asc", sortIndex: i }));
     api.applyColumnState({ state, defaultState: { sort: null } });

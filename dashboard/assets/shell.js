@@ -186,16 +186,17 @@ document.addEventListener("click", (event) => {
   if (button) window.cotenant.copyLink(button);
 });
 
-// The column chooser closes like any menu: by Escape or a click elsewhere.
+// What opens over the page closes like any menu: by Escape or a click elsewhere.
+const MENUS = "details:is(.chooser, .above-bar, .sums, .page-head .more)[open]";
 document.addEventListener("click", (event) => {
-  document.querySelectorAll("details.chooser[open]").forEach((it) => { if (!it.contains(event.target)) it.open = false; });
+  document.querySelectorAll(MENUS).forEach((it) => { if (!it.contains(event.target)) it.open = false; });
 });
 
 (function keyboard() {
   let pending = false, timer = 0;
   const press = (id) => { const it = document.getElementById(id); if (it) it.click(); };
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape") document.querySelectorAll("details.chooser[open]").forEach((it) => { it.open = false; });
+    if (event.key === "Escape") document.querySelectorAll(MENUS).forEach((it) => { it.open = false; });
     if (event.ctrlKey || event.metaKey || event.altKey || window.cotenant.typing(event.target)) return;
     if (pending) {
       pending = false;

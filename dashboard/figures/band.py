@@ -19,6 +19,8 @@ from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import BandSeries
 
 USUAL_SECONDS: Final = 7 * DAY_SECONDS
+IN_LEGEND: Final = ("Usage", "Requested", "Allocatable", "Forecast p50", "Batch could take")
+"""The lines that the legend names; what else is drawn says its name where the pointer is."""
 
 
 def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
@@ -41,6 +43,7 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
     ]
     for trace in traces:
         trace.setdefault("hovertemplate", f"%{{y:,.1f}} {unit}")
+        trace["showlegend"] = trace.get("name") in IN_LEGEND
     now = [lines.vertical(past[-1])] if past else []
     layout = lines.over_time(unit, [*past, *ahead], shapes=now)
     return Chart({"data": traces, "layout": layout}, _summary(series, resource))

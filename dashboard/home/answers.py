@@ -40,7 +40,7 @@ def _killed_first(page: OverviewPage) -> str:
 def _save(page: OverviewPage) -> list[Any]:
     if page.unassessed_counts.knows_nothing:
         return [NOT_KNOWN]
-    return [*savings.saving_parts(page.cuts.all_steps, page.view.currency), ", by all steps of the cuts"]
+    return [*savings.main_parts(page.cuts.all_steps, page.view.currency), ", by all steps of the cuts"]
 
 
 def _peak(page: OverviewPage) -> Any:

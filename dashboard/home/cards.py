@@ -13,6 +13,7 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
+from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
@@ -21,16 +22,22 @@ from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.tables import display, savings
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, extremes_ahead
+from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.savings import Savings
-from cotenant.recommender.model.todo import TodoList
+from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
 from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
 
-AT_RISK: Final = f"todo={TodoList.RAISE}&sort=severity&sort=steps"
-WASTE: Final = f"todo={TodoList.CUT}"
+
+def _list(todo: TodoList) -> str:
+    return "&".join((f"todo={todo}", *(f"sort={column}" for column in ORDERS[todo])))
+
+
+AT_RISK: Final = _list(TodoList.RAISE)
+WASTE: Final = _list(TodoList.CUT)
 """The two lists of what there is to do, as the page To do opens them."""
-KILLED_FIRST: Final = "sort=-memory_delta_total"
-"""Containers that used more memory than requested stand high where memory rises most."""
+KILLED_FIRST: Final = f"{list_totals.KILLED_FIRST.key}={','.join(list_totals.KILLED_FIRST.values)}"
+"""The containers that used more memory than they request."""
 CLUSTER_SIZE: Final = "cluster-size"
 
 
@@ -40,9 +47,19 @@ def cards(page: OverviewPage) -> Component:
     return html.Div([html.Div(card) for card in drawn], className="home-cards")
 
 
-def _card(name: str, lead: Sequence[Any], picture: Component, detail: Sequence[Any], way: Component) -> Component:
-    words = html.P([*detail], className="card-detail")
-    return html.Section([html.H2([*lead]), picture, words, way], className=f"card card-{name}", id=f"card-{name}")
+def _card(
+    name: str, lead: Sequence[Any], picture: Component, line: Sequence[Any], detail: Sequence[Any], way: Component
+) -> Component:
+    """One figure, one picture, one line, one act; what else is to be said waits behind "Details"."""
+    more = html.Details([html.Summary("Details"), html.P([*detail], className="card-detail")], className="more")
+    acts = html.Div([way, more] if detail else [way], className="card-acts")
+    words = html.P([*line], className="card-line")
+    return html.Section([html.H2([*lead]), picture, words, acts], className=f"card card-{name}", id=f"card-{name}")
+
+
+def _first(page: OverviewPage, todo: TodoList) -> list[Any]:
+    """Name the row that stands first in the list behind the card's button."""
+    return ["First: ", html.Strong(visible(page.first_of(todo))), "."]
 
 
 def _way(words: str, href: str, name: str) -> Component:
@@ -59,10 +76,10 @@ def at_risk(page: OverviewPage) -> Component:
         empty = _empty_words(
             page, "No container is at risk", "No container is known to be at risk", "Risk is not known"
         )
-        return _card("risk", [empty], _severities(page), detail, way)
+        return _card("risk", [empty], _severities(page), [], detail, way)
     lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
     way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
-    return _card("risk", lead, _severities(page), detail, way)
+    return _card("risk", lead, _severities(page), _first(page, TodoList.RAISE), detail, way)
 
 
 def _killed_first(page: OverviewPage) -> list[Any]:
@@ -118,12 +135,20 @@ def waste(page: OverviewPage) -> Component:
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
-        detail = _unassessed_words(page) or ["No request is larger than it has to be."]
-        return _card("waste", [empty], picture, detail, way)
+        line = _unassessed_words(page) or ["No request is larger than it has to be."]
+        return _card("waste", [empty], picture, line, [], way)
     lead = ["Cut waste: ", html.Strong(_saving_words(planned.all_steps, page.view.currency))]
-    now = ["Of that now, by the first steps of ", display.counted(page.todo.cuts, "container"), ": "]
-    detail = [*now, *savings.saving_parts(planned.now, page.view.currency), ".", *_nodes_that_could_leave(page)]
-    return _card("waste", lead, picture, detail, _way("What to cut", page.href("recommendations", WASTE), "waste"))
+    whole = [display.counted(page.todo.cuts, "container"), ", after all steps: "]
+    detail = [
+        *whole,
+        *savings.saving_parts(planned.all_steps, page.view.currency),
+        ". Of that now, by the steps that are ready: ",
+        *savings.saving_parts(planned.now, page.view.currency),
+        ".",
+        *_nodes_that_could_leave(page),
+    ]
+    way = _way("What to cut", page.href("recommendations", WASTE), "waste")
+    return _card("waste", lead, picture, _first(page, TodoList.CUT), detail, way)
 
 
 def _nodes_that_could_leave(page: OverviewPage) -> list[Any]:
@@ -153,8 +178,8 @@ def _request_bar(page: OverviewPage) -> Component:
         return html.Div()
     unused = measures.requested_unused_ratio(used, requested)
     parts = (
-        Part(used, "used", f"used {display.percent(used)}"),
-        Part(unused, "idle", f"the rest of {display.percent(requested)} requested"),
+        Part(used, "used", "used"),
+        Part(unused, "idle", "requested, not used"),
         Part(measures.neither_ratio(used, requested), "rest", "neither"),
     )
     return pictures.bar(
@@ -171,11 +196,22 @@ def lend(page: OverviewPage) -> Component:
     if not math.isfinite(series.batch_now):
         why = why_unknown(table) or "No node is known."
         way = _way("What is missing", page.href("batch"), "lend")
-        return _card("lend", ["What can be lent is not known"], html.Div(), [why], way)
+        return _card("lend", ["What can be lent is not known"], html.Div(), [why], [], way)
     lead = ["Lend ", html.Strong(panels.amount(series.batch_now, Resource.CPU)), " now"]
     memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
     way = _way("When a job fits", page.href("batch"), "lend")
-    return _card("lend", lead, _lendable_columns(page), [*memory, *lent_now.ahead_parts(series), "."], way)
+    detail = [*memory, *lent_now.ahead_parts(series), "."]
+    return _card("lend", lead, _lendable_columns(page), _held(page), detail, way)
+
+
+def _held(page: OverviewPage) -> list[Any]:
+    """Say how much of what can be lent batch pods use already."""
+    (cpu, _memory), pods = page.batch_use
+    if not pods:
+        return ["No batch pod uses any of it yet."]
+    if cpu is None:
+        return ["How much of it batch pods use is not known."]
+    return ["Batch pods use ", panels.amount(cpu, Resource.CPU), " of it already."]
 
 
 def _lendable_columns(page: OverviewPage) -> Component:
@@ -186,5 +222,4 @@ def _lendable_columns(page: OverviewPage) -> Component:
     if known is None or len(path) != len(series.ahead):
         return html.Div()
     ends = display.between(known.least, known.most, Resource.CPU)
-    names = (f"{display.clock(series.ahead[0])} UTC", f"{display.clock(series.ahead[-1])} UTC")
-    return pictures.columns(path, f"Free for batch over the next 24 hours, median: {ends}", names)
+    return pictures.columns(path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day"))

@@ -1,7 +1,10 @@
-"""Home's tiles: the next peak, what is free for a day, what can be applied now, what was saved; six shares. Pure."""
+"""What was verified as saved; the tiles behind Home's details: next peak, free for a day, ready; six shares. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
+from datetime import UTC, datetime
+from itertools import accumulate
 from typing import Any
 
 from dash import dcc, html
@@ -14,13 +17,16 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_st
 from cotenant.changes.model.change_savings import change_savings
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
+from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.nodes import lent_now
 from cotenant.dashboard.sources import change_tables
 from cotenant.dashboard.tables import display, savings
 from cotenant.recommender.model import list_totals
+from cotenant.recommender.model.savings_text import saving_phrases
 from cotenant.recommender.model.views import RECLAIMABLE, Overview
 
+SAVED = "Verified as saved so far"
 READY = f"ready={','.join(list_totals.READY)}"
 """The filter of what can be applied now."""
 
@@ -42,8 +48,8 @@ def headline(overview: Overview) -> Component:
 
 
 def present(page: OverviewPage) -> Component:
-    """Show the coming peak, what is free for a day, what can be applied now, and what was saved."""
-    tiles = (lambda: peak(page.overview), lambda: free_for_a_day(page), lambda: worth(page), lambda: saved(page.view))
+    """Show the coming peak, what is free for a day, and what can be applied now."""
+    tiles = (lambda: peak(page.overview), lambda: free_for_a_day(page), lambda: worth(page))
     return html.Div([panels.render_guarded(draw) for draw in tiles], className="stats four home-now")
 
 
@@ -63,7 +69,7 @@ def peak(overview: Overview) -> Component:
     if ahead is None:
         return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
     mild = "" if ahead.pronounced else " (mild)"
-    rise = f", {percent(ahead.above_mean, signed=True)} over the day's mean{mild}"
+    rise = f", whose median is {percent(ahead.above_mean, signed=True)} over the day's{mild}"
     led = f"; led by {visible(ahead.led_by)}" if ahead.led_by else ""
     height = panels.amount(ahead.height_millicores, Resource.CPU)
     detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(ahead.start_seconds, ahead.end_seconds), rise, led])
@@ -71,33 +77,46 @@ def peak(overview: Overview) -> Component:
 
 
 def worth(page: OverviewPage) -> Component:
-    """Show what passes the guardrails now, as the list orders it, and the sum of all recommendations beside it."""
+    """Show what passes the guardrails now, and what these recommendations free and raise."""
     currency, counts = page.view.currency, page.ready
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
-    after = [" After all steps it ", *savings.saving_parts(page.planned_savings.all_steps, currency), "."]
     if not counts.ready:
-        return panels.stat("Ready to apply", f"nothing{second}", html.Span(after[1:], id="overview-worth"))
-    now = ["All recommendations together, it now ", *savings.saving_parts(page.planned_savings.now, currency), "."]
+        return panels.stat("Ready to apply", f"nothing{second}", "")
+    now = ["Together it now ", *savings.saving_parts(page.ready_savings.now, currency), "."]
+    after = [" After all steps it ", *savings.saving_parts(page.ready_savings.all_steps, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
     count = f"{display.counted(counts.ready, 'recommendation')}{second}"
     return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))
 
 
 def saved(view: View) -> Component:
-    """Show what verified changes free, by the ledger, and how many changes wait for their verdict."""
-    label = "Verified as saved so far"
+    """Show what verified changes free a month, by the ledger, a column for each month, the rest behind "Details"."""
     if view.given.changes is None:
-        off = ["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)]
-        return panels.stat(label, "nothing yet", html.Span(off, id="home-saved"))
+        off = html.P(["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)], id="home-saved")
+        return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
-    verified = change_savings(statuses).verified.frees
-    detail = html.Span([*_by_state(statuses), " ", _to_changes(view)], id="home-saved")
-    if not (verified.millicores or verified.bytes):
-        return panels.stat(label, "nothing yet", detail)
-    amounts = [panels.amount(verified.amount(resource), resource) for resource in Resource if verified.amount(resource)]
-    value: list[Any] = [part for amount in amounts for part in (" · ", amount)][1:]
-    money = [f" {display.money(verified.monthly, view.currency)} a month:"] if verified.monthly else []
-    return panels.stat(label, value, html.Span([*money, " ", detail]))
+    verified = change_savings(statuses).verified
+    detail = html.P([*_by_state(statuses), " ", _to_changes(view)], id="home-saved", className="said")
+    if not saving_phrases(verified):
+        return panels.panel(SAVED, html.P("nothing yet", className="big"), detail, id_="home-verified")
+    whole = [*savings.saving_parts(verified, view.currency), ". Until the next scan the lists still count it. "]
+    more = html.Details([html.Summary("Details"), html.P(whole), detail], className="more")
+    lead = html.P(savings.main_parts(verified, view.currency), className="big")
+    return panels.panel(SAVED, lead, *_by_month(statuses, view.currency), more, id_="home-verified")
+
+
+def _by_month(statuses: list[ChangeStatus], currency: str) -> list[Component]:
+    """What was verified up to the end of each month, as columns; nothing where nothing is priced."""
+    months = Counter[str]()
+    for status in statuses:
+        freed = status.change.savings.net.monthly
+        if status.state is ChangeState.VERIFIED and freed is not None:
+            months[datetime.fromtimestamp(status.verified_seconds, UTC).strftime("%Y-%m")] += freed
+    if not months:
+        return []
+    sums = list(accumulate(amount for _, amount in sorted(months.items())))
+    words = f"Net saving a month of what was verified, by month: {', '.join(display.money(s, currency) for s in sums)}"
+    return [pictures.columns(sums, words, (min(months), max(months) if len(months) > 1 else ""))]
 
 
 def _by_state(statuses: list[ChangeStatus]) -> list[Any]:

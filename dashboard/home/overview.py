@@ -34,7 +34,9 @@ WASTE_BARS: Final = 10
 """Namespaces in the waste ranking. What fits a screen; the table has all namespaces."""
 
 SEVERITY_ORDER: Final = tuple(reversed([s.value for s in Severity]))
-BAND_HEIGHT: Final = 310
+DAY_HEIGHT: Final = 200
+"""Of the chart of the day, in pixels: the cards and it fit the window of a laptop."""
+HEAT_HEIGHT: Final = 310
 WORTH_MOST: Final = 3
 RESOURCES: Final = [{"value": "cpu", "label": "CPU"}, {"value": "memory", "label": "Memory"}]
 
@@ -52,20 +54,35 @@ def contents(view: View, search: str = "") -> Component:
     if page is None:
         return beginnings.empty(view.source.recorder_status(), view.now_seconds())
     overview, base = page.overview, view.settings.base_path
-    rows: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
-        ("", [lambda: html.P(_lead(page), className="lead")]),
+    in_sight: tuple[tuple[str, Sequence[Callable[[], Component]]], ...] = (
         ("", [lambda: cards.cards(page)]),
-        ("", [lambda: numbers.present(page)]),
-        ("row wide-narrow", [lambda: _band_panel(page), lambda: _heat_panel(overview)]),
-        ("row", [lambda: risk.part(view)]),
-        ("row", [lambda: answers.panel(page)]),
+        ("row wide-narrow home-day", [lambda: _band_panel(page), lambda: numbers.saved(view)]),
         ("row", [lambda: _young(view, overview)]),
-        ("", [lambda: _policy(page)]),
-        ("row thirds", [lambda: _waste_panel(page), lambda: _outcome(page), lambda: _findings(page)]),
-        ("", [lambda: numbers.headline(overview)]),
-        ("row", [lambda: _quality(overview, base)]),
     )
-    return html.Div([html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in rows])
+    folded: tuple[tuple[str, str, Sequence[Callable[[], Component]]], ...] = (
+        ("What people ask first", "", [lambda: answers.panel(page)]),
+        ("What a risk would lend", "", [lambda: risk.part(view), lambda: _policy(page)]),
+        ("More of the cluster in numbers", "", [
+            lambda: html.P(_lead(page), className="lead"), lambda: numbers.present(page),
+            lambda: numbers.headline(overview), lambda: _quality(overview, base),
+        ]),
+        ("The habit of its week", "", [lambda: _heat_panel(overview)]),
+        ("Who requests most without using it", "", [lambda: _waste_panel(page)]),
+        ("Recommendations and findings by kind", "row halves", [lambda: _outcome(page), lambda: _findings(page)]),
+    )  # fmt: skip
+    first = [html.Div([panels.render_guarded(draw) for draw in drawn], className=name) for name, drawn in in_sight]
+    rest = [
+        html.Details(
+            [
+                html.Summary(html.H2(title)),
+                html.Div([panels.render_guarded(draw) for draw in drawn], className=name),
+            ],
+            className="home-more",
+            id=f"home-{title.split()[-1].lower()}",
+        )
+        for title, name, drawn in folded
+    ]
+    return html.Div([*first, *rest])
 
 
 def _young(view: View, overview: Overview) -> Component:
@@ -111,9 +128,8 @@ def _band_panel(page: OverviewPage) -> Component:
         data=RESOURCES,
         size="xs",
     )
-    note = "Cluster total, hourly means of the last 7 days unless a time range is chosen, and the next 24 hours."
     chart = html.Div(_band(page, Resource.CPU), id="band")
-    return panels.panel("The cluster's day", chart, aside=switch, note=note)
+    return panels.panel("The cluster's day", chart, aside=switch)
 
 
 def _band(page: OverviewPage, resource: Resource) -> Component:
@@ -125,13 +141,13 @@ def _band(page: OverviewPage, resource: Resource) -> Component:
             command="cotenant doctor",
         )
     drawn = band.chart(series, resource, carried.back_seconds(page.search, band.USUAL_SECONDS))
-    return panels.figure(drawn, "band-figure", BAND_HEIGHT)
+    return panels.figure(drawn, "band-figure", DAY_HEIGHT)
 
 
 def _heat_panel(overview: Overview) -> Component:
     note = "Mean CPU usage of allocatable by weekday and hour."
     return panels.panel(
-        "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", BAND_HEIGHT), note=note
+        "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", HEAT_HEIGHT), note=note
     )
 
 
@@ -140,7 +156,7 @@ def _waste_panel(page: OverviewPage) -> Component:
     choices = [*RESOURCES, {"value": "money", "label": "Money"}]
     switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
     ranked = html.Div(_waste(page, "cpu"), id="waste")
-    return panels.panel("Waste", ranked, aside=switch, note=note)
+    return panels.panel("Requested and not used", ranked, aside=switch, note=note)
 
 
 def _waste(page: OverviewPage, chosen: str) -> Component:

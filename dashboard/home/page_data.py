@@ -8,18 +8,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Final
 
+from cotenant.base.tables import filters, queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation
+from cotenant.changes.model.ledger_marks import HIDDEN
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.answers import AnswerT
 from cotenant.dashboard.sources.namespace_filter import OF_THESE, overview_of
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import carried
+from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.list_totals import FullestNode, ReadyCounts, TodoCounts, Unassessed
+from cotenant.recommender.model.list_totals import POSTPONED, FullestNode, ReadyCounts, TodoCounts, Unassessed
 from cotenant.recommender.model.savings import PlannedSavings
-from cotenant.recommender.model.todo import TodoList
-from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, Overview
+from cotenant.recommender.model.todo import ORDERS, TodoList
+from cotenant.recommender.model.views import NODES, PODS, RECOMMENDATIONS, Overview
 
 OF_CHOSEN: Final = "of the chosen namespaces"
 
@@ -45,6 +48,16 @@ class OverviewPage:
         """The query of one of the two lists of what there is to do."""
         conditions = tuple(sorted((*self.query.conditions, FilterCondition("todo", (todo.value,)))))
         return replace(self.query, conditions=conditions)
+
+    def first_of(self, todo: TodoList) -> str:
+        """The workload of the first row of a list in its own order, namespace/name; "" where it is empty."""
+        schema = self.advice.schema
+        hidden = [HIDDEN] if POSTPONED in filters.keys_of(schema) else []
+        own = filters.parse("&".join([f"todo={todo}", *hidden, *(f"sort={column}" for column in ORDERS[todo])]), schema)
+        asked = replace(own, conditions=tuple(sorted((*self.query.conditions, *own.conditions))))
+        page = queries.page(self.advice, asked, slice(0, 1), ("namespace", "workload"))
+        row = next(page.rows(), None)
+        return "" if row is None else f"{row['namespace']}/{row['workload']}"
 
     @property
     def advice(self) -> Relation:
@@ -92,9 +105,16 @@ class OverviewPage:
         return self._kept("ready", lambda: list_totals.ready_counts(self.advice, self.query))
 
     @cached_property
-    def planned_savings(self) -> PlannedSavings:
-        """The savings and raises of all recommendations, now and after all steps."""
-        return self._kept("planned", lambda: list_totals.planned_savings(self.advice, self.query))
+    def ready_savings(self) -> PlannedSavings:
+        """The savings and raises of the recommendations that `ready` counts, now and after all steps."""
+        conditions = tuple(sorted((*self.query.conditions, list_totals.CAN_BE_APPLIED)))
+        ready = replace(self.query, conditions=conditions)
+        return self._kept("planned", lambda: list_totals.planned_savings(self.advice, ready))
+
+    @cached_property
+    def batch_use(self) -> tuple[list[float | None], int]:
+        """What batch pods use now, each resource in its unit, and how many they are."""
+        return self._kept("batch use", lambda: usage_of_batch_pods(self.snapshot.tables[PODS.name]))
 
     def _kept(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:
         """Return an answer about the recommendations, computed once for all people who see the same results."""

@@ -145,8 +145,9 @@ def panel(view: View) -> Component:
 
 def _outcome(replay: WhatIf, index: int) -> Component:
     chosen = at_place(replay, index)
-    days = display.counted(len(chosen.days), "day")
-    said = f"On {days} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
+    days = round(chosen.length_days, 1)
+    length = f"{days:g} {'day' if days == 1 else 'days'}"
+    said = f"On {length} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
     numbers = html.Div(stats(replay, chosen), className="stats four")
     return html.Div([html.P(said, className="said"), numbers])
 

@@ -33,8 +33,9 @@ from cotenant.dashboard.tables.list_page import Listing, ListTab
 from cotenant.recommender.model.list_totals import savings_of_rows
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings, When
+from cotenant.recommender.model.savings_text import RAISES
 from cotenant.recommender.model.steps import Ready
-from cotenant.recommender.model.todo import TodoList
+from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PROPOSED: Final = {
@@ -54,6 +55,21 @@ ACTIONS: Final = {
     "memory_limit": "memory_limit_action",
 }
 TITLES: Final = {When.NOW: "Now", When.ALL_STEPS: "After all steps"}
+BEFORE_AND_AFTER: Final = {
+    "cpu_request": ("cpu", "CPU, before → after"),
+    "memory_request": ("memory", "Memory, before → after"),
+}
+"""Column of a request -> its resource, and the heading under which request and limit are drawn."""
+WIDTHS: Final = {
+    "workload": 150,
+    "severity": 95,
+    "cpu_request": 134,
+    "memory_request": 160,
+    "saving_month": 92,
+    "ready": 114,
+    "memory_observed_max": 82,
+}
+"""Pixels of the columns in sight: together they fit a laptop's window."""
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
@@ -67,10 +83,15 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """Return what all shown rows together free and raise, over all pods: by the present steps, and after all steps."""
+    """Return what all shown rows together come to after all steps; behind it also what they raise, now and net."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
-    return [_total(when, savings_of_rows(advice, where, when), currency) for when in When]
+    sums = {when: savings_of_rows(advice, where, when) for when in When}
+    word = RAISES if query.values("todo") == (TodoList.RAISE,) else ""
+    first = [html.Span(f"{TITLES[When.ALL_STEPS]}:", className="total-label"), " "]
+    first.append(html.Strong(savings.main_parts(sums[When.ALL_STEPS], currency, word), className="total-value"))
+    every = html.Div([_total(when, summed, currency) for when, summed in sums.items()], className="more-sums")
+    return [html.Details([html.Summary(first), every], className="sums")]
 
 
 def _total(when: When, summed: Savings, currency: str) -> Component:
@@ -86,77 +107,80 @@ def _total(when: When, summed: Savings, currency: str) -> Component:
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Draw proposed columns as "now -> proposed", with the action where there is no number; what was seen as a pair."""
+    """Draw proposed columns as "now -> proposed", with the action where there is no number; what was seen as a pair.
+
+    The limit stands below its request: some rows change nothing else.
+    """
     grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
     for column_def in definitions:
+        column_def["width"] = WIDTHS.get(column_def["field"], column_def["width"])
+        if column_def["field"] == "saving_month":  # "Saving, USD/month": the narrow column breaks it between words
+            column_def["headerName"] = column_def["headerName"].rpartition(", ")[2].replace("/", " a ")
         if column_def["field"] == "ready":
             column_def["cellRenderer"] = "CotenantReady"
+        if column_def["field"] in BEFORE_AND_AFTER:
+            resource, title = BEFORE_AND_AFTER[column_def["field"]]
+            limit = f"{resource}_limit"
+            column_def["cellRendererParams"]["limit"] = {
+                "value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]
+            }  # fmt: skip
+            tip = f"{column_def['headerTooltip']} After all steps, of one pod; below it the limit where it changes."
+            column_def |= {"headerName": title, "headerTooltip": tip}
+            column_def.pop("headerValueGetter", None)
         if column_def["field"] == "memory_observed_max":
             pair = {"parts": ["cpu_observed_max"]}
-            heading = {"headerName": "Highest seen", "headerTooltip": "Highest CPU and memory seen in one pod."}
-            column_def |= {**heading, "cellRenderer": "CotenantPair", "cellRendererParams": pair, "width": 96}
+            tip = "Highest CPU and memory use measured in one pod. Demand, with what was throttled: a column apart."
+            heading = {"headerName": "Highest seen", "headerTooltip": tip}
+            column_def |= {**heading, "cellRenderer": "CotenantPair", "cellRendererParams": pair}
 
 
 LIST: Final = Listing(
     schema=RECOMMENDATIONS,
     path="recommendations",
     noun="recommendation",
-    shown=(
-        "severity",
-        "workload",
-        "cpu_step",
-        "memory_step",
-        "ready",
-        "saving_month",
-        "memory_observed_max",
-        "confidence_level",
-        "waste",
-        "cpu_step_total",
-        "memory_step_total",
-        "cpu_request",
-        "cpu_delta_total",
-        "memory_request",
-        "memory_delta_total",
-        "replicas",
-        "cpu_reason",
-        "memory_reason",
-    ),
+    shown=("severity", "workload", "cpu_request", "memory_request", "saving_month", "ready", "memory_observed_max"),
     facets=(
         ("ready", "Ready to apply"),
         ("severity", "Severity"),
         ("waste", "Waste"),
         ("reason", "Reason"),
+        ("killed_first", "Killed first"),
         ("kind", "Kind"),
         ("ns", "Namespace"),
     ),
-    order="cpu_step_total",
-    widths={"workload": 174},
+    order=",".join(ORDERS[""]),
     totals=totals,
     shape=_shape,
     subject=("workload", "namespace", "container"),
-    pinned=("severity", "workload", "ready", "saving_month", "memory_observed_max", "confidence_level"),
+    pinned=("severity", "workload"),
     patches=True,
     hidden=ledger_marks.HIDDEN,
     revealed=(ledger_marks.STATE, ledger_marks.WHY),
     bar=select_bar.bar_container,
-    tabs=(
-        # Of the same severity first those that can be applied now, in the fewest steps: the others have no steps.
-        ListTab("todo", TodoList.RAISE, "At risk (raise)", ("severity", "steps")),
-        ListTab("todo", TodoList.CUT, "Waste (cut)"),
-        ListTab("todo", "", "All"),
+    tabs=tuple(
+        ListTab("todo", value, title, ORDERS.get(value, ORDERS[""]))
+        for value, title in (
+            (TodoList.RAISE, "At risk (raise)"),
+            (TodoList.CUT, "Waste (cut)"),
+            (f"{TodoList.ADJUST},{TodoList.LIMITS}", "Other changes"),
+            ("", "All"),
+        )
     ),
 )
 
 
 def render(view: View, search: str) -> Component:
     """The page; the drawer opens when the URL names a container."""
-    lead = html.P("Per container and pod; deltas count all pods. Enter or click: why; x selects, r reviews.")
+    keys = html.P(
+        "Requests and limits are of one pod, savings of all pods after all steps. Enter or click: why; x selects, "
+        "r reviews."
+    )
+    help_ = html.Details([html.Summary("How to read it"), html.Div([keys, panels.severity_legend()])], className="more")
     waiting = panels.skeleton(60, 200, 200).to_plotly_json()  # what the browser puts into a drawer that opens
     head = [
         html.H1("To do"),
         navigation.tabs(view, search, navigation.TO_DO, "recommendations"),
-        lead,
-        panels.severity_legend(),
+        help_,
     ]
     unseen = [
         dcc.Store(id="drawer-name"),

@@ -13,7 +13,7 @@ LABELS: Final[Mapping[str, str]] = {
     **{code: code.value.removeprefix("autopilot-").replace("-", " ") for code in (*Reason, *FindingKind)},
     Ready.WHOLE: "ready",
     Ready.FIRST_STEP: "in steps",
-    Ready.SECOND_PERSON: "needs a second person",
+    Ready.SECOND_PERSON: "second person",
     Ready.NOTHING: "no change",
     Reason.OBSERVED_MAXIMUM: "highest seen",
     Reason.WITHIN_DEAD_BAND: "too small a change",

@@ -63,7 +63,7 @@ class Listing:
     facets: tuple[tuple[str, str], ...]
     """(filter key, title)."""
     order: str
-    """The sort of a fresh page, in the grammar of the URL."""
+    """The sort of a fresh page, in the grammar of the URL; commas between several columns."""
     opens: str = ""
     """What a click on a row opens: an address below the base, or "?open=..." for a panel; {column}: the row's value."""
     totals: Callable[[Snapshot, Query, str], Sequence[Component]] = lambda _snapshot, _query, _currency: ()
@@ -88,15 +88,16 @@ class Listing:
     pinned: tuple[str, ...] = ()
     """Columns that stay in sight while the others scroll, where the window is wide enough; the first of `shown`."""
     bar: Callable[[], Sequence[Component]] = tuple
-    """What stands between the tools and the grid."""
+    """What stands below the grid, always as high, so that no row moves while rows are ticked."""
     tabs: tuple[ListTab, ...] = ()
-    """Lists that this one is divided into, which links above the tools lead to."""
+    """Lists that this one is divided into, which links above the tools lead to; commas between several values."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
         """The URL's query, in the list's own order unless the URL says another."""
         full_schema = schema or self.schema
         parsed = self.parsed(search, full_schema)
-        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={self.order}", full_schema)
+        order = self.order.replace(",", "&sort=")
+        return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={order}", full_schema)
 
     def parsed(self, search: str, schema: Schema) -> Query:
         """The URL's query with what is hidden by itself, without what it carries for other pages."""
@@ -165,7 +166,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
     tools = html.Div(panels.skeleton(34), id=f"tools-{name}", className="tools")
     head = html.Div([tools, _chooser(listing, schema, shown)], className="list-head")
     fold = html.Details(html.Summary("Filters of the list", className="button"), className="facets-fold")
-    return html.Div([fold, side, html.Div([head, *listing.bar(), frame], className="list-main")], className="list")
+    return html.Div([fold, side, html.Div([head, frame, *listing.bar()], className="list-main")], className="list")
 
 
 def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
@@ -248,14 +249,19 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
         return html.Div([html.P(f"{error.message} {error.fix}"), clear], className="panel", role="alert")
     link = _links(search, relation.schema)
     counts = snapshot.facets(listing.schema.name, query, tuple(key for key, _ in listing.facets))
-    groups = [_facet(link, query, key, title, counts[key]) for key, title in listing.facets]
+    groups = [
+        _facet(link, query, key, title, counts[key], first=not place)
+        for place, (key, title) in enumerate(listing.facets)
+    ]
     return html.Div(groups)
 
 
-def _facet(link: Href, query: Query, key: str, title: str, counts: Sequence[tuple[str, int]]) -> Component:
-    """A group that folds: its most frequent values in sight, the others one click away; no scrollbar of its own."""
-    rows = [_facet_value(link, query, key, value, count) for value, count in counts[:FACET_VALUES]]
-    first, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
+def _facet(
+    link: Href, query: Query, key: str, title: str, counts: Sequence[tuple[str, int]], *, first: bool
+) -> Component:
+    """A group that folds, open where it is the first or chosen from: its most frequent values, then the others."""
+    rows = [_facet_value(link, query, (key, title), value, count) for value, count in counts[:FACET_VALUES]]
+    frequent, rest = rows[:FACET_FIRST], rows[FACET_FIRST:]
     chosen = {*query.values(key), *query.values(key, negated=True)}
     more = html.Details(
         [
@@ -266,8 +272,8 @@ def _facet(link: Href, query: Query, key: str, title: str, counts: Sequence[tupl
     )
     beyond = [html.P("Others: use the search", className="facet-more")] if len(counts) > FACET_VALUES else []
     return html.Details(
-        [html.Summary(html.H2(title)), _facet_list(title, first), *([more, *beyond] if rest else [])],
-        open=True,
+        [html.Summary(html.H2(title)), _facet_list(title, frequent), *([more, *beyond] if rest else [])],
+        open=first or bool(chosen),
         className="facet",
     )
 
@@ -276,18 +282,20 @@ def _facet_list(title: str, rows: Sequence[Component]) -> Component:
     return html.Ul(rows, **{"aria-label": f"{title} filter"})
 
 
-def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> Component:
+def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, count: int) -> Component:
     """A value as two links: one shows only its rows, the other leaves them out; on a chosen one the first undoes that.
 
-    count: its rows under all the other conditions.
+    of: key and title of the facet; count: its rows under all the other conditions.
     """
+    key, name = of
+    words = f"{name}: {visible(label(value))}"
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     pick = dcc.Link(
         [html.Span(visible(label(value)), className="facet-word"), html.Span(f"{count:,}", className="facet-count")],
         href=link(filters.toggle_pattern(query, key, value, negated=excluded)),
         className=f"facet-link {state}",
-        title=f"{'Remove' if state else 'Show only'} {key}{'!' if excluded else ''}={visible(value)}",
+        title=f"{'Remove' if state else 'Show only'} {words}",
     )
     drop = (
         html.Span(className="facet-not")
@@ -296,7 +304,7 @@ def _facet_value(link: Href, query: Query, key: str, value: str, count: int) -> 
             "≠",
             href=link(filters.toggle_pattern(query, key, value, negated=True)),
             className="facet-not",
-            title=f"Leave out {key}={visible(value)}",
+            title=f"Leave out {words}",
         )
     )
     return html.Li([pick, drop], className="facet-row")
@@ -327,8 +335,12 @@ def tools(listing: Listing, view: View, search: str) -> Component:
     if totals and view.given.current_user().reads is not None:
         totals.append(html.Span(OF_THESE, className="total-parts"))
     exports = _exports(listing, view, snapshot, filters.encode(listing.query(search, schema)))
-    sums = html.Div([*totals], className="totals")
-    return html.Div([*lists, html.Div([*line, exports], className="tool-line"), sums])
+    sums = [html.Div(totals, className="totals")] if totals else []
+    if lists:
+        return html.Div(
+            [html.Div([*lists, exports], className="tool-line"), html.Div([*line, *sums], className="tool-line")]
+        )
+    return html.Div([html.Div([*line, exports], className="tool-line"), *sums])
 
 
 def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list[Component]:
@@ -340,9 +352,10 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
     items = []
     for tab in present:
         rest = tuple(c for c in query.conditions if c.key != tab.key)
-        wanted = (FilterCondition(tab.key, (tab.value,)),) if tab.value else ()
+        values = tuple(filter(None, tab.value.split(",")))
+        wanted = (FilterCondition(tab.key, values),) if values else ()
         narrowed = replace(query, conditions=tuple(sorted((*rest, *wanted))), sort=())
-        on = query.values(tab.key) == ((tab.value,) if tab.value else ()) and not query.values(tab.key, negated=True)
+        on = query.values(tab.key) == values and not query.values(tab.key, negated=True)
         count = snapshot.count(listing.schema.name, narrowed)
         href = link(narrowed) + "".join(f"&sort={column}" for column in tab.order)
         words = [html.Span(tab.title), " ", html.Strong(display.number(count))]
@@ -352,7 +365,7 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
                 dcc.Link(
                     words,
                     href=href,
-                    id=f"tab-{listing.schema.name}-{tab.value or 'all'}",
+                    id=f"tab-{listing.schema.name}-{values[0] if values else 'all'}",
                     className="choice current" if on else "choice",
                 ),
                 **chosen,
@@ -397,27 +410,27 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
 def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
     links = []
     key, _, value = listing.hidden.partition("=")
+    titles, divided = dict(listing.facets), {(tab.key, tuple(tab.value.split(","))) for tab in listing.tabs}
     for condition in query.conditions:
-        if condition == FilterCondition(key, (value,)):
+        marked = not condition.negated and (condition.key, condition.values) in divided  # by its tab
+        if marked or condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
             href = link(filters.toggle_pattern(query, condition.key, value, negated=condition.negated))
-            sign = "≠" if condition.negated else "="
-            links.append(
-                dcc.Link(f"{condition.key} {sign} {visible(value)}  ×", href=href, className="active", title="Remove")
-            )
+            words = f"{titles.get(condition.key, condition.key)}: {'not ' * condition.negated}{visible(label(value))}"
+            links.append(dcc.Link(f"{words}  ×", href=href, className="active", title="Remove"))
     if query.text:
         rest = replace(query, text="")
         links.append(dcc.Link(f"“{visible(query.text)}”  ×", href=link(rest), className="active", title="Remove"))
     for key, at in zip(time_span.KEYS, query.span, strict=True):
         if math.isfinite(at):
-            label = f"{key} {time_span.words(at)}  ×"
+            words = f"{key} {time_span.words(at)}  ×"
             rest = replace(query, span=(-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf))
-            links.append(dcc.Link(label, href=link(rest), className="active", title="Remove"))
+            links.append(dcc.Link(words, href=link(rest), className="active", title="Remove"))
     if math.isfinite(query.back_seconds):
-        label = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}  ×"
+        words = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}  ×"
         rest = replace(query, back_seconds=math.inf)
-        links.append(dcc.Link(label, href=link(rest), className="active", title="Remove"))
+        links.append(dcc.Link(words, href=link(rest), className="active", title="Remove"))
     if links:
         links.append(dcc.Link("Clear filters", href=_href(filters.clear_filters(query)), className="quiet-link"))
     return links
@@ -443,7 +456,10 @@ def _exports(listing: Listing, view: View, snapshot: Snapshot, encoded: str) -> 
     address = html.A("API", href=f"{base}?{encoded}", className="quiet-link export", title="The same rows for scripts",
                      id=f"export-api-{name}", target="_blank", **{"data-grid": name})  # fmt: skip
     picked = html.Span(id=f"picked-{name}", className="picked", role="status")
-    return html.Span([picked, "Export ", *links, address], className="exports")
+    ways = html.Details(
+        [html.Summary("Export", className="button"), html.Div([*links, address])], className="chooser export-ways"
+    )
+    return html.Span([picked, ways], className="exports")
 
 
 Href = Callable[[Query], str]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dash import html
@@ -24,6 +25,13 @@ def saving_parts(savings: Savings, currency: str) -> list[Any]:
     """Return what is freed and what is raised, with amounts that the unit switch may rewrite."""
     phrases = saving_phrases(savings)
     return _interleave([_saving_phrase(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
+
+
+def main_parts(savings: Savings, currency: str, word: str = "") -> list[Any]:
+    """Return what is freed or what is raised alone: that of the word, else the larger by money: three figures."""
+    phrases = saving_phrases(savings)
+    largest = max(phrases, key=lambda phrase: (phrase.word == word, phrase.monthly or 0.0), default=None)
+    return [_saving_phrase(replace(largest, whom=""), currency)] if largest else [NOTHING]
 
 
 def net_parts(savings: Savings, currency: str) -> list[Any]:

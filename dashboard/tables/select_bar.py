@@ -1,6 +1,6 @@
-"""The bar above the list of recommendations: what the selected rows come to, and what can be done with them.
+"""The bar below the list of recommendations: what the selected rows come to, and what can be done with them.
 
-It is always rendered, so that the layout does not shift; an unavailable action is disabled with its reason.
+It is always rendered, one line high, so that no row moves; an unavailable action is disabled with its reason.
 """
 
 from __future__ import annotations
@@ -83,8 +83,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     buttons = [
         way("Review", "review-selected", ways["Review"], reading or none, primary=True),
         *(button(word, word.lower(), "selection", doing or none) for word in ("Snooze", "Dismiss")),
-        way("Bundle", "bundle-selected", ways["Bundle"], reading or none),
-        _policy_way(view, query),
+        _folded("More", [way("Bundle", "bundle-selected", ways["Bundle"], reading or none), _policy_way(view, query)]),
     ]
     every = [_every(matching)] if matching and not chosen.everything and rows < matching else []
     clear = [html.Button("Clear", id="clear-selection", className="quiet-button")] if rows else []
@@ -139,7 +138,13 @@ def first_of(workloads: int, most: int) -> list[Component]:
 
 
 def _every(matching: int) -> Component:
-    return html.Button(f"Select all {matching:,} matching", id="select-all", className="quiet-button")
+    title = f"All {matching:,} rows that the filters leave"
+    return html.Button("Select all matching", id="select-all", className="quiet-button", title=title)
+
+
+def _folded(words: str, parts: Sequence[Any]) -> Component:
+    """Parts that open above the bar."""
+    return html.Details([html.Summary(words, className="quiet-button"), html.Div([*parts])], className="above-bar")
 
 
 def _selection_summary(
@@ -148,21 +153,20 @@ def _selection_summary(
     """Describe what is selected, what a review would write and leave out now, and the result of all steps."""
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
-    return [
-        html.Strong(count, id="selection-count"),
-        html.Span(f"in {display.counted(worth.workloads, 'workload')}", className="dim"),
-        html.Span(
-            [f"{When.NOW}: ", *savings.saving_parts(written.savings, currency)],
-            className="selection-sum",
-            id="selection-now",
-        ),
+    whole = [
+        html.P(f"In {display.counted(worth.workloads, 'workload')}, of which a review takes all containers:"),
+        html.P([f"a review writes {When.NOW}: ", *savings.saving_parts(written.savings, currency)], id="selection-now"),
         *_left_out(written),
-        html.Span(
-            [f"{When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)],
-            className="selection-sum",
+        html.P(
+            [f"the selected rows {When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)],
             id="selection-all-steps",
         ),
-        html.Span(["risk: ", *_spaced_parts(risks)], title=choosing.RISK_RULE, className="selection-risk"),
+        html.P(["risk: ", *_spaced_parts(risks)], title=choosing.RISK_RULE, className="selection-risk"),
+    ]
+    return [
+        html.Strong(count, id="selection-count"),
+        html.Span(savings.main_parts(worth.all_steps, currency), className="selection-sum"),
+        _folded("Details", whole),
     ]
 
 
@@ -172,7 +176,7 @@ def _left_out(written: NextReview) -> list[Component]:
         return []
     reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
     text = f"left out: {display.counted(written.left_count, 'workload')} ({visible(reasons)})"
-    return [html.Span(text, className="dim", id="selection-left")]
+    return [html.P(text, id="selection-left")]
 
 
 def _spaced_parts(parts: Sequence[Component]) -> list[Any]:

@@ -14,6 +14,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "neediest_node_group": "neediest node group",
     "throttled_share": "share of demand throttled",
     "observed_max": "highest seen",
+    "demand_max": "highest demand: use, and an estimate of what was throttled",
     "startup_max": "highest at start-up",
     "margin_fraction": "safety margin",
     "margin_millicores": "margin of the demand",

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.severity import Severity
 from cotenant.base.tables import queries
-from cotenant.base.tables.filters import Query
+from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.base.text import counted
 from cotenant.recommender.model.savings import COLUMNS, PlannedSavings, Savings, When, summed_savings
@@ -25,6 +25,7 @@ WORKLOAD: Final = ("namespace", "kind", "workload")
 POSTPONED: Final = "postponed"
 READY: Final = tuple(ready.value for ready in Ready if ready.now)
 """Values of `ready` that something can be applied of now."""
+CAN_BE_APPLIED: Final = FilterCondition("ready", READY)
 _IS_READY: Final = " OR ".join(f"ready = '{word}'" for word in READY)
 
 
@@ -62,13 +63,14 @@ def fullest_node(nodes: Relation) -> FullestNode:
     return FullestNode("", math.nan) if known is None else FullestNode(str(row["node"]), float(known))
 
 
-_ABOVE_REQUEST: Final = RowCondition("memory_observed_max > coalesce(memory_request_now, memory_limit_now)")
+KILLED_FIRST: Final = FilterCondition("killed_first", ("yes",))
 """Containers that the kubelet evicts first when a node runs out of memory."""
 
 
 def above_request_count(advice: Relation, query: Query) -> int:
-    """Containers of a query that used more memory than they request, put off or not."""
-    return advice.count(queries.condition(advice, query) & _ABOVE_REQUEST)
+    """Containers of a query that used more memory than they request, as the list shows them."""
+    asked = replace(query, conditions=tuple(sorted((*query.conditions, KILLED_FIRST))))
+    return advice.count(queries.condition(advice, asked) & in_sight(advice))
 
 
 @dataclass(frozen=True, slots=True)

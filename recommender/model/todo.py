@@ -1,10 +1,12 @@
 """The two lists of what there is to do: containers at risk, whose values rise, and waste, whose requests fall. Pure.
 
-A rise is a risk unless its own severity says that it is a small change: what falls beside it is graded apart.
+A rise is a risk unless its own severity says that it is a small change: what falls beside it is graded apart. A rise of
+memory that was used above its request is a risk whatever its size: such a container is killed first.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -12,7 +14,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.table import Column, Kind
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
-from cotenant.recommender.model.savings import request_change
+from cotenant.recommender.model.savings import request_change, request_now
 
 _SMALL: Final = (Severity.OK, Severity.GOOD)
 
@@ -41,11 +43,20 @@ def todo_list(recommendation: Recommendation) -> TodoList:
     if not changed:
         return TodoList.NOTHING
     rising = [value for value in changed if _rises(recommendation, value)]
-    if any(value.severity not in _SMALL for value in rising):
+    short = killed_first(recommendation)
+    if any(value.severity not in _SMALL or (short and value.resource is Resource.MEMORY) for value in rising):
         return TodoList.RAISE
     if min(request_change(recommendation, resource) or 0 for resource in Resource) < 0:
         return TodoList.CUT
     return TodoList.ADJUST if rising else TodoList.LIMITS
+
+
+def killed_first(recommendation: Recommendation) -> bool:
+    """Return whether the container was seen to use more memory than it requests; false where either is not known."""
+    memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
+    seen = memory.inputs.get("observed_max") if memory else None
+    request = request_now(recommendation, Resource.MEMORY)
+    return isinstance(seen, int | float) and 0 < request < seen
 
 
 def _rises(recommendation: Recommendation, value: Value) -> bool:
@@ -54,11 +65,30 @@ def _rises(recommendation: Recommendation, value: Value) -> bool:
     return value.field is Field.REQUEST and (request_change(recommendation, value.resource) or 0) > 0
 
 
-LIST_COLUMN: Final = Column(
-    "todo",
-    "To do",
-    Kind.TEXT,
-    "raise (a value rises by more than a little: at risk), cut (a request falls, at most a little rises), adjust (a "
-    "value rises a little), limits (what falls or goes frees nothing), nothing.",
-    wide=True,
+ORDERS: Final[Mapping[str, tuple[str, ...]]] = {
+    # Of the same severity first those that can be applied now, in the fewest steps: the others have no steps.
+    TodoList.RAISE: ("-severity", "steps"),
+    # By CPU where nothing is priced.
+    TodoList.CUT: ("-saving_month", "cpu_delta_total"),
+    "": ("-saving_month", "cpu_delta_total"),
+}
+"""The order of a list, "" of all rows, in the grammar of filters: its first row is what there is to do first."""
+
+LIST_COLUMNS: Final = (
+    Column(
+        "todo",
+        "To do",
+        Kind.TEXT,
+        "raise (a value rises by more than a little, or memory that was used above its request: at risk), cut (a "
+        "request falls, at most a little rises), adjust (a value rises a little), limits (what falls or goes frees "
+        "nothing), nothing.",
+        wide=True,
+    ),
+    Column(
+        "killed_first",
+        "Killed first",
+        Kind.TEXT,
+        "yes: it used more memory than it requests, so that it is killed first when its node runs out; else no.",
+        wide=True,
+    ),
 )

@@ -17,7 +17,7 @@ from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.recommender.model.savings import PlannedSavings
 from cotenant.recommender.model.steps import STEP_COLUMNS
-from cotenant.recommender.model.todo import LIST_COLUMN
+from cotenant.recommender.model.todo import LIST_COLUMNS
 
 _WORKLOAD_KEY = (
     Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workload.", essential=True),
@@ -94,7 +94,7 @@ RECOMMENDATIONS: Final = Schema(
             "Worst of the fields: unknown, good, ok, warning, critical (danger alone).",
         ),
         Column("waste", "Waste", Kind.TEXT, "How much of the request is not needed: none, small, medium, large."),
-        LIST_COLUMN,
+        *LIST_COLUMNS,
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty: none, unset.", essential=True),
@@ -106,7 +106,8 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
         Column("heap_now", "Heap now", Kind.BYTES, "Largest heap of the runtime inside, where it moves.", wide=True),
         Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
-        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU demand seen in one pod.", wide=True),
+        Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU use measured in one pod.", wide=True),
+        Column("cpu_demand_max", "CPU demand max", Kind.MILLICORES, "Use and, estimated, throttled time.", wide=True),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
         *DELTA_COLUMNS,
         Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),

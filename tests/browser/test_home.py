@@ -14,6 +14,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_pages import TITLES, api, column, settled
 from tests.support.dashboard import Results
 from tests.support.hands import Hands
+from tests.support.first_sight import unfold
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -57,6 +58,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
 def test_what_a_newcomer_asks_is_answered_within_one_click_of_home(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
     for question in answers.QUESTIONS:
+        unfold(page)
         line = page.locator("#answers li", has_text=question.words)
         expect(line.locator(".answer")).not_to_be_empty()
         line.get_by_role("link").click()
@@ -74,6 +76,7 @@ def test_what_a_risk_of_one_percent_would_lend_is_answered_on_home_and_by_mouse_
     expect(page.locator("#home-try")).to_contain_text("at a risk of 1 %")
     expect(page.locator("#home-try .stats")).to_contain_text("30 cores")
     mouse = Hands(page)
+    mouse.click(page.get_by_text("What people ask first"))
     mouse.click(page.get_by_role("link", name="What would more risk lend me?"))
     expect(page.locator("#what-if-outcome")).to_contain_text("30 cores")
     assert mouse.actions <= most
@@ -110,6 +113,7 @@ def test_the_band_switches_to_memory(open_page: Open, address: str) -> None:
 
 def test_a_waste_link_leads_to_the_workloads_of_the_namespace(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
+    unfold(page)
     link = page.locator(".waste-links a").first
     namespace = link.text_content() or ""
     link.click()
@@ -121,6 +125,7 @@ def test_a_waste_link_leads_to_the_workloads_of_the_namespace(open_page: Open, a
 @pytest.mark.soak
 def test_a_waste_bar_is_such_a_link_too(open_page: Open, address: str) -> None:
     page = settled(open_page(address))
+    unfold(page)
     bar = page.locator("#waste-figure .barlayer .point").first
     bar.scroll_into_view_if_needed()
     box = bar.bounding_box()

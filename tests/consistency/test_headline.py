@@ -12,6 +12,8 @@ import pytest
 from cotenant.base.amount_text import amount
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.tables import filters
+from cotenant.base.tables.filters import parse
 from cotenant.base.text import percent
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
@@ -25,6 +27,7 @@ from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables.selection import Selection
+from cotenant.recommender.model.list_totals import planned_savings
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
 from tests.consistency.settings import Scene
@@ -99,11 +102,18 @@ def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overv
     contents = page_overview.contents(shown.view, search)
     of_now, _, of_all = text_of(found(contents, "overview-worth")).partition("After all steps")
     agrees(of_now, now, currency)
-    agrees(of_all, after, currency)
+    drawn = overview_page(shown.view, search)
+    assert drawn is not None
+    ready = planned_savings(
+        drawn.advice, parse("&".join((numbers.READY, filters.encode(drawn.query))), drawn.advice.schema)
+    )
+    # Of the recommendations that the tile counts and its link lists.
+    agrees(of_all, planned_savings(drawn.advice, ready).all_steps, currency)
     snapshot = shown.view.source.snapshot()
     own = "&".join(part for part in shown.setting.search.split("&") if part.startswith("ns="))
     query = recommendations.LIST.query(own, snapshot.tables[RECOMMENDATIONS.name].schema)
-    captions = [text_of(one).partition("net")[0] for one in recommendations.totals(snapshot, query, currency)]
+    (sums,) = recommendations.totals(snapshot, query, currency)
+    captions = [text_of(found(sums, name)).partition("net")[0] for name in ("total-now", "total-all-steps")]
     agrees(captions[0], now, currency)
     agrees(captions[1], after, currency)
     bar = select_bar.contents(shown.view, recommendations.LIST, own, Selection(everything=True))

@@ -15,6 +15,7 @@ from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.severity import Severity
 from cotenant.base.store import Store
 from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
@@ -80,7 +81,12 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in cut) / 1000
     said = next(one for one in every(waste) if getattr(one, "className", "") == "amount")
     assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
-    assert f"Of that now, by the first steps of {len(cut)} containers" in words(waste)
+    assert f"{len(cut)} containers, after all steps: frees" in words(waste)
+    for card, first in ((risk, at_risk[0]), (waste, cut[0])):
+        assert f"First: {first['namespace']}/{first['workload']}." in words(card)
+    # The worst come first, and no row changes a value that no column shows.
+    ranks = [Severity(row["severity"]).rank for row in at_risk]
+    assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) > 1
 
 
 def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: OverviewPage) -> None:
@@ -104,7 +110,9 @@ def test_containers_that_are_killed_first_used_more_memory_than_they_request(vie
         row for row in everything
         if (row["memory_observed_max"] or 0) > (row["memory_request_now"] or row["memory_limit_now"] or math.inf)
     ]  # fmt: skip
-    assert above and home.above_request == len(above)
+    assert above and home.above_request == len(above) == len(rows(view, cards.KILLED_FIRST))
+    # Whoever's memory rises of them is at risk, however small the rise.
+    assert {row["todo"] for row in above if (row["memory_delta_total"] or 0) > 0} == {"raise"}
     assert f"{len(above)} container" in words(cards.at_risk(home))
 
 

@@ -16,18 +16,19 @@ import pytest
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import GIB
 from cotenant.base.settings.sections.notify import NotifySettings
+from cotenant.base.tables.filters import parse
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.home import overview
+from cotenant.dashboard.home import numbers, overview
 from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.selection import Selection
-from cotenant.recommender.model.list_totals import next_review
+from cotenant.recommender.model.list_totals import next_review, planned_savings
 from cotenant.recommender.model.savings import PlannedSavings, Savings, When
 from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import Ready
@@ -144,13 +145,14 @@ def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: Pla
     assert shown is not None
     contents = overview.contents(view, "")
     now, _, after = text_of(found(contents, "overview-worth")).partition("After all steps")
-    agrees(now, stored.now)
-    agrees(after, stored.all_steps)
+    agrees(now, stored.now)  # nothing but what is ready has a step now
+    agrees(after, shown.ready_savings.all_steps)
+    assert shown.ready_savings == planned_savings(shown.advice, parse(numbers.READY, shown.advice.schema))
     snapshot = view.source.snapshot()
     query = recommendations.LIST.query("", snapshot.tables[RECOMMENDATIONS.name].schema)
-    captions = recommendations.totals(snapshot, query, CURRENCY)
-    agrees(text_of(captions[0]).partition("net")[0], stored.now)
-    agrees(text_of(captions[1]).partition("net")[0], stored.all_steps)
+    (sums,) = recommendations.totals(snapshot, query, CURRENCY)
+    agrees(text_of(found(sums, "total-now")).partition("net")[0], stored.now)
+    agrees(text_of(found(sums, "total-all-steps")).partition("net")[0], stored.all_steps)
     bar = select_bar.contents(view, recommendations.LIST, "", Selection(everything=True))
     agrees(text_of(found(bar, "selection-all-steps")), stored.all_steps)
 
@@ -192,14 +194,12 @@ def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
 ) -> None:
     shown = overview_page(view, f"?{namespaces}")
     assert shown is not None and shown.overview.savings is not None
-    tile = shown
-    assert shown.overview.savings == tile.planned_savings
+    planned = planned_savings(shown.advice, shown.query)
+    assert shown.overview.savings == planned
     names = {part.partition("=")[2] for part in namespaces.split("&")}
     mine = [row for row in rows if (row["namespace"] in names) != ("!=" in namespaces)]
-    assert tile.planned_savings.all_steps.frees.millicores == sum(
-        max(0, -(row["cpu_delta_total"] or 0)) for row in mine
-    )
-    assert tile.planned_savings.now.raises.bytes == sum(max(0, row["memory_step_total"] or 0) for row in mine)
+    assert planned.all_steps.frees.millicores == sum(max(0, -(row["cpu_delta_total"] or 0)) for row in mine)
+    assert planned.now.raises.bytes == sum(max(0, row["memory_step_total"] or 0) for row in mine)
 
 
 def fetched(url: str) -> str:

@@ -115,7 +115,9 @@ def _equal(told: Told) -> bool:
 def _with_margin(told: Told) -> bool:
     own = told.where.own
     margin = own.cpu_limit_margin_fraction if told.value.resource is CPU else told.figure("margin_fraction")
-    return told.amount >= told.figure("observed_max") * (1 + margin) * (1 - 1e-6)
+    return told.amount >= told.figure("demand_max" if told.value.resource is CPU else "observed_max") * (1 + margin) * (
+        1 - 1e-6
+    )
 
 
 def _small_change(told: Told) -> bool:
@@ -171,7 +173,11 @@ TRUE_WHERE: Final[dict[Reason, Callable[[Told], bool]]] = {
     Reason.NO_DATA: lambda told: told.withheld and not told.usage.size,
     Reason.NOT_ENOUGH_HISTORY: lambda told: told.withheld and _too_short(told),
     Reason.LOW_COVERAGE: lambda told: told.withheld and not told.figure("coverage") >= told.where.own.minimum_coverage,
-    Reason.IMPLAUSIBLE: lambda told: told.withheld and told.figure("observed_max") > NODE.capacity[told.value.resource],
+    Reason.IMPLAUSIBLE: lambda told: (
+        told.withheld
+        and told.figure("demand_max" if told.value.resource is CPU else "observed_max")
+        > NODE.capacity[told.value.resource]
+    ),
     Reason.EXCLUDED: _excluded,
     Reason.BEST_EFFORT: _best_effort,
     Reason.HPA_ON_RESOURCE: _scales_on_it,

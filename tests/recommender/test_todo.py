@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
@@ -47,6 +48,15 @@ def test_a_rise_is_a_risk_unless_it_is_graded_as_a_small_change_whatever_is_grad
     assert of(rise) is (TodoList.ADJUST if small else TodoList.RAISE)
     # A large cut beside a small rise is waste, and no risk.
     assert of(rise, value(other, REQUEST, FALLS)) is (TodoList.CUT if small else TodoList.RAISE)
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_memory_used_above_its_request_is_a_risk_whatever_the_grade_of_its_rise(severity: Severity) -> None:
+    small = severity in (Severity.OK, Severity.GOOD)
+    for seen, above in ((1500.0, True), (900.0, False)):  # of a request of 1000
+        rise = replace(value(MEMORY, REQUEST, RISES, severity), inputs={"observed_max": seen})
+        wanted = TodoList.RAISE if above or not small else TodoList.CUT
+        assert of(rise, value(CPU, REQUEST, FALLS)) is wanted
 
 
 def test_a_limit_that_rises_is_a_risk_and_one_that_only_falls_or_goes_frees_nothing() -> None:

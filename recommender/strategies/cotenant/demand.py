@@ -46,16 +46,18 @@ class ResourceDemand:
     """One resource of all containers, (n,).
 
     largest_node: capacity, 0 = unknown. wanted: the proposal with its margin; urgent: the part of it that needs no
-    history (an OOM kill); highest: most that was ever seen in one pod; startup: most during start-up; reserved: what
-    request = limit has to hold; columns: the rule's further figures, shown as inputs; groups: figures of node groups,
-    by container; high: p95 of the demand, and throttled_share: for the risk; leak: bytes a day; pods: seen of the
-    container; runs: of its job's template (else 0).
+    history (an OOM kill); seen: highest measured use of one pod; highest: its highest demand, for CPU the use and an
+    estimate of what throttling refused; startup: most during start-up; reserved: what request = limit has to hold;
+    columns: the rule's further figures, shown as inputs; groups: figures of node groups, by container; high: p95 of the
+    demand, and throttled_share: for the risk; leak: bytes a day; pods: seen of the container; runs: of its job's
+    template (else 0).
     """
 
     resource: Resource
     largest_node: int
     wanted: Floats
     urgent: Floats
+    seen: Floats
     highest: Floats
     startup: Floats
     reserved: Floats
@@ -109,6 +111,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
         _largest_node(evidence, CPU),
         amounts,
         urgent=np.full(len(evidence), np.nan),
+        seen=jobs.group_maximum(evidence.highest_seen(CPU), group),
         highest=jobs.group_maximum(_highest(evidence, CPU), group),
         startup=startup,
         reserved=np.fmax(amounts, with_margin(jobs.group_maximum(reserved, group), policies)),
@@ -135,6 +138,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
         _largest_node(evidence, MEMORY),
         amounts,
         urgent=urgent,
+        seen=highest,
         highest=highest,
         startup=jobs.group_maximum(evidence.from_portrait(MEMORY, evidence.portraits[MEMORY].startup_max), group),
         reserved=amounts,
@@ -204,7 +208,7 @@ def _decaying_quantiles(evidence: Evidence, fractions: Floats) -> Floats:
 
 
 def _highest(evidence: Evidence, resource: Resource) -> Floats:
-    """Most ever seen in one pod, start-up included, (n,)."""
+    """Highest demand of one pod, start-up included, (n,)."""
     portrait = evidence.portraits[resource]
     remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
     return np.fmax(remembered, evidence.highest(FINEST[resource]))

@@ -316,7 +316,8 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     demand, place = run.demand[resource], _container_context(run, index)
     inputs = display_inputs(
         **{name: float(column[index]) for name, column in demand.columns.items()},
-        observed_max=float(demand.highest[index]),
+        observed_max=float(demand.seen[index]),
+        **({"demand_max": float(demand.highest[index])} if resource is CPU else {}),
         **_margin(place, demand),
         days=float(demand.span_days[index]),
         coverage=float(demand.coverage[index]),
