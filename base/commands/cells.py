@@ -11,6 +11,7 @@ from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
 from cotenant.base.resource import GIB
 from cotenant.base.table import Column, Kind, kind_of
 from cotenant.base.text import csv_text, visible
+from cotenant.base.text import percent as whole_percent
 
 UNITS: Final = {Kind.MILLICORES: "cores", Kind.BYTES: "GiB", Kind.RATIO: "%"}
 """Kind of a column -> the unit of its cells in a table, which stands in the title."""
@@ -77,7 +78,7 @@ def _number(value: float) -> str:
 
 
 def _percent(value: float) -> str:
-    """Whole percents; below ten two digits, because 0.5 % and 1 % are different risks; what is not whole is no 100 %."""
+    """Whole percents; below ten two digits: 0.5 % and 1 % are different risks. What is not whole is never 100 %."""
     percent = 100 * value
     return whole_percent(value) if abs(percent) >= 10 else f"{_number(float(f'{percent:.2g}'))} %"
 

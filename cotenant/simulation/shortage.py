@@ -76,7 +76,7 @@ def compared_words(with_plan: ShortageCount, without_plan: ShortageCount) -> str
 
 
 def _shortage(count: ShortageCount) -> str:
-    """Return the shortage as text, such as "16 minutes with fewer pods ready than needed (34 pod-minutes, at most 3 pods missing)"."""
+    """Return the text: "16 minutes with fewer pods ready than needed (34 pod-minutes, at most 3 pods missing)"."""
     minutes = round(count.short_seconds / 60)
     text = f"{counted(minutes, 'minute')} with fewer pods ready than needed"
     most = f"at most {counted(count.most_missing, 'pod')} missing"

@@ -13,8 +13,8 @@ from cotenant.recommender.model.views import Overview
 from tests.browser.conftest import Open
 from tests.browser.test_pages import TITLES, api, column, settled
 from tests.support.dashboard import Results
-from tests.support.hands import Hands
 from tests.support.first_sight import unfold
+from tests.support.hands import Hands
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 

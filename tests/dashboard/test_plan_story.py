@@ -40,7 +40,12 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanEvent, PlanHistoryEntry, PlanTerms
-from cotenant.scheduler_ext.reservations.model.plan_states import available_pods, state_of, used_reservations, wanted_pods
+from cotenant.scheduler_ext.reservations.model.plan_states import (
+    available_pods,
+    state_of,
+    used_reservations,
+    wanted_pods,
+)
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.plans.preview import PreviewContext, preview
 from tests.dashboard.test_reservations_page import ROWS

@@ -1,7 +1,7 @@
 """What batch work would cost on nodes of its own. Pure.
 
-Batch or mid amounts are lent by other pods and cost nothing more. On nodes of its own the same amounts would be ordinary
-CPU and memory: that cluster has only these pods and the DaemonSets of each node.
+Batch or mid amounts are lent by other pods and cost nothing more. On nodes of its own the same amounts would be
+ordinary CPU and memory: that cluster has only these pods and the DaemonSets of each node.
 """
 
 from __future__ import annotations

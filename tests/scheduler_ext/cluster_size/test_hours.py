@@ -1,4 +1,4 @@
-"""How many nodes could leave does not depend on the hour at which it is asked: batch work and autoscalers come and go."""
+"""How many nodes could leave does not depend on the hour of the question: batch work and autoscalers come and go."""
 
 from __future__ import annotations
 
