@@ -304,7 +304,20 @@ class KubeClient:
             return status >= 500
         now = time.monotonic()
         since = self._pause.refused_since = self._pause.refused_since or now
-        return self._pause.answered and now - since < STARTING_SECONDS
+        is_early = self._pause.answered and now - since < STARTING_SECONDS
+        # a server that is ready, and knows not who we are, has lost our account
+        return is_early and not (status == 401 and self._is_ready_for_anybody())
+
+    def _is_ready_for_anybody(self) -> bool:
+        """Return whether the server says that it is ready to whoever shows no credentials, as it does by default."""
+        nobody = replace(self.access, authorization=lambda: None, cert_file="", key_file="")
+        connection = ApiConnection(nobody, self.settings)
+        try:
+            return connection.exchange(ApiRequest("/readyz")).status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
 
     def _ask(self, verb: str, path: str) -> ApiResponse:
         """An answer of 200, 404 or 410; else an error."""
@@ -456,7 +469,8 @@ def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) 
         sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
         return ClusterForbidden(
             f"{verb} {what}: {access.server} {sent} (401)",
-            fix=f"Log in again for cluster {access.cluster}, then try `kubectl {verb} {what}`.",
+            fix=f"Log in again for cluster {access.cluster}, or create the account that is gone again, then try "
+            f"`kubectl {verb} {what}`.",
         )
     fix = f'Grant it in {_role_for(path, *_resource_of(path))}, verbs: ["{verb}"].'
     error = ClusterForbidden(f"cannot {verb} {what} in {access.cluster}: {message_of(answer)}", fix=fix)

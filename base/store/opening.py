@@ -29,6 +29,11 @@ def opened_all(url: str) -> tuple[Store, ...]:
     return tuple(Store(url, name, INTERACTIVE) for name in stored_clusters(url))
 
 
+def is_empty(url: str) -> bool:
+    """Return whether nothing is stored at the address yet, neither clusters nor the content of one."""
+    return not Store.clusters(url) and not CONTENTS & set(Folder(url).names())
+
+
 def stored_clusters(url: str) -> tuple[str, ...]:
     """Names of the clusters of a store, sorted; NoData when there is none."""
     names = Store.clusters(url)

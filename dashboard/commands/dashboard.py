@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from time import sleep
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import msgspec
 import typer
@@ -16,7 +17,7 @@ from cotenant.base.commands.command import examples, new_app, session_of
 from cotenant.base.commands.output import message
 from cotenant.base.commands.results import ClusterOption, StoreOption, open_store, url_of
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.store.opening import opened_all
+from cotenant.base.store.opening import is_empty, opened_all
 from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.changes.commands.watcher_output import run_watcher
 from cotenant.changes.model.settings import ActionSettings
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from cotenant.dashboard.frame.view import DashboardContext
     from cotenant.recommender.model.recommendation import Recommendation
 
+FIRST_FILE_SECONDS: Final = 2.0
+"""Between two looks whether anything is stored."""
 app = new_app()
 
 
@@ -70,7 +73,7 @@ def dashboard(
     session = session_of(ctx)
     settings = session.read(flags).settings
     grants.require_authentication(settings.section(AccessSettings), settings.section(DashboardSettings).host)
-    stores = [_named_store(settings, cluster)] if cluster else list(opened_all(url_of(settings)))
+    stores = [_named_store(settings, cluster)] if cluster else _first_stores(url_of(settings))
     if len(stores) > 1 and not settings.section(AccessSettings).read_only:
         session.require_no_context(flags, "a dashboard of several clusters")
     parts = [_cluster_of(session, flags, store, several=len(stores) > 1) for store in stores]
@@ -83,16 +86,28 @@ def dashboard(
         serve_stores(parts, lambda url: message(f"open {url}   (Ctrl-C ends it)"))
 
 
-def _named_store(settings: SettingSections, cluster: str) -> Store:
-    """Return the store of the named cluster; in a pod also before anything is stored, which its page says then.
+def _first_stores(url: str) -> list[Store]:
+    """Return the stores of all clusters; where there is none yet, once a recorder or a scan has begun one."""
+    if is_empty(url):
+        message(
+            f"waiting: nothing is stored at {url} yet. `cotenant serve recorder` or `cotenant scan` writes the first "
+            "files there within minutes; --cluster NAME serves that cluster's pages meanwhile (Ctrl-C ends it)"
+        )
+        while is_empty(url):
+            sleep(FIRST_FILE_SECONDS)
+    return list(opened_all(url))
 
-    There the name is the installation's, and the recorder or the first scan starts at the same time as the dashboard.
-    Elsewhere a name without results is a mistake: NoData says which there are.
+
+def _named_store(settings: SettingSections, cluster: str) -> Store:
+    """Return the store of the named cluster; in a pod, or an empty store, also before anything is in it.
+
+    Its page says so then. In a pod the name is the installation's, and the recorder or the first scan starts at the
+    same time as the dashboard. Beside other clusters a name without results is a mistake: NoData says which there are.
     """
     from cotenant.base.store import Store
     from cotenant.base.store.buckets import INTERACTIVE
 
-    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+    if os.environ.get("KUBERNETES_SERVICE_HOST") or is_empty(url_of(settings)):
         return Store(url_of(settings), cluster, INTERACTIVE)
     return open_store(settings, cluster)
 

@@ -121,6 +121,18 @@ def test_a_server_that_still_loads_roles_is_starting_and_has_not_refused_a_right
     assert ("is starting and knows no rights yet (403)" in caught.value.message) is (error is ClusterUnreachable)
 
 
+def test_a_ready_server_that_knows_our_account_no_more_is_not_called_starting(api: Any, kubeconfig: Any) -> None:
+    api.objects[NODES] = []
+    client = connect(KubeSettings(kubeconfig=kubeconfig(api.url)))
+    client.list(NODES)
+    # the list, the list with credentials read again, /readyz with them; without any it answers that it is ready
+    api.once = [lambda handler, status=status: handler.status(status, "ok") for status in (401, 401, 401, 200)]
+    with pytest.raises(ClusterForbidden, match=r"does not accept our credentials \(401\)") as caught:
+        client.list(NODES)
+    assert "starting" not in str(caught.value)
+    assert api.once == []
+
+
 def test_a_server_that_refuses_for_longer_than_a_start_takes_has_refused_a_right(
     api: Any, kubeconfig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -253,6 +254,23 @@ def test_a_taken_port_is_an_error_with_a_way_out(made: Results) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CotenantError) as refused:
         serve(support.app_of(made), "127.0.0.1", taken.getsockname()[1])
     assert "--port" in refused.value.fix
+
+
+def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(made: Results, tmp_path: Path) -> None:
+    place = tmp_path / "store"
+    command = [str(Path(sys.executable).parent / "cotenant"), "dashboard", "--store", place.as_uri(), "--port", "0"]
+    env = {"HOME": str(tmp_path)}
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=env) as process:
+        assert process.stderr is not None
+        said = next(line for line in process.stderr if line.startswith("waiting: "))
+        assert f"nothing is stored at {place.as_uri()} yet" in said.strip()
+        # what a recorder does first: files appear below the name of its cluster
+        shutil.copytree(Path(made.store.url.removeprefix("file://")), place)
+        address = next(line.split()[1] for line in process.stderr if line.startswith("open http://127.0.0.1:"))
+        assert Answer(f"{address.split('/?token=')[0]}/livez").text == "ok"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
 
 
 def test_the_command_prints_an_address_with_its_token_and_ctrl_c_ends_it_cleanly(made: Results, tmp_path: Path) -> None:
