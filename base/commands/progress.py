@@ -17,16 +17,24 @@ import msgspec
 from cotenant.base.commands.output import console, message
 from cotenant.base.logs.json_stderr import JsonLines, event_line
 from cotenant.base.progress import Progress, ProgressMessage
-from cotenant.base.text import visible
+from cotenant.base.text import percent, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 PARTS: Final = 20
 """Of a stage, after each of which a JSON log has a line."""
 
 
-class ClosableProgress(Progress, Protocol):
+class OverallProgress(Progress, Protocol):
+    """A Progress that also shows how far all stages together are."""
+
+    def expect(self, done_ratio: float, left: str) -> None:
+        """Show the share of the whole that is done, and how long it still takes, in words."""
+
+
+class ClosableProgress(OverallProgress, Protocol):
     """A Progress that must be closed."""
 
     def __enter__(self) -> Self: ...
@@ -50,11 +58,16 @@ class LineProgress:
 
     def __init__(self, *, silent: bool = False) -> None:
         self._silent = silent
+        self._left = ""
 
     def stage(self, name: str, total: int) -> None:
-        """Say the stage's name."""
+        """Say the stage's name, and how long all of them still take where that is known."""
         if not self._silent:
-            message(f"{name} ({total})" if total else name)
+            message((f"{name} ({total})" if total else name) + self._left)
+
+    def expect(self, done_ratio: float, left: str) -> None:
+        """Say it with the next stage."""
+        self._left = f"; {percent(done_ratio)} of all is done, about {left} left"
 
     def advance(self, steps: int = 1) -> None:
         """Do nothing: a log needs no steps."""
@@ -97,6 +110,8 @@ class TerminalBars:
     def __init__(self) -> None:
         self._bars = _rich_bars()
         self._total: int | None = None
+        self._task: TaskID | None = None
+        self._all: TaskID | None = None
 
     def stage(self, name: str, total: int) -> None:
         """Fill the present bar and open the next."""
@@ -106,8 +121,14 @@ class TerminalBars:
 
     def advance(self, steps: int = 1) -> None:
         """Move the present bar."""
-        if self._bars.task_ids:
+        if self._task is not None:
             self._bars.advance(self._task, steps)
+
+    def expect(self, done_ratio: float, left: str) -> None:
+        """Move the bar of all stages, in percent."""
+        if self._all is None:
+            self._all = self._bars.add_task("", total=100)
+        self._bars.update(self._all, completed=int(100 * done_ratio), description=f"All, about {left} left")
 
     def __enter__(self) -> Self:
         self._bars.start()
@@ -119,10 +140,13 @@ class TerminalBars:
         """Fill the last bar when all went well, and give the terminal back."""
         if error is None:
             self._finish()
+            if self._all is not None:
+                self._bars.remove_task(self._all)
+                self._all = None
         self._bars.stop()
 
     def _finish(self) -> None:
-        if self._bars.task_ids:
+        if self._task is not None:
             total = self._total or 1
             self._bars.update(self._task, total=total, completed=total)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import socket
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,9 +22,14 @@ class Stages(Silent):
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self.left: list[str] = []
 
     def stage(self, name: str, total: int) -> None:
         self.names.append(f"{name} {total}")
+
+    def expect(self, done_ratio: float, left: str) -> None:
+        assert 0.0 <= done_ratio <= 1.0
+        self.left.append(left)
 
 
 class Dashboard(BaseHTTPRequestHandler):
@@ -53,8 +57,7 @@ def test_the_address_shows_the_stage_until_the_dashboard_takes_it_over(listener:
     answer = requests.get(url, timeout=30)
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
     assert "Forecasts &lt;8&gt;: 3 of 8" in answer.text and 'http-equiv="refresh"' in answer.text
-    (named,) = terminal.names
-    assert re.fullmatch(r"Forecasts <8>, about .* left in all 8", named)
+    assert terminal.names == ["Forecasts <8> 8"] and terminal.left[-1].endswith(" s")
     assert "<progress value=" in answer.text and "left; the dashboard appears here by itself" in answer.text
     page.stop()
     following = HTTPServer(listener.getsockname(), Dashboard, bind_and_activate=False)
@@ -81,13 +84,15 @@ def test_an_error_while_the_cluster_is_made_ends_the_page_and_stays_an_error(lis
 def test_the_time_left_is_there_from_the_first_second_and_follows_the_speed_of_the_machine() -> None:
     whole = sum(STAGE_SECONDS.values())  # 45 s
     assert (MakingTime().left_seconds(0.0), MakingTime().done_ratio(0.0)) == (whole, 0.0)
-    # The first stage took three times its 4 s: the 41 s that are left take three times as long.
-    slow = MakingTime().stage("Generate cluster", 1, 0.0).stage("Store history", 16, 12.0)
-    assert slow.left_seconds(12.0) == pytest.approx(3 * 41.0)
+    # Programs are read for 9 s, and the first stage takes 32 s in place of 4: (10 + 32) / (10 + 4) = 3 times as long.
+    slow = MakingTime().stage("Generate cluster", 1, 9.0).stage("Store history", 16, 41.0)
+    assert slow.left_seconds(41.0) == pytest.approx(3 * 41.0)
     # Half of the steps of a stage of 7 s: 4 + 3.5 of 45 s are done.
-    assert slow.advanced(8).done_ratio(12.0) == pytest.approx(7.5 / 45)
+    assert slow.advanced(8).done_ratio(41.0) == pytest.approx(7.5 / 45)
     # A stage without steps moves with the time, and waits just before its end for the next one.
-    last = MakingTime().stage("Start the cluster", 1, 37.0)
+    last = MakingTime().stage("Generate cluster", 1, 0.0).stage("Start the cluster", 1, 37.0)
     assert last.done_ratio(41.0) == pytest.approx(41 / 45) and last.done_ratio(900.0) == pytest.approx(44.6 / 45)
+    # 97 s after a stage of 8 s began: (10 + 134) / (10 + 44.6) times as long, for the 0.4 s that are left.
+    assert last.left_seconds(134.0) == pytest.approx(0.4 * 144 / 54.6)
     # A demo of half the workloads takes half the time.
     assert MakingTime(WHOLE_SIZE / 2).left_seconds(0.0) == pytest.approx(whole / 2)

@@ -11,7 +11,8 @@ from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final, Self
 
-from cotenant.base.progress import Progress, Silent
+from cotenant.base.commands.progress import LineProgress, OverallProgress
+from cotenant.base.progress import Progress
 from cotenant.base.text import duration
 from cotenant.cli.demo.time_left import MakingTime
 
@@ -46,7 +47,8 @@ class ProgressPage:
         """Listen at once. clock: seconds from any moment on."""
         self._clock, self._begun = clock, clock()
         self._making = MakingTime()
-        self._to: Progress = Silent()
+        self._to: OverallProgress = LineProgress(silent=True)
+        self._told_seconds = 0.0
         page = self
 
         class Answer(BaseHTTPRequestHandler):
@@ -62,7 +64,11 @@ class ProgressPage:
             def log_message(self, *_args: Any) -> None:
                 """Do nothing: the terminal shows the progress."""
 
-        self._server = ThreadingHTTPServer(listener.getsockname()[:2], Answer, bind_and_activate=False)
+        class Server(ThreadingHTTPServer):
+            def service_actions(self) -> None:
+                page.tick()
+
+        self._server = Server(listener.getsockname()[:2], Answer, bind_and_activate=False)
         self._server.socket.close()
         self._server.socket = listener
         self._server.server_activate()
@@ -77,7 +83,7 @@ class ProgressPage:
         """`stop`."""
         self.stop()
 
-    def following(self, progress: Progress, size: float) -> Progress:
+    def following(self, progress: OverallProgress, size: float) -> Progress:
         """A Progress that tells both the page and `progress`. size: workloads times days of the demo."""
         self._to, self._making = progress, replace(self._making, size=size)
         return self
@@ -85,12 +91,22 @@ class ProgressPage:
     def stage(self, name: str, total: int) -> None:
         """Show the stage."""
         self._making = self._making.stage(name, total, self._elapsed())
-        self._to.stage(f"{name}, about {duration(self._making.left_seconds(self._elapsed()))} left in all", total)
+        self._tell_overall()
+        self._to.stage(name, total)
 
     def advance(self, steps: int = 1) -> None:
         """Count its steps."""
         self._making = self._making.advanced(steps)
         self._to.advance(steps)
+
+    def tick(self) -> None:
+        """Tell once a second how far all of it is."""
+        if self._elapsed() - self._told_seconds >= RELOAD_SECONDS:
+            self._tell_overall()
+
+    def _tell_overall(self) -> None:
+        now = self._told_seconds = self._elapsed()
+        self._to.expect(self._making.done_ratio(now), duration(self._making.left_seconds(now)))
 
     def html(self) -> str:
         """The page as it is now."""

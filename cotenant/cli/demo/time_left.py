@@ -21,8 +21,10 @@ STAGE_SECONDS: Final = {
 }
 """Each stage in its order -> seconds of the demo of 900 workloads and 28 days on two cores, measured 2026-11-29."""
 WHOLE_SIZE: Final = 900 * 28
-LEAST_FACTOR: Final = 0.1
+LEAST_FACTOR: Final = 0.3
 """However small a demo, so much of the time is taken by what does not depend on its size."""
+TRUSTED_SECONDS: Final = 10.0
+"""So much time of the measured machine is believed before that of this one."""
 MOST_OF_A_STAGE: Final = 0.95
 """Of a stage that takes longer than expected no more is counted as done until the next one begins."""
 
@@ -31,19 +33,21 @@ MOST_OF_A_STAGE: Final = 0.95
 class MakingTime:
     """The making of a demo at a moment.
 
-    begun_seconds: when the present stage began, counted from the start; expected_seconds: of all stages before it;
-    size: workloads times days of the demo.
+    first_seconds, begun_seconds: when the first stage and the present one began, counted from the start; size:
+    workloads times days of the demo.
     """
 
     size: float = WHOLE_SIZE
     name: str = ""
+    first_seconds: float = 0.0
     begun_seconds: float = 0.0
     steps: int = 0
     total: int = 0
 
     def stage(self, name: str, total: int, at_seconds: float) -> MakingTime:
         """The next stage has begun."""
-        return replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
+        first_seconds = self.first_seconds if self.name else at_seconds
+        return replace(self, name=name, first_seconds=first_seconds, begun_seconds=at_seconds, steps=0, total=total)
 
     def advanced(self, steps: int) -> MakingTime:
         """Some steps of the stage are done."""
@@ -54,8 +58,10 @@ class MakingTime:
         return self._done_seconds(at_seconds) / self._whole_seconds
 
     def left_seconds(self, at_seconds: float) -> float:
-        """How long it still takes, at the speed of the stages so far."""
-        return (self._whole_seconds - self._done_seconds(at_seconds)) * self._slowness
+        """How long it still takes, at the speed of the stages so far, or of the present one where that is overdue."""
+        done = self._done_seconds(at_seconds)
+        overdue = (TRUSTED_SECONDS + at_seconds - self.first_seconds) / (TRUSTED_SECONDS + done) if self.name else 0.0
+        return (self._whole_seconds - done) * max(self._slowness, overdue)
 
     @property
     def _factor(self) -> float:
@@ -74,8 +80,9 @@ class MakingTime:
 
     @property
     def _slowness(self) -> float:
-        """Times as long as on the machine that was measured; 1 until a stage is over."""
-        return self.begun_seconds / self._before_seconds if self._before_seconds and self.begun_seconds else 1.0
+        """Times as long as on the machine that was measured, by the stages that are over."""
+        took_seconds = self.begun_seconds - self.first_seconds
+        return (TRUSTED_SECONDS + took_seconds) / (TRUSTED_SECONDS + self._before_seconds)
 
     def _done_seconds(self, at_seconds: float) -> float:
         """Expected time of what is done: of the present stage by its steps, or by the time where it has but one."""
