@@ -22,6 +22,8 @@ _ALMOST: Final = 0.99
 LONGEST_VALUE: Final = 60
 _COMPARED: Final = 80
 """Characters of a name that are compared: the time grows with the square of the length."""
+_COMPARED_TEXT: Final = 8_000
+"""Characters of a message that are compared: no sentence is longer, and a page of a proxy begins like the next."""
 _ALIKE: Final = 0.6
 """Least ratio of `difflib` for a guess, its own default: about every third letter may differ."""
 _CHANGING: Final = re.compile(
@@ -59,7 +61,7 @@ def stable_text(text: str) -> str:
     Left out are durations and addresses of memory and, in a sentence, the moments and identifiers of requests with
     which proxies sign each of their answers. A text of one word is left whole: it may be the name of an object.
     """
-    kept = _CHANGING.sub("#", text)
+    kept = _CHANGING.sub("#", text[:_COMPARED_TEXT])
     return _RANDOM.sub("#", _IDENTIFIER.sub("#", kept)) if " " in kept else kept
 
 

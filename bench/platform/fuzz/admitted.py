@@ -51,7 +51,7 @@ def _fits(document: Any, *kinds: Any) -> bool:
     try:
         for kind in kinds:
             msgspec.convert(document, kind)
-    except (msgspec.ValidationError, RecursionError):
+    except (msgspec.ValidationError, UnicodeError, RecursionError):
         return False
     return True
 

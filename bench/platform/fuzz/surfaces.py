@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from random import Random
@@ -17,7 +18,7 @@ from bench.platform.fuzz.mutations import encoded, mutated, mutated_bytes, mutat
 from cotenant.admission.config_rules import problems_of_config
 from cotenant.admission.namespace_limits.demands import demands_of_quota, demands_of_range
 from cotenant.admission.profile import Profile
-from cotenant.admission.review import ReviewContext, answer
+from cotenant.admission.review import ROUTES, ReviewContext, answer
 from cotenant.autopilot.decide.policy import read_policy
 from cotenant.base.allocation.cpu_annotations import assignment_of, wish_of
 from cotenant.base.allocation.device_request import demand_of
@@ -82,11 +83,17 @@ _QUERY: Final = RangeQuery(
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """A place where inputs come in. part: of the inputs of another one, where reading takes long."""
+    """A place where inputs come in. part: of the inputs of another one, where reading takes long.
+
+    written: a document as its author writes it, None where inputs are no JSON; take: reads another one in its place.
+    """
 
     name: str
     read: Read
     part: float = 1.0
+    written: Any = None
+    take: Callable[[Any], object] = id
+    admits: Admits = admitted.any_object
 
 
 def mirrored(
@@ -95,6 +102,9 @@ def mirrored(
     """A collection of the API server that a program keeps up to date; of its objects those that the server admits."""
     decoder = decoder_of(kind)
 
+    def take(document: Any) -> None:
+        project(decoder.decode(encoded(document)))
+
     def read(draw: Random) -> None:
         for _ in range(_TRIES):
             document = mutated(written, draw)
@@ -102,9 +112,9 @@ def mirrored(
                 break
         else:
             document = written
-        project(decoder.decode(encoded(document)))
+        take(document)
 
-    return Surface(f"object: {name}", read)
+    return Surface(f"object: {name}", read, written=written, take=take, admits=admits)
 
 
 def _reviewed(draw: Random) -> None:
@@ -112,13 +122,21 @@ def _reviewed(draw: Random) -> None:
     if draw.random() < 0.5:
         body = mutated_bytes(body, draw)
     elif draw.random() < 0.8:
-        request = {
-            "uid": "u",
-            "operation": "CREATE",
-            "namespace": "shop",
-            "object": mutated(pick(_REVIEWED, draw), draw),
-        }
-        body = encoded({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        body = _created(mutated(pick(_REVIEWED, draw), draw))
+    _answered(path, body)
+
+
+def _created(document: Any) -> bytes:
+    request = {"uid": "u", "operation": "CREATE", "namespace": "shop", "object": document}
+    return encoded({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def _admitted_everywhere(document: Any) -> None:
+    for path in ROUTES:
+        _answered(path, _created(document))
+
+
+def _answered(path: str, body: bytes) -> None:
     place = ("koordinator-system", "slo-controller-config")
     found = answer(path, body, ReviewContext(_VIEW, 1e9, config_rules=problems_of_config, config_place=place))
     if found.status not in (200, 400):
@@ -129,26 +147,35 @@ _REVIEWED: Final = (seeds.POD, seeds.QUOTA, seeds.PROFILE)
 _VIEW: Final = view(Random(1))
 
 
-def _extender() -> Read:
+def _extender() -> tuple[Read, Callable[[Any], None]]:
     parts = ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), FixedClock(1795046400), Metrics("fuzz", "3"))
     app = ExtenderApp(parts)
     asked = {"Pod": seeds.POD, "NodeNames": ["n1", "n2"], "Nodes": {"items": [seeds.NODE]}}
     preempted = {"Pod": seeds.POD, "NodeNameToVictims": {"n1": {"Pods": [seeds.POD], "NumPDBViolations": 0}}}
 
-    def read(draw: Random) -> None:
-        path = draw.choice(("/filter", "/prioritize", "/preempt", "/bind", "/why"))
-        body = encoded(mutated(preempted if path == "/preempt" else asked, draw))
-        body = mutated_bytes(body, draw) if draw.random() < 0.2 else body
+    def ask(path: str, body: bytes) -> None:
         said = app.answer(Request("POST", path, {}, body, last=False))
         if said.status not in (200, 400):
             raise AssertionError(f"{path}: status {said.status}")
 
-    return read
+    def read(draw: Random) -> None:
+        path = draw.choice(("/filter", "/prioritize", "/preempt", "/bind", "/why"))
+        body = encoded(mutated(preempted if path == "/preempt" else asked, draw))
+        ask(path, mutated_bytes(body, draw) if draw.random() < 0.2 else body)
+
+    def take(pod: Any) -> None:
+        for path in ("/filter", "/prioritize"):
+            ask(path, encoded({**asked, "Pod": pod}))
+
+    return read, take
 
 
 def _annotations(draw: Random) -> None:
     """A pod's annotations, as scheduler, queues and recommender read them."""
-    pod = mutated(seeds.POD, draw)
+    _read_annotations(mutated(seeds.POD, draw))
+
+
+def _read_annotations(pod: Any) -> None:
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
     texts = metadata.get("annotations") if isinstance(metadata, dict) else None
     own = {str(k): v for k, v in texts.items() if isinstance(v, str)} if isinstance(texts, dict) else {}
@@ -170,7 +197,7 @@ def _slo_config(draw: Random) -> None:
     """The ConfigMap of strategies: what it cannot use is a finding, and the keys before it stay."""
     chosen = mutated(seeds.SLO_CONFIG, draw)
     if isinstance(chosen, dict):
-        data = {str(key): encoded(value).decode("utf-8", "replace") for key, value in chosen.items()}
+        data = _data(chosen)
         key = draw.choice(list(data) or [""])
         if draw.random() < 0.3 and key:
             data[key] = mutated_text(data[key], draw)
@@ -190,13 +217,25 @@ def _inventory_file(draw: Random) -> None:
 
 def _prometheus(draw: Random) -> None:
     body = encoded(mutated(seeds.MATRIX, draw))
-    raw = msgspec.Raw(mutated_bytes(body, draw) if draw.random() < 0.3 else body)
-    reader = draw.choice((decode.decode_series, decode.decode_timed_series, decode.latest, decode.raw_values, None))
-    if reader is not None:
-        reader(raw)
+    _answers(msgspec.Raw(mutated_bytes(body, draw) if draw.random() < 0.3 else body), draw.randrange(5))
+
+
+def _answers(raw: msgspec.Raw, reader: int) -> None:
+    readers = (decode.decode_series, decode.decode_timed_series, decode.latest, decode.raw_values)
+    if reader < len(readers):
+        readers[reader](raw)
         return
-    found = decode.samples(raw, _QUERY)
-    decode.usages(_QUERY, found, {"n1:10250": "n1"}, 2)
+    decode.usages(_QUERY, decode.samples(raw, _QUERY), {"n1:10250": "n1"}, 2)
+
+
+def _every_answer(matrix: Any) -> None:
+    for reader in range(5):
+        with suppress(*DOCUMENTED):
+            _answers(msgspec.Raw(encoded(matrix)), reader)
+
+
+def _data(config: Any) -> dict[str, str]:
+    return {str(key): encoded(value).decode("utf-8", "replace") for key, value in config.items()}
 
 
 def _label_values(draw: Random) -> None:
@@ -232,14 +271,21 @@ def _ttrpc(draw: Random) -> None:
     Trunk().feed(mutated_bytes(frame * 2, draw))
 
 
+_EXTENDER: Final = _extender()
 SURFACES: Final = (
-    Surface("webhooks", _reviewed),
-    Surface("extender", _extender()),
-    Surface("annotations of pods", _annotations),
-    Surface("slo-controller-config", _slo_config),
+    Surface(
+        *("webhooks", _reviewed, 1.0, seeds.POD),
+        _admitted_everywhere,
+    ),
+    Surface("extender", *(_EXTENDER[0], 1.0, seeds.POD, _EXTENDER[1])),
+    Surface("annotations of pods", _annotations, 1.0, seeds.POD, _read_annotations),
+    Surface(
+        *("slo-controller-config", _slo_config, 1.0, seeds.SLO_CONFIG),
+        lambda config: SloConfig().updated(_data(config)),
+    ),
     Surface("node agent: policy file", _policy_file),
     Surface("node agent: pods file", _inventory_file, 0.1),
-    Surface("Prometheus: matrices", _prometheus),
+    Surface("Prometheus: matrices", _prometheus, 1.0, seeds.MATRIX, _every_answer),
     Surface("Prometheus: names and series", _label_values),
     Surface("kubelet: /metrics/resource", _kubelet),
     Surface("settings: file", _settings, 0.1),
