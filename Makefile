@@ -159,8 +159,8 @@ bench-decisions: $(VENV)/.test  ## Forecasts and decisions against every baselin
 bench-node: $(VENV)/.test system cluster-binaries  ## The node agent: neighbours, burst, footprint, soak, hooks (as root)
 	@$(PY) -m bench $(filter-out node_load,$(notdir $(basename $(wildcard bench/enforcer/node_*.py)))) cri_proxy nri_hook
 
-notebooks: $(VENV)/.test  ## The notebooks run and rendered, into build/notebooks
-	@$(VENV)/bin/jupyter nbconvert --to html --execute --output-dir build/notebooks notebooks/*.ipynb
+notebooks: $(VENV)/.test  ## The notebooks run anew, with their outputs stored in them
+	@$(PY) -m tools.run_notebooks
 
 .PHONY: site
 site: $(VENV)-docs/.docs  ## The documentation site, with every link checked, into build/site

@@ -69,7 +69,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
         return ref
 
     @classmethod
-    def named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
+    def find_named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
         """The one of these workloads that somebody means by NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME.
 
         UsageError for another form, and where several are called so, which it lists; NoData where none is, with the

@@ -19,6 +19,7 @@ from bench.record import RESULTS, ROOT
 
 README: Final = ROOT / "README.md"
 SIMULATE: Final = ROOT / "docs" / "simulate.md"
+COST_PAGE: Final = ROOT / "docs" / "costs.md"
 COMPARE: Final = ROOT / "docs" / "compare.md"
 FIGURE: Final = ROOT / "docs" / "images" / "closed-loop.svg"
 CURVES: Final = "closed_loop_curves_"
@@ -65,6 +66,39 @@ BESIDE_PEERS: Final = (
     ),
 )
 """The same for docs/compare.md; a row without words of its own keeps its name."""
+COSTS: Final = (
+    ("scan", "whole cold scan, 300 s scrape", "first scan, 1,000 workloads of 14 days: time"),
+    ("scan", "whole cold scan, CPU, 300 s scrape", "the same: processor time"),
+    ("scan", "whole cold scan, peak memory, 300 s scrape", "the same: memory"),
+    ("scan", "cold pull, queries, 300 s scrape", "the same: queries of Prometheus"),
+    ("scan", "server peak memory, 300 s scrape", "the same: memory of Prometheus meanwhile"),
+    ("scan", "whole warm scan, 300 s scrape", "the scan an hour later: time"),
+    ("scan", "warm pull, queries, 300 s scrape", "the same: queries of Prometheus"),
+    ("scale", "its memory, all processes", "analysis of 100,000 containers: memory"),
+    ("scale_million", "its memory, all processes", "analysis of 1,000,000 containers: memory"),
+    ("dashboard", "server memory, highest", "dashboard, 100,000 containers: memory"),
+    ("recorder_process", "memory at its most, 100,000 pods", "recorder, 100,000 pods: memory"),
+    (
+        "recorder_process",
+        "API server, each ten minutes: requests",
+        "the same: requests to the API server, each ten minutes",
+    ),
+    (
+        "manager_scale",
+        "peak RSS of the manager (5,000 nodes, 50,000 pods)",
+        "manager, 5,000 nodes, 50,000 pods: memory",
+    ),
+    ("manager_scale", "writes in 75 s in which nothing changed (5,000 nodes, 50,000 pods)", ""),
+    ("manager_scale", "UsageForecast writes per node and hour on a normal day", ""),
+    ("manager_scale", "Recommendation writes per workload and day on a normal day", ""),
+    ("webhook_latency", "added to a create, p99", "webhook: time added to a create, p99"),
+    ("webhook_latency", "webhook process, most memory", "webhook: memory"),
+    ("extender_latency", "filter, p99", "extender, 5,000 nodes: time of a filter call, p99"),
+    ("node_footprint", "CPU of the agent", "node agent, 200 containers: CPU"),
+    ("node_footprint", "resident memory of the agent", "the same: memory"),
+    ("autopilot_scale", "requests to the API server, mean", "autopilot, 1,000 workloads: requests to the API server"),
+)
+"""The same for docs/costs.md: memory, processor time, queries and writes of every part."""
 MISSED: Final = "What missed its goal"
 HEAD: Final = """# Benchmarks
 
@@ -173,6 +207,7 @@ def main() -> int:
         ROOT / "bench" / "README.md": page(documents),
         README: with_numbers(README.read_text(), readme_numbers(documents)),
         SIMULATE: with_figure(SIMULATE.read_text()),
+        COST_PAGE: with_numbers(COST_PAGE.read_text(), chosen_rows(documents, COSTS)),
         COMPARE: with_numbers(COMPARE.read_text(), chosen_rows(documents, BESIDE_PEERS)),
     }
     stale = [path for path, text in targets.items() if not path.exists() or path.read_text() != text]

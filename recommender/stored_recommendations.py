@@ -104,7 +104,7 @@ class Explanations:
         none, with the nearest name.
         """
         if text and "/" not in text:
-            text = str(WorkloadRef.named(text, self._workloads()))
+            text = str(WorkloadRef.find_named(text, self._workloads()))
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")

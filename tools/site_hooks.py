@@ -1,13 +1,17 @@
 """Hooks of mkdocs.yml: pages of the site that are files outside docs/, links that leave docs/, folders in `nav`.
 
+Notebooks are shown with the outputs that are stored in them; the site's environment has no Jupyter.
+
 A link keeps the form that is right in the repository. On the site, a link to a file that is no page leads to the
 repository when COTENANT_REPOSITORY names one (https://host/owner/name/blob/main), and is plain text otherwise.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +19,45 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 OUTSIDE: Final = {
     "index.md": "README.md",
     "benchmarks.md": "bench/README.md",
+    "contributing.md": "CONTRIBUTING.md",
     "changelog.md": "CHANGELOG.md",
     "security.md": "SECURITY.md",
+    **{f"notebooks/{file.stem}.md": f"notebooks/{file.name}" for file in sorted((ROOT / "notebooks").glob("*.ipynb"))},
 }
 """Page of the site -> the file of the repository that it shows."""
 _LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+
+
+FENCE: Final = "````"
+"""Longer than what a cell of a notebook may contain."""
+_STYLE: Final = re.compile(r"<style.*?</style>|<script.*?</script>", re.DOTALL)
+
+
+def page_of(notebook: str) -> str:
+    """The Markdown of a notebook's JSON: its texts, its code, and below each code what it gave."""
+    cells = json.loads(notebook)["cells"]
+    return "\n\n".join(part for cell in cells for part in _parts(cell)) + "\n"
+
+
+def _parts(cell: Mapping[str, Any]) -> Iterator[str]:
+    source = "".join(cell["source"])
+    if cell["cell_type"] == "markdown":
+        yield source
+        return
+    yield f"{FENCE}python\n{source}\n{FENCE}"
+    for output in cell.get("outputs", ()):
+        yield _shown(output)
+
+
+def _shown(output: Mapping[str, Any]) -> str:
+    data = output.get("data", {})
+    if picture := data.get("image/png"):
+        return f'<img alt="output of the cell above" src="data:image/png;base64,{"".join(picture).strip()}">'
+    if table := data.get("text/html"):
+        lines = _STYLE.sub("", "".join(table)).splitlines()  # a blank line would end the block for Markdown
+        return "\n".join(line for line in lines if line.strip())
+    text = "".join(output.get("text") or data.get("text/plain", ""))
+    return f"{FENCE}text\n{text.rstrip()}\n{FENCE}"
 
 
 def expanded(nav: Any, docs: Path) -> Any:
@@ -28,6 +66,8 @@ def expanded(nav: Any, docs: Path) -> Any:
         return {title: expanded(entry, docs) for title, entry in nav.items()}
     if isinstance(nav, list):
         return [expanded(entry, docs) for entry in nav]
+    if nav == "notebooks/":  # they stand outside docs/
+        return [page for page in OUTSIDE if page.startswith(nav)]
     if nav.endswith("/"):
         pages = sorted((page.name for page in (docs / nav).glob("*.md")), key=lambda name: (name != "index.md", name))
         return [f"{nav}{name}" for name in pages]
@@ -71,7 +111,9 @@ def on_files(files: Any, config: Any) -> Any:
     from mkdocs.structure.files import File
 
     for page, file in OUTSIDE.items():
-        files.append(File.generated(config, page, content=(ROOT / file).read_text(encoding="utf-8")))
+        text = (ROOT / file).read_text(encoding="utf-8")
+        content = page_of(text) if file.endswith(".ipynb") else text
+        files.append(File.generated(config, page, content=content))
     return files
 
 

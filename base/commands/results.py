@@ -78,7 +78,7 @@ def named_workload(settings: SettingSections, cluster: str | None, text: str) ->
         scanned = None if WorkloadRef.parse(text) else open_store(settings, cluster).read_inventory()
     except CotenantError:  # without a scan the whole address says it
         scanned = None
-    return WorkloadRef.named(text, (w.ref for w in scanned.workloads)) if scanned else WorkloadRef.required(text)
+    return WorkloadRef.find_named(text, (w.ref for w in scanned.workloads)) if scanned else WorkloadRef.required(text)
 
 
 def _unchanged(_cluster: str, table: Table) -> Table:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from cotenant.base import measures
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import (
@@ -285,5 +286,5 @@ def _print(
         return
     name = "nodes" if show is Show.ALL else show.value
     print_table(tables[name], output, headers=headers)
-    if more := len(tables_of(report, answer)[name]) - len(tables[name]):
+    if more := measures.left_out_count(len(tables_of(report, answer)[name]), len(tables[name])):
         message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all, --top N so many")

@@ -19,7 +19,7 @@ KNOWN = (
 
 @pytest.mark.parametrize("text", ["checkout", "pay/checkout", "pay/Deployment/checkout", "pay/deployment/checkout"])
 def test_a_name_that_one_workload_has_is_enough(text: str) -> None:
-    assert WorkloadRef.named(text, KNOWN) == CHECKOUT
+    assert WorkloadRef.find_named(text, KNOWN) == CHECKOUT
 
 
 @pytest.mark.parametrize(
@@ -31,16 +31,16 @@ def test_a_name_that_one_workload_has_is_enough(text: str) -> None:
 )
 def test_a_name_of_several_is_refused_with_all_of_them(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        WorkloadRef.named(text, KNOWN)
+        WorkloadRef.find_named(text, KNOWN)
 
 
 def test_a_name_of_none_is_answered_with_the_nearest() -> None:
     with pytest.raises(NoData) as raised:
-        WorkloadRef.named("chekout", KNOWN)
+        WorkloadRef.find_named("chekout", KNOWN)
     assert raised.value.fix == "Did you mean pay/Deployment/checkout?"
 
 
 @pytest.mark.parametrize("text", ["", "a//b", "/checkout", "a/b/c/d"])
 def test_another_form_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not NAMESPACE/KIND/NAME"):
-        WorkloadRef.named(text, KNOWN)
+        WorkloadRef.find_named(text, KNOWN)

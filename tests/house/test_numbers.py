@@ -7,6 +7,8 @@ from bench.record import ROOT, Row
 from bench.report import (
     BESIDE_PEERS,
     COMPARE,
+    COST_PAGE,
+    COSTS,
     END,
     IN_README,
     MISSED,
@@ -25,6 +27,7 @@ def test_the_benchmark_page_is_what_the_results_say() -> None:
 
 def test_numbers_in_pages_are_what_the_results_say() -> None:
     tables = {README: readme_numbers(results()), COMPARE: chosen_rows(results(), BESIDE_PEERS)}
+    tables[COST_PAGE] = chosen_rows(results(), COSTS)
     for path, table in tables.items():
         text = path.read_text()
         assert END in text

@@ -1,15 +1,17 @@
-"""The graded notebooks run from first to last cell on a synthetic cluster, and are committed without outputs."""
+"""The graded notebooks run from first to last cell on a synthetic cluster, and are committed with their outputs."""
 
 from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import cotenant
+from tools.site_hooks import page_of
 
 pytestmark = pytest.mark.server
 
@@ -33,10 +35,27 @@ def test_they_are_numbered_without_a_gap() -> None:
 
 
 @every_notebook
-def test_it_is_committed_without_outputs(path: Path) -> None:
+def test_it_is_committed_with_the_outputs_of_one_run_that_name_no_machine(path: Path) -> None:
     cells = _cells(path)
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert all(not cell["outputs"] and cell["execution_count"] is None for cell in code)
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert outputs and not [o for o in outputs if o["output_type"] == "error" or o.get("name") == "stderr"]
+    assert not re.search(r"/tmp/|/home/|/root/|/work/| at 0x[0-9a-f]{6,}", json.dumps(outputs))
+
+
+@every_notebook
+def test_its_page_of_the_site_has_its_texts_its_code_and_its_outputs(path: Path) -> None:
+    page, cells = page_of(path.read_text()), _cells(path)
+    assert page.startswith("# ")
+    for cell in cells:
+        assert "".join(cell["source"]) in page
+        for output in cell.get("outputs", ()):
+            data = output.get("data", {})
+            kind = next(kind for kind in ("image/png", "text/html", "text/plain", "") if kind in data or not kind)
+            shown = "".join(data[kind] if kind else output["text"]).strip()
+            assert (shown if kind != "text/html" else shown[-8:]) in page
+    assert "<script" not in page and "<style" not in page
     assert cells[0]["cell_type"] == "markdown" and cells[0]["source"][0].startswith("# ")
 
 

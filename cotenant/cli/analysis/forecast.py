@@ -151,7 +151,7 @@ def _row(table: Table, address: str) -> dict[str, Any]:
     if address and "/" not in address:
         workloads = table.take(table.columns["scope"] == ForecastScope.WORKLOAD.value).columns
         refs = map(WorkloadRef, *(workloads[name].tolist() for name in ("namespace", "kind", "name")))
-        address = str(WorkloadRef.named(address, refs))
+        address = str(WorkloadRef.find_named(address, refs))
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
         raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
