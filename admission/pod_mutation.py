@@ -24,7 +24,13 @@ from cotenant.admission.profile_record import (
     read_record,
     record_text,
 )
-from cotenant.admission.resources import rename_legacy_resources, translate_resources, with_extended_spec
+from cotenant.admission.resources import (
+    amounts_beside,
+    rename_legacy_resources,
+    translate_resources,
+    with_extended_spec,
+    without_later,
+)
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import (
@@ -87,11 +93,15 @@ class Mutation:
 
 @dataclass(slots=True)
 class _Work:
-    """repeated: profiles that an earlier call applied and whose changes somebody has taken out since."""
+    """repeated: profiles that an earlier call applied and whose changes somebody has taken out since.
+
+    again: whether an earlier call of this request has translated the pod.
+    """
 
     pod: Json
     record: ProfileRecord
     repeated: frozenset[str] = frozenset()
+    again: bool = False
     warnings: list[str] = field(default_factory=list)
     applied: list[str] = field(default_factory=list)
     dealt_with: set[str] = field(default_factory=set)
@@ -215,7 +225,12 @@ def _translate(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
     labels = metadata.get("labels") or {}
     value = spec.get("priority")
     raw = priority_of(labels, value if isinstance(value, int) else None)
-    work.warnings += translate_resources(work.pod, with_default(qos_of(labels), raw), overhead=call.translate_overhead)
+    priority, known = with_default(qos_of(labels), raw), work.record.kept if work.again else None
+    beside = sorted(amounts_beside(work.pod, priority))
+    if known is not None:
+        work.warnings += without_later(work.pod, priority, {*beside} - {*known})
+    work.record.kept = beside if known is None else known
+    work.warnings += translate_resources(work.pod, priority, overhead=call.translate_overhead)
 
 
 def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _Work:
@@ -225,9 +240,9 @@ def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _W
     if record is None or (new and not 0 <= call.now_seconds - record.at <= RECORD_SECONDS):
         return _Work(writable(pod), ProfileRecord())
     if not new or outcome_of(pod, _existing_profiles(view, record.applied)) == record.outcome:
-        return _Work(writable(pod), record, dealt_with={*record.applied, *record.skipped})
-    fresh_record = ProfileRecord(record.at, [], list(record.skipped))
-    return _Work(writable(pod), fresh_record, frozenset(record.applied), dealt_with={*record.skipped})
+        return _Work(writable(pod), record, again=new, dealt_with={*record.applied, *record.skipped})
+    fresh_record = ProfileRecord(record.at, [], list(record.skipped), kept=list(record.kept))
+    return _Work(writable(pod), fresh_record, frozenset(record.applied), again=True, dealt_with={*record.skipped})
 
 
 def _existing_profiles(view: ClusterView, names: Sequence[str]) -> list[Profile]:

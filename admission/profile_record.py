@@ -35,12 +35,16 @@ Identity = tuple[str, str, str]
 
 
 class ProfileRecord(msgspec.Struct):
-    """Profiles that a request has dealt with. at: Unix time of its first call; signature: hexadecimal."""
+    """Profiles that a request has dealt with. at: Unix time of its first call; signature: hexadecimal.
+
+    kept: "container/resource" of amounts that stood beside those of the class at the first call; others came since.
+    """
 
     at: int = 0
     applied: list[str] = msgspec.field(default_factory=list)
     skipped: list[str] = msgspec.field(default_factory=list)
     outcome: str = ""
+    kept: list[str] = msgspec.field(default_factory=list)
     signature: str = ""
 
 
@@ -66,6 +70,7 @@ def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> 
     content: dict[str, Any] = {"applied": record.applied, "at": record.at}
     content |= {"skipped": record.skipped} if record.skipped else {}
     content |= {"outcome": record.outcome} if record.outcome else {}
+    content |= {"kept": record.kept} if record.kept else {}
     content |= {"signature": _signature(record, key, next(_identities(pod, namespace)))} if key else {}
     return msgspec.json.encode(content, order="deterministic").decode()
 
@@ -110,5 +115,5 @@ def _identities(pod: Pod, namespace: str) -> Iterator[Identity]:
 
 
 def _signature(record: ProfileRecord, key: bytes, identity: Identity) -> str:
-    content = [record.at, record.applied, record.skipped, record.outcome, *identity]
+    content = [record.at, record.applied, record.skipped, record.outcome, record.kept, *identity]
     return hmac.new(key, msgspec.json.encode(content), hashlib.sha256).hexdigest()

@@ -9,7 +9,7 @@ are given; `cotenant.admission.pod_mutation` hands them a copy.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -91,6 +91,35 @@ def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -
     elif pod["spec"].get("overhead"):
         warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts no other")
     return warnings
+
+
+def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
+    """Return "container/resource" of each cpu or memory that stands beside the class's own resource of that kind."""
+    band = BANDS.get(priority)
+    if band is None:
+        return set()
+    return {
+        f"{container.get('name')}/{resource}"
+        for container in containers(pod, "initContainers", "containers")
+        for resource in Resource
+        if all(any(name in amounts(container, side) for side in SIDES) for name in _names(band, resource))
+    }
+
+
+def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) -> list[str]:
+    """Take these amounts (`amounts_beside`) out of the pod, for somebody gave them to a translated one; warnings."""
+    if priority not in BANDS:
+        return []
+    for container in containers(pod, "initContainers", "containers"):
+        for resource in Resource:
+            if f"{container.get('name')}/{resource}" in later:
+                for side in SIDES:
+                    amounts(container, side).pop(resource, None)
+    return [f"container {place}, which another webhook added to a translated pod, was taken out" for place in later]
+
+
+def _names(band: Band, resource: Resource) -> tuple[str, str]:
+    return resource.value, EXTENDED_RESOURCES[band, resource]
 
 
 def _translate(container: Json, resource: Resource, name: str) -> list[str]:

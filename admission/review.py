@@ -17,7 +17,7 @@ from cotenant.admission import pod_rules
 from cotenant.admission.json_patch import difference
 from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
-from cotenant.admission.values.misread import misread_on_pod, misread_on_quota
+from cotenant.admission.values.misread import misread_on_pod, misread_on_quota, small_amounts
 from cotenant.admission.values.misspelt import misspelt_keys, misspelt_on_pod
 from cotenant.admission.view import ClusterView
 from cotenant.base.json_documents.undecodable import UNDECODABLE
@@ -227,6 +227,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
         more = (
             *quota_warnings(mutation.pod, demands),
             *misread_on_pod(mutation.pod, call.namespace),
+            *small_amounts(pod),
             *misspelt_on_pod(mutation.pod),
             *_unknown_quota(labels, context.view),
         )

@@ -30,6 +30,7 @@ from cotenant.changes.decide.guardrails import (
     gitops_owner,
     judge,
     judge_batch,
+    operator_of,
 )
 from cotenant.changes.decide.in_place import RESIZE, summarize_resize_answers
 from cotenant.changes.decide.ladder import moves_of, planned_ladder
@@ -387,6 +388,7 @@ class Actions:
             live.resizes,
             live.webhook,
             gitops_owner(live.workload, self.settings.guardrails),
+            operator_of(live.workload),
         )
 
     def _require_rights(self, writes: Sequence[Write]) -> None:

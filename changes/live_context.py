@@ -229,6 +229,7 @@ def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any)
         webhook=live.webhook,
         cluster_limits=live.cluster_limits,
         kills=last_kills(live.pods),
+        pods=live.pods,
         **more,
     )
 

@@ -7,6 +7,7 @@ writes one is told at once; the object is admitted, as in Koordinator.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -87,6 +88,9 @@ BOOLEAN: Final = _one_of("true", "false")
 WHOLE: Final[Check] = ("a whole number of 32 bits", _is_int32)
 SECONDS: Final[Check] = ("a number of seconds", _seconds)
 OBJECT: Final[Check] = ("a JSON object", _json_checker(dict[str, Any]))
+LEAST_MILLICORES: Final = 100
+PAGE_BYTES: Final = 4096
+"""Amounts of a container below these are likely written in another unit."""
 LABELS: Final[Mapping[str, Check]] = {
     QOS_LABEL: _one_of(*(qos_class.value for qos_class in QosClass if qos_class)),
     PRIORITY_CLASS_LABEL: _one_of(*(priority_class.value for priority_class in PriorityClass if priority_class)),
@@ -154,6 +158,24 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
                 yield from _amount(f"container {container.get('name')}", name, amounts(container, side)[name])
+
+
+def small_amounts(pod: Json) -> Iterator[str]:
+    """Yield a line for each amount of batch or mid resources, as its author wrote it, that is likely another unit's.
+
+    Koordinator's CPU is a number of millicores, so that "2" is a five-hundredth of a core; no process has less than a
+    page of memory.
+    """
+    for container in containers(pod, "initContainers", "containers"):
+        for side in SIDES:
+            for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
+                value = amounts(container, side)[name]
+                with suppress(CotenantError):
+                    number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")
+                    if 0 < number < (LEAST_MILLICORES if is_cpu else PAGE_BYTES):
+                        unit = f"millicores, not cores: write {number}000" if is_cpu else f"bytes: write {number}Mi"
+                        where = f"container {container.get('name')}"
+                        yield f"{where}: {name} {format_value(value, 16)} is {number} {unit} if you mean that"
 
 
 def misread_on_quota(quota: Json) -> Iterator[str]:

@@ -29,7 +29,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.changes.decide.checks.trials import images_of, trials_of, tried_before
 from cotenant.changes.decide.field_changes import template_containers
-from cotenant.changes.decide.guardrails import blocking, gitops_owner, leaves_manifests
+from cotenant.changes.decide.guardrails import blocking, kept_by, leaves_manifests, operator_of
 from cotenant.changes.decide.heap_flags import is_set, without_heap
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import readiness
@@ -249,8 +249,8 @@ def _repetition(candidate: QueueCandidate, body: Json, statuses: Sequence[Change
 
 def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
     """Return what indicates that a GitOps tool keeps the workload, as text; "" when nothing does."""
-    label = gitops_owner(body, under.settings.guardrails)
-    return gitops_writer(body, workload.kind) or (f"{label} says that a GitOps tool owns it" if label else "")
+    kept = kept_by(body, under.settings.guardrails)
+    return kept if operator_of(body) else gitops_writer(body, workload.kind) or kept
 
 
 def _never_touch_reasons(

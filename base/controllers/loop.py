@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import structlog
@@ -45,6 +46,8 @@ LONGEST_REST_SECONDS: Final = 5.0
 which its writes were sent is part of the pause."""
 CLOSING_PAUSE_SECONDS: Final = 0.3
 """Between two attempts to end in good order: a mirror shows our own last write by then."""
+NOT_MADE: Final = "NotMade"
+"""Reason of the Event on an object that asked for something which could not be made."""
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
@@ -68,6 +71,8 @@ class Feature(Protocol):
     """How long changes are gathered before a decision; None: as long as the manager gathers them."""
     send_seconds: float | None = None
     """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
+    unmade: Mapping[str, str] = MappingProxyType({})
+    """Why what it makes for an object was not made, by who asked for it (`Create.asker`), as of the last round."""
     by_clock: bool = False
     """Whether what it does rests on the age of reports or on times that people wrote: a doubtful clock freezes it."""
 
@@ -293,6 +298,9 @@ class FeatureRunner:
         self.last = ControllerRound(decision, outcomes)
         self.feature.sent(outcomes)
         self._context.audit.sent(self.feature.name, outcomes, decision.before)
+        self.feature.unmade = {asker: message_of(e) for asker, e in self._sender.unmade(decision.intents).items()}
+        told = (ObjectNote(asker, NOT_MADE, why, warning=True) for asker, why in self.feature.unmade.items())
+        self._context.board.report_notes(tuple(told))
         refusal = self._sender.refusal(decision.intents)
         errors = [o.error for o in outcomes if o.error is not None] or ([refusal] if refusal else [])
         worst = min(errors, key=lambda e: _GRAVITY.get(condition_of_error(e), 0), default=None)

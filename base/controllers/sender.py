@@ -22,7 +22,7 @@ from cotenant.base.errors import (
     NotLeader,
 )
 from cotenant.base.kube import KubeClient, WriteConnections
-from cotenant.base.kubernetes.intent import Address, Delete, Intent, Outcome, Patch
+from cotenant.base.kubernetes.intent import Address, Apply, Create, Delete, Intent, Outcome, Patch
 
 Place = tuple[Address, str]
 """An object and the subresource that is written."""
@@ -97,6 +97,7 @@ class Sender:
         self._refused: dict[Place, _Refusal] = {}
         self._forbidden: dict[Place, float] = {}
         """When a right was last missing for an object."""
+        self._unmade: dict[Place, Exception] = {}
 
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
         """Stop waiting for our writes to these objects: their changes have arrived, so the next view has them."""
@@ -121,6 +122,12 @@ class Sender:
         """Why one of these was refused when it was last sent, if one was."""
         return next((self._refused[p].error for p in map(write_target, intents) if p in self._refused), None)
 
+    def unmade(self, intents: Sequence[Intent]) -> dict[str, Exception]:
+        """Return why what these intents make for somebody was not made when it was last sent, by who asked for it."""
+        asked = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
+        self._unmade = {place: error for place, error in self._unmade.items() if place in asked}
+        return {asked[place]: error for place, error in self._unmade.items()}
+
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
 
@@ -135,6 +142,8 @@ class Sender:
             probed, rest = self._probe(group)
             outcomes += probed
             error = probed[-1].error
+            if isinstance(error, (*ENDING, *WITHOUT_RIGHT)):
+                self._unmade |= {write_target(intent): error for intent in rest}
             if isinstance(error, ENDING):
                 break
             if isinstance(error, ClusterObjectGone) or not isinstance(error, WITHOUT_RIGHT):
@@ -168,7 +177,10 @@ class Sender:
         now = self._now()
         for outcome in outcomes:
             place = write_target(outcome.intent)
+            if outcome.error is not None and not isinstance(outcome.error, NotLeader):
+                self._unmade[place] = outcome.error
             if outcome.ok:
+                self._unmade.pop(place, None)
                 if self._mirrored and place[0].resource not in self._listed:
                     self._awaited[place] = now + SEEN_SECONDS
                 self._refused.pop(place, None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from datetime import datetime
 from math import isfinite
 from typing import Final
@@ -31,6 +32,8 @@ from cotenant.base.kubernetes.models.vertical_autoscaler import (
     VerticalAutoscalerObject,
 )
 from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.base.kubernetes.pod_resources import present_amounts
+from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
 from cotenant.base.resource import Resource
@@ -81,14 +84,26 @@ def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
 
 
 def containers_of(pod: PodObject) -> tuple[Container, ...]:
-    """All of the pod's containers, with the roles of its spec."""
+    """All of the pod's containers, with the roles of its spec and the amounts that they have now.
+
+    What the kubelet refuses of a resize is in the spec all the same, and no container has it.
+    """
     what = f"pod {pod.metadata.namespace}/{pod.metadata.name}"
     main = [(c, ContainerRole.MAIN) for c in pod.spec.containers or []]
     init = [
         (c, ContainerRole.SIDECAR if c.restart_policy == "Always" else ContainerRole.INIT)
         for c in pod.spec.init_containers or []
     ]
-    return tuple(_container(c, role, what) for c, role in [*main, *init])
+    present = present_amounts(pod_resources(pod.spec, pod.status, what))
+    return tuple(_with_present(_container(c, role, what), *present[c.name]) for c, role in [*main, *init])
+
+
+def _with_present(container: Container, requests: Mapping[str, int], limits: Mapping[str, int]) -> Container:
+    return replace(
+        container,
+        requests={r: requests.get(r.value, amount) for r, amount in container.requests.items()},
+        limits={r: limits.get(r.value, amount) for r, amount in container.limits.items()},
+    )
 
 
 def own_amounts_of(pod: PodObject) -> OwnAmounts:

@@ -54,7 +54,7 @@ class Apply:
     """Server-side apply of exactly the fields that we own; a field left out is given back.
 
     body: the whole object with apiVersion, kind and metadata.name; a metadata.resourceVersion makes it conditional.
-    force: take fields over from other managers; without it they refuse with a conflict.
+    force: take fields over from other managers; without it they refuse with a conflict. asker: as of a Create.
     """
 
     address: Address
@@ -62,6 +62,7 @@ class Apply:
     subresource: str = ""
     force: bool = True
     why: str = ""
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +93,16 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make an object that must not exist yet, or with `subresource` act on one: pods/binding, pods/eviction."""
+    """Make an object that must not exist yet, or with `subresource` act on one: pods/binding, pods/eviction.
+
+    asker: for which object it is made, as `Address` has it in text; where it cannot be made, that one is told.
+    """
 
     address: Address
     body: Mapping[str, Any]
     subresource: str = ""
     why: str = ""
+    asker: str = ""
 
 
 OURS: Final = {"app.kubernetes.io/managed-by": "cotenant"}

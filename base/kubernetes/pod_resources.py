@@ -105,6 +105,26 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
     return pod_total(below, _own_requests(pod, below, infeasible), pod.overhead)
 
 
+def present_amounts(pod: PodResources) -> dict[str, tuple[NamedAmounts, NamedAmounts]]:
+    """Requests and limits that each container has now, by its name, as `counted_requests` counts them.
+
+    Of a resource that the spec of a container does not name, nothing is said; of one that the kubelet has not reported,
+    the spec's amount counts.
+    """
+    infeasible = pod.resize is ResizeState.INFEASIBLE
+    return {
+        c.name: (
+            {**c.requests, **_restrict(_effective_requests(c, infeasible), c.requests)},
+            {**c.limits, **_restrict(_effective_limits(c, infeasible), c.limits)},
+        )
+        for c in pod.containers
+    }
+
+
+def _restrict(amounts: NamedAmounts, names: NamedAmounts) -> NamedAmounts:
+    return {name: amount for name, amount in amounts.items() if name in names}
+
+
 def is_resizing(pod: PodResources, name: str) -> bool:
     """Return whether the kubelet is about to give the pod other amounts of a resource than those in force.
 

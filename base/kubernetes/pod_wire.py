@@ -20,10 +20,12 @@ from cotenant.base.kubernetes.pod_request import named_amounts, parse_quantities
 from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
     ContainerResources,
+    NamedAmounts,
     PodResources,
     ResizeState,
     counted_limits,
     counted_requests,
+    present_amounts,
 )
 
 Read = Callable[[Mapping[str, Any] | None, str], dict[str, int]]
@@ -83,11 +85,20 @@ def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]
 
     A cpu or memory that cannot be read is a QuantityError that names `what`; another resource's is left out.
     """
+    return counted_requests(_resources_of_pod(pod, what))
+
+
+def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, tuple[NamedAmounts, NamedAmounts]]:
+    """Requests and limits that each container of a Pod, as plain JSON, has now (`present_amounts`)."""
+    return present_amounts(_resources_of_pod(pod, what))
+
+
+def _resources_of_pod(pod: Mapping[str, Any], what: str) -> PodResources:
     spec, status = (
         _convert_pod_part(pod.get("spec"), PodSpecWire, what),
         _convert_pod_part(pod.get("status"), PodStatusWire, what),
     )
-    return counted_requests(pod_resources(spec, status, what))
+    return pod_resources(spec, status, what)
 
 
 def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:

@@ -20,6 +20,7 @@ from cotenant.changes.decide.checks.rollout import rollout_of
 from cotenant.changes.decide.checks.trials import images_of, tried_before
 from cotenant.changes.decide.field_changes import quiet, template_containers
 from cotenant.changes.decide.heap_flags import template_heap_bytes
+from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
 from cotenant.changes.decide.steps import largest_cut, least_amount
 from cotenant.changes.model.service import Method
@@ -47,6 +48,22 @@ __all__ = [
 HOUR_SECONDS: Final = 3600.0
 SECOND_PERSON: Final = "second-person"
 GITOPS: Final = "gitops"
+OPERATOR_PATHS: Final = {
+    ("grafana.integreatly.org", "Grafana"): "spec.deployment.spec.template.spec.containers[].resources",
+    ("monitoring.coreos.com", "Prometheus"): "spec.resources (of its own container), spec.containers[].resources",
+    ("monitoring.coreos.com", "PrometheusAgent"): "spec.resources (of its own container), spec.containers[].resources",
+    ("monitoring.coreos.com", "Alertmanager"): "spec.resources (of its own container), spec.containers[].resources",
+    ("monitoring.coreos.com", "ThanosRuler"): "spec.resources (of its own container), spec.containers[].resources",
+    ("opentelemetry.io", "OpenTelemetryCollector"): "spec.resources",
+    ("operator.victoriametrics.com", "VMSingle"): "spec.resources",
+    ("operator.victoriametrics.com", "VMAgent"): "spec.resources",
+    ("elasticsearch.k8s.elastic.co", "Elasticsearch"): "spec.nodeSets[].podTemplate.spec.containers[].resources",
+    ("kibana.k8s.elastic.co", "Kibana"): "spec.podTemplate.spec.containers[].resources",
+    ("rabbitmq.com", "RabbitmqCluster"): "spec.resources",
+    ("jaegertracing.io", "Jaeger"): "spec.resources",
+    ("argoproj.io", "ArgoCD"): "",
+}
+"""Where the amounts of its workloads' containers stand in an operator's object, by API group and kind."""
 
 
 def judge(
@@ -261,6 +278,30 @@ def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
     return gitops_key({**(meta.get("labels") or {}), **(meta.get("annotations") or {})}, settings)
 
 
+def operator_of(live: Json) -> str:
+    """The object by which an operator keeps a workload, and where its containers' amounts stand there; "" without one.
+
+    An operator writes the template anew from its own object. Who controls a workload is none of Kubernetes' own
+    controllers, but for a CronJob's Jobs.
+    """
+    meta = live.get("metadata") or {}
+    owner: Json = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), {})
+    kind, name = str(owner.get("kind") or ""), str(owner.get("name") or "")
+    if not kind or kind in TEMPLATE_PATHS:
+        return ""
+    group = str(owner.get("apiVersion") or "").partition("/")[0]
+    path = OPERATOR_PATHS.get((group, kind), "")
+    return f"{kind} {meta.get('namespace', '')}/{name}" + (f", {path}" if path else "")
+
+
+def kept_by(live: Json, settings: GuardrailSettings) -> str:
+    """Return what keeps the workload's template, as a clause: a GitOps tool or an operator; "" where nothing does."""
+    if operator := operator_of(live):
+        return f"an operator writes its template: change {operator}"
+    owner = gitops_owner(live, settings)
+    return f"{owner} says that a GitOps tool owns it" if owner else ""
+
+
 def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
     """The first key of labels and annotations by which a GitOps tool owns an object; "" without one."""
     return next((key for key in settings.managed_by if key in keys), "")
@@ -282,14 +323,16 @@ def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recom
 def _gitops(
     recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> Guardrail:
-    owner = gitops_owner(context.live, settings)
-    if not owner:
-        return made(GITOPS, True, "no GitOps owner")
-    if not leaves_manifests(context.method, context.live, recommendations):
-        why = f"{owner} says that a GitOps tool owns it and would undo this: write a bundle instead"
-        return made(GITOPS, False, why)
+    keeper, operator = kept_by(context.live, settings), bool(operator_of(context.live))
+    if not keeper:
+        return made(GITOPS, True, "no GitOps owner and no operator")
+    if not leaves_manifests(context.method, context.live, recommendations) or (
+        operator and context.method is Method.BUNDLE
+    ):
+        end = "; it would undo this" if operator else " and would undo this: write a bundle instead"
+        return made(GITOPS, False, f"{keeper}{end}")
     end = "a bundle goes that way" if context.method is Method.BUNDLE else "nothing that its manifests name is written"
-    return made(GITOPS, True, f"{owner} says that a GitOps tool owns it: {end}")
+    return made(GITOPS, True, f"{keeper}: {end}")
 
 
 def _rollout_guardrail(live: Json, kind: str) -> Guardrail:

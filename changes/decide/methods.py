@@ -22,7 +22,8 @@ class MethodContext:
     """The input of the methods: one workload, its pods, and what the cluster supports.
 
     pods: those that run; resizes: whether the server has `pods/resize`; webhook: why new pods would not get annotated
-    values, "" when they would; gitops: what says that a GitOps tool owns it, "" when nothing does.
+    values, "" when they would; gitops: what says that a GitOps tool owns it, "" when nothing does. operator: the object
+    from which an operator writes its template, "" without one.
     """
 
     live: Json
@@ -31,6 +32,7 @@ class MethodContext:
     resizes: bool = True
     webhook: str = ""
     gitops: str = ""
+    operator: str = ""
 
     @property
     def kind(self) -> str:
@@ -46,6 +48,9 @@ class MethodContext:
 def impossible(subject: MethodContext) -> dict[Method, str]:
     """Methods that cannot be had, each with why."""
     reasons: dict[Method, str] = {}
+    if subject.operator:
+        why = f"an operator writes its template anew: change {subject.operator}"
+        reasons |= {Method.TEMPLATE: why, Method.BUNDLE: why}
     workload = subject.recommendations[0].container.workload
     if not subject.resizes:
         reasons[Method.IN_PLACE] = "this API server cannot resize running pods: it needs Kubernetes 1.33 or newer"
@@ -53,10 +58,10 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
         reasons[Method.IN_PLACE] = why
     if any(recommendation.gpu for recommendation in subject.recommendations):
         why = f"a pod has its GPUs from its beginning to its end, so that it takes a new one: take {NEW_PODS}"
-        return {Method.IN_PLACE: why, Method.ANNOTATE: why}
+        return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if any(recommendation.heap for recommendation in subject.recommendations):
         why = f"the largest heap of its runtime changes too, which takes a new pod: take {NEW_PODS}"
-        return {Method.IN_PLACE: why, Method.ANNOTATE: why}
+        return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:
         reasons[Method.ANNOTATE] = f"a change of its template replaces no running pod: take {NEW_PODS}"
     return reasons
@@ -64,6 +69,9 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
 
 def suggest_method(subject: MethodContext) -> Method:
     """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template."""
+    if subject.operator:
+        cannot = impossible(subject)
+        return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)
     if subject.gitops:
         return Method.BUNDLE
     in_place = Method.IN_PLACE not in impossible(subject) and (subject.quiet or not subject.webhook)
@@ -79,7 +87,7 @@ def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
     if method is Method.ANNOTATE:
         candidates = [annotated(subject.live, recommendations, change)]
     elif method is Method.IN_PLACE:
-        later = planned if subject.quiet else annotated
+        later = planned if subject.quiet and not subject.operator else annotated
         candidates = [*pod_writes(subject.pods, recommendations), later(subject.live, recommendations, change)]
     else:
         candidates = [planned(subject.live, recommendations, change)]

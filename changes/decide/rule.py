@@ -82,7 +82,8 @@ class GuardrailContext:
     live: the workload's object; disruptions: pods that its PodDisruptionBudgets let go now, None without one;
     changed_seconds, changed_by: when and by whom it was last changed through us, None if never; seconds: now; method:
     how it would be applied; logs_in: who asks is known by a login, so that a second person can be asked too; windows:
-    when changes may be made; webhook: why new pods would not get annotated values, "" when they would.
+    when changes may be made; webhook: why new pods would not get annotated values, "" when they would; pods: those that
+    run.
     """
 
     live: Json
@@ -105,6 +106,7 @@ class GuardrailContext:
     """When (Unix time) a container was killed for lack of memory last, by its name, as its pods' status has it."""
     put_off: str = ""
     """Until when, why and by whom its recommendation was put off, in words; "" where it was not."""
+    pods: Sequence[Json] = ()
 
 
 def made(rule: str, passed: bool, why: str, otherwise: GuardrailOutcome = GuardrailOutcome.FAIL) -> Guardrail:

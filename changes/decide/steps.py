@@ -14,7 +14,7 @@ from typing import Any, Final
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.changes.decide.checks.capacity import containers
+from cotenant.changes.decide.checks.capacity import containers, highest_requests
 from cotenant.changes.decide.field_changes import on_new_pods, template_containers
 from cotenant.changes.decide.heap_flags import rebased_heap
 from cotenant.changes.decide.rule import STEP_RULES
@@ -104,23 +104,23 @@ def rebase_on_live(
 ) -> tuple[Recommendation, ...]:
     """The recommendations over what the cluster holds now, which an earlier step may have changed.
 
-    Present values are the template's, or those that its annotation gives to new pods; of requests the highest of the
-    running pods where that is more. What cannot be read stays as it was scanned.
+    Present requests are the highest that the running pods have (`present_amounts`), so that no step ends above what
+    runs; limits, and requests of a workload without pods, are those of new pods: by the template, or by its annotation.
+    What cannot be read stays as it was scanned.
     """
     kind = recommendations[0].container.workload.kind
     new_pods = [{"name": name, "resources": resources} for name, resources in on_new_pods(live, kind)]
     present = {c.name: c for c in containers({"containers": new_pods})}
-    running = [c for pod in pods for c in containers(pod.get("spec") or {})]
+    running = highest_requests(pods)
 
     def now(name: str, value: Value) -> Value:
         container = present.get(name)
         if container is None or "hpa" in value.inputs:
             return value
         amounts = container.requests if value.field is Field.REQUEST else container.limits
-        highest = [c.requests.get(value.resource, 0) for c in running if c.name == name]
         amount = amounts.get(value.resource)
         if value.field is Field.REQUEST and amount is not None:
-            amount = max([amount, *highest])
+            amount = running.get((name, value.resource)) or amount
         return replace(value, now=amount)
 
     template = template_containers(live, kind)

@@ -20,21 +20,29 @@ from cotenant.base.controllers.feature import STATUS_CONFIG_MAP, ControllerCondi
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import EventRecorder, Regarding
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.kubernetes.protocol import OWN_GROUP, QUOTA_GROUP, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import (
+    OWN_GROUP,
+    PROFILE_GROUP,
+    QUOTA_GROUP,
+    RESERVATION_PLANS,
+    SCHEDULING_GROUP,
+)
 
 CHECK_SECONDS: Final = 2.0
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
 KINDS: Final = {
+    POLICIES: (OWN_GROUP, "AutopilotPolicy"),
+    RESERVATION_PLANS: (OWN_GROUP, "ReservationPlan"),
     "reservations": (SCHEDULING_GROUP, "Reservation"),
     "podmigrationjobs": (SCHEDULING_GROUP, "PodMigrationJob"),
-    "reservationplans": (OWN_GROUP, "ReservationPlan"),
-    POLICIES: (OWN_GROUP, "AutopilotPolicy"),
     "podgroups": (QUOTA_GROUP, "PodGroup"),
+    "elasticquotas": (QUOTA_GROUP, "ElasticQuota"),
+    "elasticquotaprofiles": (PROFILE_GROUP, "ElasticQuotaProfile"),
     "pods": ("v1", "Pod"),
     "nodes": ("v1", "Node"),
 }
-"""Plural -> (group with version, kind) of the objects that notes are about."""
+"""Plural -> API version and kind of the objects that notes are about."""
 log = structlog.get_logger(__name__)
 
 
@@ -112,9 +120,11 @@ class Board(Feature):
         return Regarding("v1", "ConfigMap", STATUS_CONFIG_MAP, self._namespace)
 
     def _note_object(self, subject: str) -> Regarding:
-        """The object of a note: KIND/NAMESPACE/NAME or KIND/NAME, of ConfigMaps in our namespace, else the status."""
-        kind, _, place = subject.partition("/")
-        namespace, _, name = place.rpartition("/")
+        """The object of a note: configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status itself."""
+        kind, _, name = subject.partition("/")
+        namespace, _, inside = name.rpartition("/")
         if kind == "configmaps" and name:
             return Regarding("v1", "ConfigMap", name, self._namespace)
-        return Regarding(*KINDS[kind], name, namespace) if kind in KINDS and name else self._subject()
+        if kind not in KINDS or not name:
+            return self._subject()
+        return Regarding(*KINDS[kind], inside, namespace)

@@ -42,11 +42,16 @@ SCORED: Final = ("cpu", "memory")
 
 
 class CounterKey(NamedTuple):
-    """Pods of namespaces (None: all) that a selector selects; holders: instead, the pods that have the term."""
+    """Pods of namespaces (None: all) that a selector selects; holders: instead, the pods that have the term.
+
+    staying: without those that are being deleted, which kube-scheduler's topology spread leaves out and its affinity
+    between pods counts.
+    """
 
     namespaces: frozenset[str] | None
     selector: LabelSelector
     holders: str = ""
+    staying: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +265,8 @@ def _by_owner(pods: Sequence[SizedPod]) -> dict[str, list[int]]:
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
     """Return whether a pod counts in a counter of a selector."""
-    return (key.namespaces is None or pod.namespace in key.namespaces) and key.selector.matches(pod.labels)
+    inside = key.namespaces is None or pod.namespace in key.namespaces
+    return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 
 
 @dataclass(slots=True)
@@ -289,7 +295,7 @@ class _Builder:
     def class_number(self, pod: SizedPod) -> int:
         """Number of the pod's class, which is new if nobody before demanded the same."""
         labels = frozenset((k, v) for k, v in pod.labels.items() if k in self._used_labels)
-        key = (pod.namespace, labels, frozenset(pod.requests.items()), pod.rules)
+        key = (pod.namespace, labels, frozenset(pod.requests.items()), pod.rules, pod.ending)
         number = self._class_numbers.get(key)
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
@@ -389,7 +395,7 @@ class _Builder:
         keyed = self._keyed_nodes(rules)
         for spread in rules.spread:
             namespaces = frozenset((pod.namespace,))
-            key = CounterKey(namespaces, spread.selector)
+            key = CounterKey(namespaces, spread.selector, staying=True)
             number = self.counters.setdefault(key, len(self.counters))
             selected, tolerated, _ = self._static_masks(rules.static)
             eligible = keyed.copy()

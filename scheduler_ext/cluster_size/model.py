@@ -113,6 +113,8 @@ class SizedPod:
     """A scheduler tries pods of higher priority first."""
     goes_with_node: bool = False
     stays: Stay | None = None
+    ending: bool = False
+    """Whether it is being deleted."""
     temporary_storage: bool = False
     """Whether it has an emptyDir, whose content a move loses."""
     unmodelled: str = ""

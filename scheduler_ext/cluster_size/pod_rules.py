@@ -13,6 +13,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.models.metadata import ObjectOwner
 from cotenant.base.kubernetes.models.pod import SizedPodSpec, SizedPodWire
+from cotenant.base.kubernetes.moments import duration_seconds
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
@@ -26,7 +27,12 @@ from cotenant.base.kubernetes.qos import priority_of, qos_of, with_default
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import PodMarks
-from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import FORBIDS_EVICTION, SAFE_VOLUMES
+from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import (
+    DO_NOT_DISRUPT,
+    FORBIDS_EVICTION,
+    SAFE_VOLUMES,
+    forbidding_annotation,
+)
 from cotenant.scheduler_ext.cluster_size.demand import Proposals, proposed_spec
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
@@ -55,13 +61,15 @@ _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 class ClusterObjects:
     """The objects that the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
 
-    Each is None where it could not be read.
+    Each collection is None where it could not be read.
     """
 
     budgets: Sequence[DisruptionBudget] | None = ()
     volumes: ClaimedVolumes | None = field(default_factory=dict)
     attach_limits: Mapping[str, Mapping[str, int]] | None = field(default_factory=dict)
     namespaces: Mapping[str, Mapping[str, str]] | None = field(default_factory=dict)
+    now_seconds: float = 0.0
+    """Unix time at which they were read."""
 
 
 class NotModelledError(Exception):
@@ -103,6 +111,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
         priority=spec.priority or 0,
         goes_with_node=goes,
         stays=stays,
+        ending=meta.deletion_timestamp is not None,
         unmodelled=broken,
         batch=not goes and _is_batch(wire, requests),
         marks=_marks(wire, objects, owner),
@@ -132,11 +141,26 @@ def _later_requests(
 
 def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | None) -> PodMarks:
     """The facts about a pod that only autoscalers read."""
-    annotations = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in _READ_BY_AUTOSCALERS}
+    in_force = _annotations_in_force(wire, objects.now_seconds)
+    annotations = {key: text for key, text in in_force.items() if key in _READ_BY_AUTOSCALERS}
     local = tuple(str(volume.get("name", "")) for volume in wire.spec.volumes or () if _is_on_node(volume))
     budgets = objects.budgets
     own = None if budgets is None else tuple((budget.name, budget.allowed) for budget in _own_budgets(wire, budgets))
     return PodMarks(annotations, owner.kind if owner else "", local, own)
+
+
+def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str, str]:
+    """Return a pod's annotations without a `do-not-disrupt` whose duration, since the pod's creation, is over."""
+    meta = wire.metadata
+    text = (meta.annotations or {}).get(DO_NOT_DISRUPT)
+    seconds = duration_seconds(text)
+    if (
+        seconds is None
+        or meta.creation_timestamp is None
+        or meta.creation_timestamp.timestamp() + seconds > now_seconds
+    ):
+        return meta.annotations or {}
+    return {key: value for key, value in (meta.annotations or {}).items() if key != DO_NOT_DISRUPT}
 
 
 def _is_on_node(volume: Mapping[str, Any]) -> bool:
@@ -153,13 +177,12 @@ def _stay_of(
     wire: SizedPodWire, objects: ClusterObjects, controlled: bool, broken: str, requests: Mapping[str, int]
 ) -> Stay | None:
     """Why the pod cannot leave its node; the first of the reasons that hold."""
-    meta, name = wire.metadata, f"{wire.metadata.namespace}/{wire.metadata.name}"
+    name = f"{wire.metadata.namespace}/{wire.metadata.name}"
     if not controlled:
         return Stay(Reason.NO_CONTROLLER, f"{name} has no controller that would create it again", name)
-    annotations = meta.annotations or {}
-    for key, value in FORBIDS_EVICTION.items():
-        if annotations.get(key) == value:
-            return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {key}={value}", name)
+    annotations = _annotations_in_force(wire, objects.now_seconds)
+    if kept := forbidding_annotation(annotations):
+        return Stay(Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {kept[0]}={kept[1]}", name)
     if local := _local_storage(wire, objects):
         return Stay(Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}", name)
     if lent := _lent_names(requests):

@@ -101,6 +101,7 @@ def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
         volumes=read_volumes(client, gaps),
         attach_limits=_read_attach_limits(client, gaps),
         namespaces=None if namespaces is None else {n["metadata"]["name"]: _labels(n) for n in namespaces},
+        now_seconds=client.clock().now_seconds(),
     )
 
 

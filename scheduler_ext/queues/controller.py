@@ -149,6 +149,7 @@ class QueueController(Feature):
         self._evictions_refused = {uid: at for uid, at in self._evictions_refused.items() if at > now_seconds}
         return replace(
             view,
+            unmade=self.unmade,
             over_since=view.over_since if last is None else last.over_since,
             borrows_since=view.borrows_since if last is None else last.borrows_since,
             attempts={} if last is None else last.attempts,

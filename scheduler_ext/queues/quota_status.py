@@ -88,7 +88,8 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
             labels = {PROFILE_LABEL: profile.name, IS_ROOT_LABEL: "true", TREE_LABEL: profile.tree_id}
             metadata = {"labels": {**profile.quota_labels, **labels, IS_PARENT_LABEL: "true"}}
             spec = {"min": _quantities(size), "max": _quantities(size)}
-            yield Create(address, address.manifest("ElasticQuota", metadata, spec=spec), why=why)
+            asker = f"elasticquotaprofiles/{profile.namespace}/{profile.name}"
+            yield Create(address, address.manifest("ElasticQuota", metadata, spec=spec), why=why, asker=asker)
         elif (quota.profile, quota.namespace, quota.problem) == (profile.name, profile.namespace, "") and (
             quota.minimum != size or quota.maximum != size
         ):

@@ -114,7 +114,8 @@ class QueueView:
     native_groups: Kubernetes' own PodGroups by "namespace/name"; None where the server offers none.
     runs: how long (seconds, ascending) pods of a quota ran that have ended, by quota; None where
     nobody asks when pods are likely to go.
-    unreadable: (object, why) of objects that could not be read; the rest goes on without them.
+    unreadable: (object, why) of objects that could not be read; the rest goes on without them. unmade: why what an
+    object needs could not be made, by its address.
     """
 
     now_seconds: float
@@ -134,6 +135,7 @@ class QueueView:
     ended_members: Mapping[tuple[str, str, str], int] = field(default_factory=dict)
     native_groups: Mapping[str, NativeGroup] | None = None
     unreadable: tuple[tuple[str, str], ...] = ()
+    unmade: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def done_members(self) -> Mapping[str, int]:

@@ -125,10 +125,21 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
     node_pools: list[NodePoolArgs] = []
 
     def pools(self) -> tuple[NodePoolArgs, ...]:
-        """Node pools in the order of evaluation: those of `nodePools`, then the plugin's own thresholds."""
+        """Node pools in the order of evaluation: those of `nodePools`, then the plugin's own thresholds.
+
+        A pool without thresholds of its own has the plugin's, as in Koordinator 1.8.
+        """
         shared = {name: getattr(self, name) for name in LoadThresholdFields.__struct_fields__}
         own = NodePoolArgs(name="", **shared)
-        return (*self.node_pools, own) if own.has_thresholds or not self.node_pools else tuple(self.node_pools)
+        given = {name: shared[name] for name in shared if name.endswith("thresholds")}
+        none = LoadThresholdFields()
+        pools = [
+            pool
+            if any(getattr(pool, name) != getattr(none, name) for name in given)
+            else msgspec.structs.replace(pool, **given)
+            for pool in self.node_pools
+        ]
+        return (*pools, own) if own.has_thresholds or not pools else tuple(pools)
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):

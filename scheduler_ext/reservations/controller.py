@@ -117,6 +117,7 @@ class ReservationController(Feature):
             lingered=lingered,
             standby=tuple(self._mirrors["standby-pods"].snapshot().values()) if self._settings.operating_mode else (),
             unreadable=frozenset(name for _, name in self._mirrors["reservations"].refused),
+            unmade=self.unmade,
             now_seconds=now_seconds,
         )
 

@@ -158,12 +158,13 @@ def _reserved_status(
     if here and not open_ and not missing:
         good = [condition(SCHEDULED, True, "Scheduled"), condition(READY, True, "Available"), *extra]
         return _with_phase(status, Phase.AVAILABLE, good, view.now_seconds)
-    reason = impossible(reservation) or next((p.unschedulable for p in open_ if p.unschedulable), "")
+    unmade = view.unmade.get(str(address_of(reservation)), "")
+    reason = impossible(reservation) or unmade or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
         lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
         text = f"capacity is reserved again as soon as it is free: {lacking}"
         return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
-    waits = reservation.pre_allocation and bool(reason) and not impossible(reservation)
+    waits = reservation.pre_allocation and bool(reason) and not (impossible(reservation) or unmade)
     bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
     return _with_phase(status, Phase.WAITING if waits else Phase.PENDING, [*bad, *extra], view.now_seconds)
 
@@ -221,7 +222,7 @@ def _missing_placeholder_intents(
     if mode is Mode.LAST_RESORT:
         name, value = lower_class(reservation, view.classes)
         if name not in view.classes:
-            return [class_intent(name, value)]
+            return [class_intent(name, value, str(address_of(reservation)))]
         if name in view.new_classes:
             return []  # the API server's admission may not know it yet
     return [placeholder_creation(reservation, placeholder, mode, view.classes, settings)]
@@ -238,14 +239,14 @@ def _surplus(
     needed = required_capacity(reservation, view.allocated.get(reservation.uid, ()))
     intents: list[Intent] = []
     remaining = [p for p in mine if p.alive]
-    held = sum_amounts(p.requests for p in remaining)
+    total = sum_amounts(p.requests for p in remaining)
     by_name = sorted(remaining, key=lambda p: p.identity.name, reverse=True)
     for pod in sorted(by_name, key=lambda p: ([-p.requests.get(n, 0) for n in sorted(reservation.size)], bool(p.node))):
-        without = {n: held.get(n, 0) - pod.requests.get(n, 0) for n in held}
+        without = {n: total.get(n, 0) - pod.requests.get(n, 0) for n in total}
         if all(without.get(n, 0) >= amount for n, amount in needed.items()):
             intents.append(placeholder_deletion(pod.as_placeholder(), "the capacity is in use or no longer wanted"))
-            remaining, held = [p for p in remaining if p is not pod], without
-    excess = {n: held.get(n, 0) - needed.get(n, 0) for n in reservation.size}
+            remaining, total = [p for p in remaining if p is not pod], without
+    excess = {n: total.get(n, 0) - needed.get(n, 0) for n in reservation.size}
     excess = {n: amount for n, amount in excess.items() if amount > 0}
     if intents or not excess or not reservation.status.node or reservation.uid in view.swaps:
         return intents

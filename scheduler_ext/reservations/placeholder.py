@@ -8,6 +8,7 @@ carry the template's labels, so where pods of the template keep apart from each 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -44,6 +45,7 @@ HOST_LABEL: Final = "kubernetes.io/hostname"
 ALIKE_LABEL: Final = "cotenant.dev/owners-alike"
 """On a placeholder: digest of the namespace and the labels of the pods that its template is of."""
 LABEL_LENGTH: Final = 63
+_NO_LABEL: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH: Final = 40
 _SYSTEM: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
@@ -59,10 +61,11 @@ class PlaceholderSpec:
 
 
 def label_of(name: str) -> str:
-    """A Reservation's name as the value of a label: shortened, with a digest, where it is too long for one."""
-    if len(name) <= LABEL_LENGTH:
+    """A name as the value of a label: with a digest where it is too long for one, or has what none may have."""
+    text = _NO_LABEL.sub("-", name).strip("-._")
+    if text == name and len(name) <= LABEL_LENGTH:
         return name
-    return f"{name[:50].rstrip('.-')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return f"{text[:50].rstrip('-._')}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
@@ -85,7 +88,9 @@ def placeholder_creation(
     address = Address("v1", "pods", placeholder.name, PLACEHOLDER_NAMESPACE)
     name = PINNED_CLASS if mode is Mode.PINNED else lower_class(reservation, classes)[0]
     pod = address.manifest("Pod", _metadata(reservation), spec=_spec(reservation, placeholder, name, s))
-    return Create(address, pod, why=f"placeholder of reservation {reservation.name}")
+    return Create(
+        address, pod, why=f"placeholder of reservation {reservation.name}", asker=f"reservations/{reservation.name}"
+    )
 
 
 def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
@@ -116,7 +121,7 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
     return f"{LOWER_CLASS_PREFIX}{'minus-' if below < 0 else ''}{abs(below)}", below
 
 
-def class_intent(name: str, value: int) -> Create:
+def class_intent(name: str, value: int, asker: str = "") -> Create:
     """Create a priority class for LastResort placeholders, below the owners' class; its pods preempt nobody."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
     body = address.manifest(
@@ -126,7 +131,7 @@ def class_intent(name: str, value: int) -> Create:
         preemptionPolicy="Never",
         description="Placeholders whose capacity pods of the class above take when nothing else is free.",
     )
-    return Create(address, body, why="owners must be able to push placeholders aside")
+    return Create(address, body, why="owners must be able to push placeholders aside", asker=asker)
 
 
 def not_considered(template: Json, scheduler_name: str) -> list[str]:
@@ -183,7 +188,10 @@ def _metadata(reservation: Reservation) -> dict[str, Any]:
         "labels": MANAGED
         | {PLACEHOLDER_LABEL: "true", RESERVATION_LABEL: label_of(reservation.name)}
         | ({ALIKE_LABEL: alike} if alike else {}),
-        "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}
+        "annotations": {
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            "karpenter.sh/do-not-disrupt": "true",
+        }
         | ({OWNER_WORKLOAD_ANNOTATION: owner} if owner else {}),
         "ownerReferences": [
             {

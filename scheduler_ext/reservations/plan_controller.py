@@ -104,6 +104,7 @@ class PlanController(Feature):
             quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
             price_per_core_hour=self._settings.section(RecommenderSettings).prices.per_core_hour,
             settings_digest=self._digest,
+            unmade=self.unmade,
         )
         view = self._with_proposals(view)
         decision = plan_decisions.decide(view, now_seconds, self._settings.section(PlanSettings))

@@ -82,6 +82,7 @@ class PlanView:
     served; allocatable: of the whole cluster; quota_left: by namespace. batch: of nodes with reserved capacity, the
     cores that batch pods request there and those that the node offers them; None: pods are not watched. waiting: pods
     that the scheduler found no node for; None: they are not watched. unreadable: keys of plans that cannot be read.
+    unmade: why what a plan needs could not be made, by its address.
     """
 
     plans: tuple[Plan, ...]
@@ -98,6 +99,7 @@ class PlanView:
     price_per_core_hour: float = 0.0
     settings_digest: str = ""
     unreadable: frozenset[str] = frozenset()
+    unmade: Mapping[str, str] = field(default_factory=dict)
 
 
 def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> ControllerDecision:
@@ -182,7 +184,7 @@ def _plan_observation(
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
         taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
-        size_note=realise.size_note(plan, owner.owner if owner else None),
+        size_note=view.unmade.get(_name(plan), "") or realise.size_note(plan, owner.owner if owner else None),
     )
 
 

@@ -133,6 +133,7 @@ class ReservationView:
     force everywhere. noticed: Unix time at which this process first saw each hand-over. lingered: ids of hand-overs
     whose owner was bound so long ago that every scheduler knows. found: pods on a node, where a decision asked for
     them. standby: running pods that are Reservations themselves. unreadable: names of Reservations that cannot be read.
+    unmade: why what a Reservation needs could not be made, by its address.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
@@ -147,6 +148,7 @@ class ReservationView:
     lingered: frozenset[str] = frozenset()
     found: Mapping[str, tuple[PodView, ...]] = field(default_factory=dict)
     standby: tuple[tuple[Reservation, PodView], ...] = ()
+    unmade: Mapping[str, str] = field(default_factory=dict)
     unreadable: frozenset[str] = frozenset()
     now_seconds: float = 0.0
 

@@ -7,7 +7,15 @@ import json
 import pytest
 
 from cotenant.admission.review import ReviewContext, answer
-from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, WORDS, misread_on_pod, misread_on_quota
+from cotenant.admission.values.misread import (
+    ANNOTATIONS,
+    LABELS,
+    QUOTA_LABELS,
+    WORDS,
+    misread_on_pod,
+    misread_on_quota,
+    small_amounts,
+)
 from cotenant.admission.view import ClusterView
 from tests.admission.bodies import pod, quota
 from tests.admission.serving import review_of
@@ -131,3 +139,20 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
     warnings = found["response"]["warnings"]
     assert any("qosClass 'Best' is not one of LSE, LSR, LS, BE, SYSTEM" in line for line in warnings)
     assert any("'gone' names no quota" in line for line in warnings)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("kubernetes.io/batch-cpu", "2", "is 2 millicores, not cores: write 2000"),
+        ("kubernetes.io/mid-cpu", "16", "is 16 millicores, not cores: write 16000"),
+        ("kubernetes.io/batch-memory", "512", "is 512 bytes: write 512Mi"),
+        ("kubernetes.io/batch-cpu", "100", ""),
+        ("kubernetes.io/batch-memory", "1Gi", ""),
+        ("cpu", "2", ""),
+    ],
+)
+def test_amounts_that_are_likely_of_another_unit_are_named(name: str, value: str, words: str) -> None:
+    container = {"name": "main", "resources": {"requests": {name: value}}}
+    found = list(small_amounts({"metadata": {}, "spec": {"containers": [container]}}))
+    assert len(found) == bool(words) and all(words in text for text in found)

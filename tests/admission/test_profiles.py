@@ -129,6 +129,25 @@ def test_a_record_copied_from_an_old_pod_does_not_keep_a_profile_away() -> None:
     assert compute_mutation(copied, cluster, call(at=1e9 + 3600)).pod["metadata"]["labels"] == {"x": "1"}
 
 
+def test_amounts_that_another_webhook_adds_to_a_translated_pod_are_taken_out() -> None:
+    cluster = view(profile(qosClass="BE", priorityClassName="koord-batch"))
+    once: Any = compute_mutation(pod(requests={"cpu": "2"}), cluster, call()).pod
+    resources = once["spec"]["containers"][0]["resources"]
+    assert resources["requests"] == {"kubernetes.io/batch-cpu": "2k"}
+    added = {**resources, "requests": {**resources["requests"], "cpu": "100m"}, "limits": {"cpu": "1"}}
+    body = {**once, "spec": {**once["spec"], "containers": [{**once["spec"]["containers"][0], "resources": added}]}}
+    again = compute_mutation(body, cluster, call(at=1e9 + 3))
+    assert again.pod["spec"]["containers"][0]["resources"] == {
+        "requests": {"kubernetes.io/batch-cpu": "2k"},
+        "limits": {},
+    }
+    assert any("was taken out" in warning for warning in again.warnings)
+    # What its author wrote beside the class's own resource stays at every call.
+    both = pod(requests={"cpu": "1", "kubernetes.io/batch-cpu": "1k"})
+    kept: Any = compute_mutation(compute_mutation(both, cluster, call()).pod, cluster, call(at=1e9 + 3)).pod
+    assert kept["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "1", "kubernetes.io/batch-cpu": "1k"}
+
+
 def test_a_profile_that_was_not_drawn_stays_away_when_the_webhook_is_called_again() -> None:
     cluster = view(profile(labels={"x": "1"}, probability="1%"))
     unlucky = next(f"u-{i}" for i in range(100) if not cluster.profiles[0].drawn(f"u-{i}"))

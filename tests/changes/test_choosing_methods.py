@@ -18,7 +18,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import annotated, carries, inverse, planned, swaps_of
 from cotenant.changes.decide.gitops.bundle import COMMANDS, PULL_REQUEST, ReviewedWorkload, bundle
-from cotenant.changes.decide.guardrails import Guardrail, GuardrailOutcome
+from cotenant.changes.decide.guardrails import Guardrail, GuardrailOutcome, operator_of
 from cotenant.changes.decide.in_place import (
     Resized,
     ResizeOutcome,
@@ -275,3 +275,36 @@ def test_what_cannot_be_written_is_named_in_the_text() -> None:
     found = bundle([ReviewedWorkload(WEB, (odd,), (), "the cluster is silent")], BundleForm.SSA, PatchSettings())
     assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
     assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]
+
+
+GRAFANA = {"apiVersion": "grafana.integreatly.org/v1beta1", "kind": "Grafana", "name": "main", "controller": True}
+
+
+def owned(reference: dict[str, Any]) -> dict[str, Any]:
+    body: dict[str, Any] = live()
+    return {**body, "metadata": {**body["metadata"], "namespace": "shop", "ownerReferences": [reference]}}
+
+
+def test_the_template_of_a_workload_that_an_operator_owns_is_not_written_and_its_object_is_named() -> None:
+    body = owned(GRAFANA)
+    subject = replace(SUBJECT, live=body, operator=operator_of(body))
+    why = impossible(subject)
+    path = "spec.deployment.spec.template.spec.containers[].resources"
+    assert f"change Grafana shop/main, {path}" in why[Method.TEMPLATE] and Method.BUNDLE in why
+    assert Method.IN_PLACE not in why and Method.ANNOTATE not in why
+    assert suggest_method(subject) is Method.IN_PLACE
+    assert suggest_method(replace(subject, resizes=False)) is Method.ANNOTATE
+
+
+@pytest.mark.parametrize(
+    ("reference", "operator"),
+    [
+        ({"apiVersion": "example.com/v1", "kind": "Database", "name": "d", "controller": True}, "Database shop/d"),
+        ({**GRAFANA, "controller": False}, ""),
+        ({"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "controller": True}, ""),
+    ],
+)
+def test_an_operators_object_is_named_also_where_its_fields_are_not_known(
+    reference: dict[str, Any], operator: str
+) -> None:
+    assert operator_of(owned(reference)) == operator

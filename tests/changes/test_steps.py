@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -159,3 +160,29 @@ def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
     pod = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10"}}}]}}
     (running,) = rebase_on_live(live, [pod], [whole])
     assert running.values[0].now == 10_000
+
+
+def infeasible(spec: str, has: str) -> dict[str, Any]:
+    """A pod whose node refuses a resize: its spec asks for something, and its container has something else."""
+    amounts = {"requests": {"cpu": has}}
+    status = {"name": "app", "resources": amounts, "allocatedResources": {"cpu": has}}
+    return {
+        "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": spec}}}]},
+        "status": {
+            "containerStatuses": [status],
+            "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
+        },
+    }
+
+
+def test_no_step_ends_above_what_runs() -> None:
+    live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}}}}
+    whole = proposed(value(Resource.CPU, Field.REQUEST, 1_000, 200))
+    # Resized in place to 300m: by at most 30 % a step ends at 210m, not at 700m, which would raise what runs.
+    (small,) = rebase_on_live(live, [infeasible("300m", "300m")], [whole])
+    assert small.values[0].now == 300
+    (first,) = first_step([small], LIMITS)
+    assert first.values[0].amount is not None and first.values[0].amount < 300
+    # A resize to 100 cores that the node refused: nobody has them.
+    (refused,) = rebase_on_live(live, [infeasible("100", "1")], [whole])
+    assert refused.values[0].now == 1_000

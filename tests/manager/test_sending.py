@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,18 @@ def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:
     outcomes = sender.send([config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")])
     assert {type(o.error) for o in outcomes} == {NotLeader}
     assert not scene.api.exists(f"/api/v1/namespaces/{scene.namespace}/configmaps/x")
+
+
+def test_who_asked_for_what_a_missing_right_keeps_from_being_made_is_named(scene: Scene, watch: Watch) -> None:
+    """Also those whose own was not tried: two refusals are enough to know that a right is missing."""
+    stranger = scene.plane.user(unique_name("stranger"))
+    intents = [
+        replace(config_map(scene.namespace, f"made-{number}"), asker=f"reservations/r{number}") for number in range(4)
+    ]
+    sender = Sender(scene.plane.client(stranger), AlwaysLeads(), watch)
+    sender.send(sender.due(intents))
+    unmade = sender.unmade(intents)
+    assert sorted(unmade) == [f"reservations/r{number}" for number in range(4)]
+    assert all(isinstance(error, ClusterForbidden) for error in unmade.values())
+    assert sender.unmade(intents[:1]).keys() == {"reservations/r0"}, "nobody is told of what is wanted no more"
+    assert sender.unmade(intents).keys() == {"reservations/r0"}

@@ -374,6 +374,7 @@ class MovablePod(PodWire):
 
 class _SizedMeta(ObjectLabels, rename="camel"):
     owner_references: list[ObjectOwner] | None = None
+    creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
 
 

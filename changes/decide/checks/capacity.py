@@ -7,6 +7,7 @@ still. So what it would judge at each pod is judged here before; and a trigger t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import inf
 from typing import Any, Final
@@ -14,10 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.cluster import Container, ContainerRole, pod_amount
+from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
+from cotenant.base.kubernetes.pod_wire import present_amounts_of_pod
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
@@ -47,6 +50,7 @@ def capacity_guardrails(
 ) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
     now, new = _before_and_after(recommendations, context.live)
+    yield _present_rule(recommendations, now, context.pods)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, context)
     yield _quota(new, _claim(recommendations[0].container.workload, context.live, now, new), context)
@@ -112,6 +116,37 @@ def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]
             for name in dict.fromkeys(LISTS.values())
         }
     )
+
+
+def highest_requests(pods: Sequence[Json]) -> dict[tuple[str, Resource], int]:
+    """Return the highest request that any of the pods has now, by container and resource; without those of none.
+
+    A pod whose amounts cannot be read is left out.
+    """
+    highest: dict[tuple[str, Resource], int] = {}
+    for pod in pods:
+        with suppress(CotenantError):
+            for name, (requests, _) in present_amounts_of_pod(pod).items():
+                for resource in Resource:
+                    if amount := requests.get(resource.value, 0):
+                        highest[name, resource] = max(amount, highest.get((name, resource), 0))
+    return highest
+
+
+def _present_rule(
+    recommendations: Sequence[Recommendation], now: Sequence[Container], pods: Sequence[Json]
+) -> Guardrail:
+    """Warns where what runs and what a new pod gets differ: both are told."""
+    running = highest_requests(pods)
+    new = {(c.name, resource): amount for c in now for resource, amount in c.requests.items()}
+    own = {r.container.container for r in recommendations}
+    texts = [
+        f"{name} runs with {format_amount(resource, running[name, resource])} of {resource}, and a new pod gets "
+        f"{format_amount(resource, amount)}"
+        for (name, resource), amount in new.items()
+        if name in own and running.get((name, resource), amount) != amount
+    ]
+    return made("running-pods", not texts, "; ".join(texts) or "pods run with what new ones get", GuardrailOutcome.WARN)
 
 
 def containers(spec: Json) -> list[Container]:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
+from cotenant.base.kubernetes.moments import duration_seconds
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
     BOTH,
     NODEPOOL_LABEL,
@@ -25,9 +26,11 @@ from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, S
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
+"""On a pod "true", or a duration since its creation for which it holds."""
 FORBIDS_EVICTION: Final = {
     SAFE_TO_EVICT: "false",
-    "karpenter.sh/do-not-disrupt": "true",
+    DO_NOT_DISRUPT: "true",
     "karpenter.sh/do-not-evict": "true",
 }
 """Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
@@ -208,12 +211,24 @@ def _controller(pod: SizedPod) -> str:
     return f"{kind} {namespace}/{name}"
 
 
+def forbidding_annotation(annotations: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the first annotation of a pod, in force now, that forbids its eviction; None without one."""
+    return next(
+        (
+            (key, text)
+            for key, value in FORBIDS_EVICTION.items()
+            if (text := annotations.get(key, "")) == value or (key == DO_NOT_DISRUPT and duration_seconds(text))
+        ),
+        None,
+    )
+
+
 def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: Autoscalers) -> Iterator[_Rule]:
     karpenter_node = NODEPOOL_LABEL in node.facts.labels
     daemon = pod.marks.kind in ("DaemonSet", "Node")
-    for key, value in FORBIDS_EVICTION.items():
-        if pod.marks.annotations.get(key) == value:
-            yield _Rule(f"annotation {key}={value}", _owner_of_key(key), "its pods may not be evicted", daemon)
+    for key in FORBIDS_EVICTION:
+        if kept := forbidding_annotation({key: pod.marks.annotations.get(key, "")}):
+            yield _Rule(f"annotation {key}={kept[1]}", _owner_of_key(key), "its pods may not be evicted", daemon)
     if daemon or pod.goes_with_node:
         return
     yield from _budget_obstacles(pod)

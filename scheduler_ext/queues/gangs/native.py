@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from cotenant.base.kubernetes.intent import Create
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, GangMembers
+from cotenant.scheduler_ext.queues.gangs.reservations import asker_of
 from cotenant.scheduler_ext.queues.model.native_group import inexpressible_fields, native_group
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
@@ -34,14 +35,14 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
         if not native_pods or members.native is not None or members.gang.problem:
             continue
         owners = [(pod.name, pod.uid) for pod in native_pods]
-        gang = members.gang
+        gang, asker = members.gang, asker_of(native_pods[0], members.gang)
         if not left_to_scheduler(members, view, settings):
-            yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself")
+            yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself", asker)
         elif not all(pod.waits_for_gang for pod in native_pods):
-            yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it")
+            yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it", asker)
         elif len(members.gated) >= members.needed:
             why = f"gang {gang.key} is left to the scheduler"
-            yield native_group(gang.namespace, gang.name, gang.min_available, owners, why)
+            yield native_group(gang.namespace, gang.name, gang.min_available, owners, why, asker)
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:

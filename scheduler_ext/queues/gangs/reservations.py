@@ -51,7 +51,12 @@ def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettin
         "ttl": f"{int(settings.gang_place_seconds + SPARE_SECONDS)}s",
     }
     body = address.manifest("Reservation", metadata, spec=spec)
-    return Create(address, body, why=f"place gang {gang.key} as a whole")
+    return Create(address, body, why=f"place gang {gang.key} as a whole", asker=asker_of(pod, gang))
+
+
+def asker_of(pod: QueuePod, gang: Gang) -> str:
+    """Return the address of what is told where capacity for a member cannot be had: the PodGroup, else the pod."""
+    return f"podgroups/{gang.key}" if gang.from_pod_group else f"pods/{pod.place}"
 
 
 def reservation_deletion(reservation: Reservation, why: str) -> Delete:

@@ -20,6 +20,7 @@ from cotenant.base.text import agree
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
 from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
+    asker_of,
     gang_gate_removal,
     has_bound_placeholder,
     member_reservation_creation,
@@ -201,6 +202,8 @@ class _GangRound:
             self.intents.append(member_reservation_creation(pod, gangs[pod.gang], self.settings))
         placed = sum(group.has_capacity(pod) for pod in group.chosen)
         text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
+        refused = (self.view.unmade.get(asker_of(pod, gangs[pod.gang])) for pod in lacking)
+        text = "; ".join([text, *dict.fromkeys(filter(None, refused))])
         self.placing.append(group)
         self.stand(group, GangState.PLACING, Reason.GANG_PLACING, text)
 

@@ -61,18 +61,25 @@ def inexpressible_fields(gang: Gang) -> str:
 
 
 def native_group(
-    namespace: str, name: str, min_count: int = 0, owners: Iterable[tuple[str, str]] = (), why: str = ""
+    namespace: str,
+    name: str,
+    min_count: int = 0,
+    owners: Iterable[tuple[str, str]] = (),
+    why: str = "",
+    asker: str = "",
 ) -> Create:
     """A PodGroup of Kubernetes that places `min_count` pods together; 0: one by one.
 
-    owners: (name, uid) of pods; the garbage collector removes the group after the last of them.
+    asker: as of a Create; owners: (name, uid) of pods; the garbage collector removes the group after the last of them.
     """
     references = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid} for pod, uid in owners]
     labels = {"app.kubernetes.io/managed-by": "cotenant"}
     policy = {"gang": {"minCount": min_count}} if min_count else {"basic": {}}
     address = Address(NATIVE_GANG_GROUP, "podgroups", name, namespace)
     metadata = {"labels": labels, "ownerReferences": references}
-    return Create(address, address.manifest("PodGroup", metadata, spec={"schedulingPolicy": policy}), why=why)
+    return Create(
+        address, address.manifest("PodGroup", metadata, spec={"schedulingPolicy": policy}), why=why, asker=asker
+    )
 
 
 def group_named(pod: Mapping[str, Any]) -> str:

@@ -6,7 +6,7 @@ refused a moment ago) may be lost: the objects say how far each move is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
@@ -15,13 +15,13 @@ from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import ClusterError, NotLeader
 from cotenant.base.kube import Mirror
-from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.controllers.metrics import MigrationMetrics
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn
 from cotenant.scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
 from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
-from cotenant.scheduler_ext.rebalance.migration.job import JobPhase
+from cotenant.scheduler_ext.rebalance.migration.job import KIND, JobPhase, address_of
 from cotenant.scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
@@ -58,6 +58,8 @@ class MigrationController(Feature):
         self._evictions_refused: dict[tuple[str, str], EvictionRefusal] = {}
         self._now_seconds = 0.0
         self._metrics = MigrationMetrics(registry) if registry else None
+        self._told: dict[str, str] = {}
+        """Why a job cannot be read, as its status says, by its name."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """Return what to write for all jobs."""
@@ -68,10 +70,11 @@ class MigrationController(Feature):
         self.interval_seconds = LONGEST_SECONDS
         if writes.evictions_due:
             self.interval_seconds = max(SHORTEST_SECONDS, self._rate.wait_seconds)
-        return ControllerDecision(writes.intents, tuple(self._notes(writes)))
+        return ControllerDecision((*writes.intents, *self._unreadable_statuses()), tuple(self._notes(writes)))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Count evictions against their rate, and remember which were refused."""
+        self._told |= {o.intent.address.name: o.intent.why for o in outcomes if o.ok and isinstance(o.intent, Apply)}
         evictions = [outcome for outcome in outcomes if outcome.intent.address.resource == "pods"]
         self._rate = self._rate.less(len(evictions))
         for outcome in evictions:
@@ -101,8 +104,18 @@ class MigrationController(Feature):
             served_until_seconds=guard_of(self._mirrors["swapguards"]).served_until_seconds,
             most_per_hour=Churn.of(self._settings).most(len(pods)),
             pause_seconds=self._settings.pause_seconds,
+            unmade=self.unmade,
             now_seconds=now_seconds,
         )
+
+    def _unreadable_statuses(self) -> Iterator[Apply]:
+        """Yield the statuses of jobs that cannot be read, which say why, once each; a corrected one goes on."""
+        refused = {name: why for (_, name), why in self._mirrors["migration-jobs"].refused.items()}
+        self._told = {name: why for name, why in self._told.items() if refused.get(name) == why}
+        for name in sorted(refused.keys() - self._told.keys()):
+            status = {"phase": JobPhase.PENDING.value, "reason": "Unreadable", "message": refused[name]}
+            address = address_of(name)
+            yield Apply(address, address.manifest(KIND, status=status), "status", why=refused[name])
 
     def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
         """Return notes for people: jobs that cannot be read, jobs that failed."""

@@ -137,10 +137,15 @@ def _request_reservation(view: MigrationView, job: MigrationJob, pod: RebalanceP
         return fail_job(view, job, JobReason.FORBIDDEN, f"pod {pod.key} has no controller any more")
     left_seconds = job.deadline_seconds(view.default_ttl_seconds) - view.now_seconds
     try:
-        return JobAdvance(job.status, (room.successor_reservation_creation(job, pod, left_seconds),))
+        creation = room.successor_reservation_creation(job, pod, left_seconds)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         text = f"reservationOptions.template cannot be used ({error}); compare it with a Reservation"
         return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
+    why = view.unmade.get(creation.asker)
+    if why is None:
+        return JobAdvance(job.status, (creation,))
+    not_made = Condition(RESERVATION_CREATED, "False", "NotMade", why)
+    return JobAdvance(_status_at_step(view, job, job.status.step, why, not_made), (creation,))
 
 
 def _lost_capacity_failure(

@@ -22,7 +22,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import parse_quantities, sum_amounts
-from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, SCHEDULING_GROUP
+from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, RESERVATION_PLANS, SCHEDULING_GROUP
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Realisation, Span
 from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
 
@@ -106,7 +106,7 @@ def reservations(
     existing: all Reservations of the plan. Used ones stay until they are collected, and one that is needed again gets
     a number of its own; of free ones too many, those without a node go first. Without an owner none is created.
     """
-    window = plan.status.window
+    window, asker = plan.status.window, f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     standing = sorted(
         (reservation for reservation in existing if free(reservation) and not reservation.deleting),
         key=lambda reservation: (reservation.status.phase is not Phase.AVAILABLE, reservation.name),
@@ -124,6 +124,7 @@ def reservations(
                 Address(SCHEDULING_GROUP, "reservations", name),
                 _reservation(plan, name, expires_seconds, owner),
                 why=why,
+                asker=asker,
             )
             for name, why in due
         ]
@@ -214,7 +215,8 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
             "replicas": want,
         },
     )
-    return [Apply(address, body, why=f"capacity for {want} pods is wanted")]
+    asker = f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
+    return [Apply(address, body, why=f"capacity for {want} pods is wanted", asker=asker)]
 
 
 class Floor(msgspec.Struct, frozen=True):

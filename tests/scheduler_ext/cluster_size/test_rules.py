@@ -14,9 +14,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
-from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
+from cotenant.scheduler_ext.cluster_size.constraints import CounterKey, compile_cluster, is_selected
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import (
@@ -28,7 +29,7 @@ from cotenant.scheduler_ext.cluster_size.placing import (
     order_pods,
     place_pods,
 )
-from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects
+from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from cotenant.scheduler_ext.volumes.bound_volumes import BoundVolume
@@ -169,6 +170,10 @@ IMMOVABLE: dict[str, tuple[Json, ClusterObjects, Reason, str]] = {
         pod("p", "a", annotations={"karpenter.sh/do-not-disrupt": "true"}),
         ClusterObjects(), Reason.EVICTION_FORBIDDEN, "karpenter.sh/do-not-disrupt=true",
     ),
+    "do-not-disrupt for a day": (
+        pod("p", "a", annotations={"karpenter.sh/do-not-disrupt": "24h"}, creationTimestamp="2026-01-01T00:00:00Z"),
+        ClusterObjects(now_seconds=1_767_225_600 + 86_399), Reason.EVICTION_FORBIDDEN, "do-not-disrupt=24h",
+    ),
     "hostPath": (
         pod("p", "a", {"volumes": [{"name": "v", "hostPath": {"path": "/data"}}]}),
         ClusterObjects(), Reason.LOCAL_STORAGE, "hostPath /data",
@@ -298,3 +303,17 @@ def test_sums_that_are_kept_while_pods_are_placed_are_those_of_a_state_made_anew
     for one, same in zip(cluster.classes, anew.classes, strict=True):
         assert np.allclose(kept.share_after(one), fresh.share_after(same)), one.example.address
         assert (kept.fitting_nodes(one) == fresh.fitting_nodes(same)).all(), one.example.address
+
+
+def test_a_do_not_disrupt_of_a_day_is_over_after_a_day() -> None:
+    kept = pod("p", "a", annotations={"karpenter.sh/do-not-disrupt": "24h"}, creationTimestamp="2026-01-01T00:00:00Z")
+    after = ClusterObjects(now_seconds=1_767_225_600 + 86_401)
+    assert sized_pod(msgspec.convert(kept, SizedPodWire), after).stays is None
+
+
+def test_pods_that_are_being_deleted_count_for_affinity_and_not_for_spread() -> None:
+    going = pod("p", "a", deletionTimestamp="2026-01-01T00:00:00Z")
+    ending, stays = (sized_pod(msgspec.convert(p, SizedPodWire), ClusterObjects()) for p in (going, pod("q", "a")))
+    web = LabelSelector.parse(WEB)
+    counted = [[is_selected(CounterKey(None, web, staying=s), p) for p in (ending, stays)] for s in (False, True)]
+    assert counted == [[True, True], [False, True]]

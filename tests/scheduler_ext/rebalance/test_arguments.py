@@ -5,12 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.load import load
-from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, arguments_from_settings, arguments_of
+from cotenant.scheduler_ext.rebalance.arguments import (
+    DEFAULT_ARGS,
+    LowNodeLoadArgs,
+    arguments_from_settings,
+    arguments_of,
+)
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
 from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
 from cotenant.settings import Settings
@@ -208,3 +214,17 @@ def test_upstream_thresholds_beside_low_node_load_hold_and_not_the_defaults() ->
     assert arguments_from_settings(both).low_node_load.high_thresholds.cpu == 70
     of_load = {"kind": "DeschedulerPolicy", "profiles": [{"pluginConfig": [load]}]}
     assert emptying_configured(of_load).high_node_load == DEFAULT_EMPTYING.high_node_load
+
+
+def test_a_node_pool_without_thresholds_has_the_plugins() -> None:
+    text = {
+        "highThresholds": {"cpu": 70},
+        "lowThresholds": {"cpu": 40},
+        "nodePools": [{"name": "gpu"}, {"name": "own", "highThresholds": {"cpu": 90}, "lowThresholds": {"cpu": 50}}],
+    }
+    plugin = msgspec.convert(text, LowNodeLoadArgs)
+    assert [(p.name, p.high_thresholds.cpu, p.low_thresholds.cpu) for p in plugin.pools()] == [
+        ("gpu", 70, 40),
+        ("own", 90, 50),
+        ("", 70, 40),
+    ]

@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.base.kubernetes.protocol import REQUIRED_TERMS
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, REQUIRED_TERMS
+from tests.cluster.admission_rules import refusing
 from tests.cluster.api import ApiError, Json
 from tests.cluster.fake_nodes import NodeShape, create_nodes
+from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.cluster.webhook import running
 from tests.scheduler_ext.reservations.disturbed import Tally, rounds
@@ -124,6 +126,40 @@ def test_an_owner_that_grows_in_place_takes_of_its_own_reserved_capacity(scene: 
         wait_for("one core is held", lambda: scene.held_cpu(name) == ["1"])
         wait_for("three are allocated", lambda: scene.status(name)["allocated"]["cpu"] == "3")
         assert scene.status(name)["phase"] == "Available"
+
+
+def test_a_placeholder_that_a_policy_refuses_is_told_on_its_reservation(scene: Scene, fake_nodes: Nodes) -> None:
+    fake_nodes(1, cpu="8")
+    rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods"]}
+    expression = "object.metadata.namespace != 'cotenant-reservations' || !has(object.spec.hostNetwork)"
+    validation = {"expression": expression, "message": "no pod uses the network of its node here"}
+    probe = f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods"
+
+    def in_force() -> bool:
+        body = {
+            "metadata": {"name": "probe"},
+            "spec": {"hostNetwork": True, "containers": [{"name": "a", "image": "a"}]},
+        }
+        try:
+            scene.api.create(probe, body, dryRun="All")
+        except ApiError as error:
+            return "network of its node" in str(error)
+        return False
+
+    with scene.manager(), refusing(scene.api, unique_name("no-host"), rule, validation, in_force):
+        name = scene.reservation("refused", "3", owner="web")
+
+        def said() -> str:
+            conditions = scene.status(name).get("conditions") or ()
+            return next((c["message"] for c in conditions if c["type"] == "Scheduled"), "")
+
+        assert "no pod uses the network of its node here" in wait_for("the condition", said)
+
+        def events() -> list[Any]:
+            found = scene.api.items("/apis/events.k8s.io/v1/events")
+            return [e for e in found if e["reason"] == "NotMade" and e["regarding"].get("name") == name]
+
+        wait_for("the Event", events)
 
 
 def test_capacity_for_pods_that_keep_apart_is_held_on_a_node_for_each(scene: Scene, fake_nodes: Nodes) -> None:
