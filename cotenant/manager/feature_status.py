@@ -9,7 +9,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import islice
+from types import MappingProxyType
+from typing import Any, Final
 
 import structlog
 
@@ -17,8 +19,8 @@ from cotenant.autopilot.model import POLICIES
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
 from cotenant.base.controllers.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
-from cotenant.base.controllers.loop import Changes, Feature
-from cotenant.base.kube import EventRecorder, Regarding
+from cotenant.base.controllers.loop import Changes, Feature, Key
+from cotenant.base.kube import EventRecorder, Mirror, Regarding
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import (
     OWN_GROUP,
@@ -29,6 +31,10 @@ from cotenant.base.kubernetes.protocol import (
 )
 
 CHECK_SECONDS: Final = 2.0
+MOST_TOLD: Final = 20
+"""Objects that are left out, told in one round."""
+LONGEST_WHY: Final = 300
+"""Characters of what is said of one: it may hold what a person wrote."""
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
 KINDS: Final = {
@@ -53,9 +59,16 @@ class Board(Feature):
     needs: tuple[str, ...] = ()
     interval_seconds: float = CHECK_SECONDS
 
-    def __init__(self, namespace: str, audit: Audit, events: EventRecorder | None) -> None:
-        """Create an empty board; without `events` no Events are written."""
-        self._namespace, self._audit, self._events = namespace, audit, events
+    def __init__(
+        self,
+        namespace: str,
+        audit: Audit,
+        events: EventRecorder | None,
+        mirrors: Mapping[str, Mirror[Any]] = MappingProxyType({}),
+    ) -> None:
+        """Create an empty board; without `events` no Events are written. mirrors: whose unreadable objects it tells."""
+        self._namespace, self._audit, self._events, self._mirrors = namespace, audit, events, mirrors
+        self._left_out: dict[tuple[str, Key], str] = {}
         self._states: dict[str, FeatureState] = {}
         self._shown: dict[str, FeatureState] = {}
         self._offered: dict[str, FeatureState] = {}
@@ -91,6 +104,7 @@ class Board(Feature):
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
+        self._tell_left_out()
         if self._events:
             self._events.flush()
         states = {name: state for name, state in self.states.items() if name != self.name}
@@ -98,6 +112,18 @@ class Board(Feature):
             return ControllerDecision()
         self._offered = states
         return ControllerDecision((status_intent(self._namespace, states),))
+
+    def _tell_left_out(self) -> None:
+        """Tell each object that a mirror cannot read, which all features leave out; again when the reason changes."""
+        before, self._left_out = self._left_out, {}
+        for mirror in self._mirrors.values():
+            plural = mirror.path.rpartition("/")[2]
+            self._left_out |= {(plural, key): why for key, why in mirror.refused.copy().items()}
+        for (plural, (namespace, name)), why in islice(self._left_out.items() - before.items(), MOST_TOLD):
+            subject = f"{plural}/{namespace}/{name}" if namespace else f"{plural}/{name}"
+            words = f"{subject} cannot be read and is left out, all others count: {why[:LONGEST_WHY]}"
+            log.warning("object left out", object=subject, why=why[:LONGEST_WHY])
+            self.report_notes([ObjectNote(subject, "LeftOut", words, warning=True)])
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record that the ConfigMap shows the offered states, if the write succeeded."""

@@ -76,10 +76,10 @@ class Manager:
         self._client = client
         audit = Audit(metrics)
         self._events = self._recorder(client)
-        self.board = Board(settings.manager.namespace, audit, self._events)
         wake = threading.Event()
         names = enabled_features(settings)
         self.mirrors = mirrors_of(client, settings, names, wake)
+        self.board = Board(settings.manager.namespace, audit, self._events, self.mirrors)
         self.hub = Hub(self.mirrors, wake)
         self.pipeline = Pipeline(
             settings, options.cluster, self.leadership, lambda: metrics.succeeded("pipeline", self._clock), self._clock
