@@ -231,7 +231,7 @@ SENTENCES: dict[Reason, str] = {
     Reason.NODE_SIZE: "Held at what the largest node can give a pod beside its daemons; of a daemon, what the smallest of its nodes can.",
     Reason.QUOTA: "Held at what the namespace's ResourceQuota has left. Its other workloads may take that as well: the review counts all of them together.",
     Reason.METRIC_MISSING: "The node reports no metric; nothing is reclaimed.",
-    Reason.METRIC_EXPIRED: "The node's metric is too old; nothing is reclaimed.",
+    Reason.METRIC_EXPIRED: "The node's metric is too old; once the manager saw it stand still for degradeTimeMinutes, nothing is reclaimed.",
     Reason.METRIC_AHEAD: "The node's report carries a time in the future, so nobody knows how old it is; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed. Set the clock of the node, or of whoever reports it.",
     Reason.METRIC_INCOMPLETE: "The node's report does not say what the node uses, which does not mean nothing; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
     Reason.METRIC_IMPLAUSIBLE: "The node's report says that more is used than the node has, a fault of its source; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed.",
