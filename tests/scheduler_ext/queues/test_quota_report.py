@@ -108,3 +108,16 @@ def test_a_quota_is_of_the_namespaces_whose_pods_count_against_it_or_below_it() 
     ]
     rows = {row.quota: row.namespaces for row in queue_report(scene(quotas, pods), QueueSettings()).quotas}
     assert rows == {"top": ("bound", "lab", "shop"), "lender": ("bound",), "borrower": ("lab", "shop")}
+
+
+def test_sums_beyond_64_bits_in_one_quota_leave_the_numbers_of_the_others() -> None:
+    huge = 2**63 - 1
+    pods = [pod(f"p{number}", "a", huge, waits=False) for number in range(3)]
+    quotas = [quota("a", 0, huge), quota("b", 2000, 10_000)]
+    report = queue_report(scene(quotas, [*pods, pod("x", "b", 1500, waits=False)]), QueueSettings())
+    alone = queue_report(scene(quotas, [pod("x", "b", 1500, waits=False)]), QueueSettings())
+    rows = {row.quota: row for row in report.quotas}
+    assert rows["a"].used == 3 * huge  # exact, and no negative number of 64 bits
+    # b requests 1500 of its minimum of 2000, which it lends beyond that: its runtime is what it requests.
+    assert (rows["b"].used, rows["b"].runtime) == (1500, 1500)
+    assert rows["b"] == next(row for row in alone.quotas if row.quota == "b")
