@@ -1,4 +1,4 @@
-"""Three objects that a real API server admits, each of which once stopped a process: the inventory is read beside them."""
+"""Objects that a real API server admits and that once stopped a process: the inventory is read beside them."""
 
 from __future__ import annotations
 
