@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from _pytest.fixtures import SubRequest
 
 from tests.cluster import binaries, needing
-from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
-from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
-from tests.cluster.faults import FaultProxy
 from tests.cluster.groups import BARE_CLUSTER, CLUSTER
-from tests.cluster.namespaces import create_namespace, unique_name
+
+if TYPE_CHECKING:  # what a cluster needs is imported by its fixtures: every test file loads this module
+    from tests.cluster.control_plane import ControlPlane
+    from tests.cluster.faults import FaultProxy
 
 FakeNodes = Callable[..., list[str]]
 SHARED: Final = ("control_plane", "next_control_plane", "bare_plane")
@@ -69,6 +69,8 @@ def _group(item: pytest.Item) -> str:
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """etcd, API server, controller-manager, scheduler and kwok on free ports; see `ControlPlane`."""
+    from tests.cluster.control_plane import ControlPlane
+
     needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("cluster")) as plane:
         yield plane
@@ -77,6 +79,8 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 @pytest.fixture(scope="session")
 def next_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """The same of the next release of Kubernetes, for the full form: its tests are marked `soak`."""
+    from tests.cluster.control_plane import ControlPlane, Options
+
     needing.next_kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("next-cluster"), Options(release=binaries.NEXT)) as plane:
         yield plane
@@ -88,6 +92,8 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
 
     What they take away, other tests need. A test leaves whatever `cotenant uninstall --crds` leaves.
     """
+    from tests.cluster.control_plane import CONTROLLER_MANAGER, ControlPlane, Options
+
     needing.kubernetes()
     with ControlPlane(tmp_path_factory.mktemp("install"), Options(frozenset({CONTROLLER_MANAGER}))) as plane:
         yield plane
@@ -96,6 +102,8 @@ def bare_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlan
 @pytest.fixture
 def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
     """Name of a new namespace where pods can be created; its deletion is not waited for."""
+    from tests.cluster.namespaces import create_namespace, unique_name
+
     name = create_namespace(control_plane.api(), unique_name(request.node.originalname))
     yield name
     control_plane.api().delete(f"/api/v1/namespaces/{name}")
@@ -104,6 +112,9 @@ def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> It
 @pytest.fixture
 def fake_nodes(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[FakeNodes]:
     """`fake_nodes(3, cpu="8")` makes three Ready nodes of that NodeShape and gives their names; gone after the test."""
+    from tests.cluster.fake_nodes import NodeShape, create_nodes, delete_nodes
+    from tests.cluster.namespaces import unique_name
+
     made: list[str] = []
 
     def make(count: int, **shape: Any) -> list[str]:
@@ -122,5 +133,7 @@ def fault_proxy(control_plane: ControlPlane, tmp_path: Path) -> Iterator[FaultPr
 
     It speaks as administrator: tests of what acts define a fixture of this name with `accounts.certified`.
     """
+    from tests.cluster.faults import FaultProxy
+
     with FaultProxy(control_plane, tmp_path, control_plane.admin_kubeconfig) as proxy:
         yield proxy

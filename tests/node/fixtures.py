@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.cluster import binaries
-from tests.node.containerd import Containerd, impossible
+
+if TYPE_CHECKING:  # gRPC and protobuf are imported by the fixtures: every test file loads this module
+    from tests.node.containerd import Containerd
 
 CONTAINER_FIXTURES = ("containerd", "containerd_with_nri")
 
@@ -27,12 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def containers_here() -> None:
     """Skip where no container can run."""
+    from tests.node.containerd import impossible
+
     if reason := impossible():
         pytest.skip(f"NO CONTAINERS HERE: {reason}")
 
 
 @pytest.fixture(scope="session")
 def _debian_containerd(containers_here: None) -> Iterator[Containerd]:
+    from tests.node.containerd import Containerd
+
     with Containerd() as runtime:
         yield runtime
 
@@ -48,6 +55,8 @@ def containerd(_debian_containerd: Containerd) -> Iterator[Containerd]:
 
 @pytest.fixture(scope="session")
 def _built_containerd() -> Iterator[Containerd]:
+    from tests.node.containerd import Containerd, impossible
+
     if reason := impossible(with_nri=True):
         pytest.skip(f"NO CONTAINERS HERE: {reason}")
     if not binaries.installed(binaries.CONTAINERD):
