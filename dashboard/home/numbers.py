@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from datetime import UTC, datetime
-from itertools import accumulate
 from typing import Any
 
 from dash import dcc, html
@@ -14,7 +11,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
-from cotenant.changes.model.change_savings import change_savings
+from cotenant.changes.model.change_savings import change_savings, verified_by_month
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
 from cotenant.dashboard.home import pictures
@@ -102,21 +99,17 @@ def saved(view: View) -> Component:
     whole = [*savings.saving_parts(verified, view.currency), ". Until the next scan the lists still count it. "]
     more = html.Details([html.Summary("Details"), html.P(whole), detail], className="more")
     lead = html.P(savings.main_parts(verified, view.currency), className="big")
-    return panels.panel(SAVED, lead, *_by_month(statuses, view.currency), more, id_="home-verified")
+    return panels.panel(SAVED, lead, *_by_month(statuses), more, id_="home-verified")
 
 
-def _by_month(statuses: list[ChangeStatus], currency: str) -> list[Component]:
-    """What was verified up to the end of each month, as columns; nothing where nothing is priced."""
-    months = Counter[str]()
-    for status in statuses:
-        freed = status.change.savings.net.monthly
-        if status.state is ChangeState.VERIFIED and freed is not None:
-            months[datetime.fromtimestamp(status.verified_seconds, UTC).strftime("%Y-%m")] += freed
-    if not months:
+def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
+    """What was verified up to the end of each month, as columns; nothing where no CPU was saved."""
+    months = verified_by_month(statuses)
+    if not any(saved > 0 for saved in months.values()):
         return []
-    sums = list(accumulate(amount for _, amount in sorted(months.items())))
-    words = f"Net saving a month of what was verified, by month: {', '.join(display.money(s, currency) for s in sums)}"
-    return [pictures.columns(sums, words, (min(months), max(months) if len(months) > 1 else ""))]
+    written = ", ".join(display.amount(saved, Resource.CPU) for saved in months.values())
+    words = f"CPU that verified changes free, by month: {written}"
+    return [pictures.columns([*months.values()], words, (min(months), max(months) if len(months) > 1 else ""))]
 
 
 def _by_state(statuses: list[ChangeStatus]) -> list[Any]:

@@ -61,10 +61,10 @@ BEFORE_AND_AFTER: Final = {
 }
 """Column of a request -> its resource, and the heading under which request and limit are drawn."""
 WIDTHS: Final = {
-    "workload": 150,
-    "severity": 95,
-    "cpu_request": 134,
-    "memory_request": 160,
+    "workload": 144,
+    "severity": 104,
+    "cpu_request": 132,
+    "memory_request": 158,
     "saving_month": 92,
     "ready": 114,
     "memory_observed_max": 82,

@@ -8,6 +8,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.browser.conftest import Open
 from tests.browser.test_pages import column, settled, texts_of
 from tests.support.extent import full
+from tests.support.first_sight import unfold
 from tests.support.hands import go_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -55,11 +56,12 @@ def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when
 ) -> None:
     page = settled(open_page(f"{address}/recommendations"))
     rows = Held(page, "**/api/v1/recommendations?*")
+    unfold(page, ".facet")
     page.locator(".facet", has_text="Kind").locator(".facet-link").first.click()
     page.wait_for_selector(SKELETON)
     rows.let_go()
     page.wait_for_selector(SKELETON, state="detached")
-    kind = page.locator(".active").first.inner_text().split("=")[1].split("×")[0].strip()
+    kind = page.locator(".active").first.inner_text().split(":")[1].split("×")[0].strip()
     wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&sort=cpu_step_total&limit=5").json()
     assert [row["workload"] for row in wanted["rows"]] == column(page, "workload")[:5]
 

@@ -18,6 +18,7 @@ from tests.browser.test_browsing import serious
 from tests.browser.test_pages import STILL, api, settled, wait_for_column
 from tests.browser.test_stories import drawn
 from tests.support.extent import full
+from tests.support.first_sight import unfold
 from tests.support.page_sweep import MISFITS, SIDEWAYS
 from tests.support.pictures import pictured
 
@@ -133,6 +134,7 @@ def test_filters_of_a_list_unfold_on_a_telephone_and_filter(
     filters, fold = page.locator("#facets-findings"), page.get_by_text("Filters of the list")
     expect(filters).to_be_hidden()
     fold.click()
+    unfold(page, ".facet")
     warnings = filters.locator(".facet-link", has_text="warning")
     expect(warnings).to_be_visible()
     assert off_telephone(page) == []

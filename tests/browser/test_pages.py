@@ -21,6 +21,7 @@ from tests.browser.conftest import Open
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
+from tests.support.first_sight import unfold
 from tests.support.hands import go_to
 from tests.support.pictures import pictured
 
@@ -144,6 +145,7 @@ def test_the_drawer_has_no_serious_accessibility_fault(
 
 def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/recommendations"))
+    unfold(page, ".facet")
     reasons = page.locator(".facet", has=page.get_by_role("heading", name="Reason"))
     expect(page.locator(".facet ul").first).to_be_visible()
     assert page.evaluate("[...document.querySelectorAll('.facet ul')].every(u => u.scrollHeight <= u.clientHeight)")
@@ -152,25 +154,27 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     expect(reasons.get_by_role("list", name="More Reason filter")).to_be_visible()
     page.locator(".facet-link", has_text="warning").click()
     page.wait_for_url(re.compile("severity=warning"))
-    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=cpu_step_total")
+    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=-saving_month&sort=cpu_delta_total")
     expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
     wait_for_column(page, "severity", "t === 'warning'")
     seen = column(page, "workload")
     assert seen == [row["workload"] for row in answer["rows"]][: len(seen)]
+    page.get_by_text("Export", exact=True).click()
     with page.expect_download() as download:
         page.locator("#export-csv-recommendations").click()
     exported = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
     assert [row["workload"] for row in exported] == [row["workload"] for row in answer["rows"]]
-    # Now: what falls with the next step, shown with three digits.
-    falls = -sum(min(row["cpu_step_total"] or 0, 0) for row in answer["rows"]) / 1000
-    expect(page.locator(".total-value").first).to_contain_text("frees")
-    shown = re.match(r"frees ([\d.,]+) cores", page.locator(".total-value").first.inner_text())
+    # What falls after all steps, shown with three digits.
+    falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in answer["rows"]) / 1000
+    expect(page.locator("#total-all-steps .total-value")).to_contain_text("frees")
+    shown = re.match(r"frees ([\d.,]+) cores", page.locator("#total-all-steps .total-value").text_content() or "")
     assert shown is not None and float(shown[1].replace(",", "")) == pytest.approx(falls, rel=0.005)
 
 
 @pytest.mark.soak
 def test_a_value_can_be_left_out_and_filters_cleared(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads"))
+    unfold(page, ".facet")
     row = page.locator(".facet-row", has_text="Deployment")
     row.hover()
     row.locator(".facet-not").click()
@@ -382,6 +386,7 @@ def test_names_from_the_cluster_are_text_whatever_they_hold(open_page: Open, tmp
     with support.served(support.app_of(results)) as address:
         page = settled(open_page(f"{address}/recommendations"))
         assert column(page, "workload")[0] == nasty
+        unfold(page, ".facet")
         expect(page.locator(".facet-word", has_text=nasty)).to_be_visible()
         assert page.locator("img[src=x]").count() == 0
 
@@ -400,6 +405,7 @@ def test_dash_s_own_bundle_stands_in_for_the_small_one(
     with support.served(support.app_of(made)) as address:
         page = settled(open_page(address))
         assert "plotly-cartesian" not in page.content()
+        unfold(page)
         expect(page.locator("#heat-figure .main-svg").first).to_be_visible()
 
 

@@ -16,6 +16,7 @@ from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import api, chart_of, settled
 from tests.support.dashboard import Results
+from tests.support.first_sight import unfold
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TOKYO_HOURS = 9
@@ -51,6 +52,7 @@ def trace(found: Any, name: str) -> Any:
 @pytest.mark.soak
 def test_the_band_and_the_heat_map_of_the_overview_follow(open_page: Open, address: str, made: Results) -> None:
     page = settled(open_page(address))
+    unfold(page)
     before, heat = figure(page, "band-figure"), figure(page, "heat-figure")
     overview = made.store.read_document("overview", Overview)
     assert overview is not None
@@ -148,6 +150,7 @@ def test_every_chart_can_be_read_as_a_table_in_the_units_that_are_shown(
     open_page: Open, address: str, made: Results, axe: str
 ) -> None:
     page = settled(open_page(address))
+    unfold(page)
     for summary in page.locator("details.as-table > summary").all():
         summary.press("Enter")  # by keyboard
     overview = made.store.read_document("overview", Overview)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.intent import Address
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
+from cotenant.changes.model.change_savings import verified_by_month
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.tables import (
     CHANGES,
@@ -97,3 +99,19 @@ def test_exactly_what_differs_is_told(before: Any, after: Any) -> None:
     found = moves(change(write(before, after)))
     told = {f"{m.pointer} {m.now} → {m.new}" for m in found if m.pointer != "resources"}
     assert told == wanted or not (wanted or (before or {}) or (after or {}))
+
+
+def test_what_was_verified_adds_up_from_month_to_month() -> None:
+    # 1 793 491 200 is 2026-11-01 00:00 UTC: a second before it is October.
+    november = 1_793_491_200.0
+    made = [
+        replace(ChangeStatus(change(saved_millicores=saved), state, 0.0, 0.0, "ann"), verified_seconds=at)
+        for saved, state, at in (
+            (1000, ChangeState.VERIFIED, november - 1),
+            (500, ChangeState.VERIFIED, november),
+            (200, ChangeState.VERIFIED, november + 1),
+            (9000, ChangeState.ROLLED_BACK, november + 2),
+        )
+    ]
+    assert verified_by_month(made) == {"2026-10": 1000, "2026-11": 1700}
+    assert verified_by_month([]) == {}

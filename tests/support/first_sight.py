@@ -48,7 +48,7 @@ def sayings(page: Page) -> list[dict[str, Any]]:
     return found
 
 
-def unfold(page: Page) -> None:
-    """Open what Home keeps behind its headings."""
-    page.locator(".home-more").first.wait_for()
-    page.evaluate("document.querySelectorAll('.home-more').forEach((it) => { it.open = true; })")
+def unfold(page: Page, what: str = ".home-more") -> None:
+    """Open what Home keeps behind its headings, or the groups of a list's filters (".facet")."""
+    page.locator(what).first.wait_for()
+    page.evaluate("(what) => document.querySelectorAll(what).forEach((it) => { it.open = true; })", what)
