@@ -47,6 +47,8 @@
     if (!place) { end(); return; }
     if (shown < 0) scrolled = scrollY;
     shown = number;
+    const folded = place.closest("details.home-more"); // what Home keeps behind a heading opens for its mark
+    if (folded) folded.open = true;
     place.classList.add("coached");
     if (place.closest("nav")) scrollTo(0, 0); // its text speaks of the clock at the top
     else place.scrollIntoView({ block: "center" });
