@@ -316,10 +316,10 @@ class ClusterChangeService:
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 
-        def opened() -> AbstractContextManager[Actions]:
+        def open_signed() -> AbstractContextManager[Actions]:
             return by_itself(self._writable_actions(Person(""), "the watcher looks"))
 
-        return Watcher(opened, report, ahead, climb=climb)
+        return Watcher(open_signed, report, ahead, climb=climb)
 
     def trouble(self) -> str:
         """Why nothing can be done in the cluster now; as it was a moment ago."""

@@ -86,14 +86,14 @@ def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str
     """The last answer of `read`, for as long as its question and the published run stay the same."""
     last: list[tuple[tuple[str, str], KeptT]] = []
 
-    def kept(question: str) -> KeptT:
+    def read_once(question: str) -> KeptT:
         key, known = (store.run_name(), question), last[:]
         if not key[0] or not known or known[0][0] != key:
             known = [(key, read(question))]
             last[:] = known
         return known[0][1]
 
-    return kept
+    return read_once
 
 
 def climber_of(settings: SettingSections, store: Store) -> Ladders:

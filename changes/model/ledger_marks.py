@@ -18,7 +18,7 @@ from cotenant.base.tables.filters import EMPTY
 from cotenant.base.tables.queries import Index, Relation
 from cotenant.base.text import moment, visible
 from cotenant.changes.model.service import PostponedRecommendation
-from cotenant.changes.model.trial import COUNTS_SECONDS, RULE, Amount, Trial, repeated
+from cotenant.changes.model.trial import COUNTS_SECONDS, RULE, Amount, Trial, find_repetition
 from cotenant.recommender.model import savings
 from cotenant.recommender.model.list_totals import WORKLOAD
 from cotenant.recommender.model.recommendation import Field
@@ -98,7 +98,9 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
     amounts: dict[int, list[Amount]] = {}
     for place, row in zip(which, rows, strict=True):
         amounts.setdefault(int(place), []).extend(_step_amounts(row))
-    hits = {place: repeated(marks.trials[refs[place]], found, marks.now_seconds) for place, found in amounts.items()}
+    hits = {
+        place: find_repetition(marks.trials[refs[place]], found, marks.now_seconds) for place, found in amounts.items()
+    }
     evidence = [hits[int(place)] for place in which]
     is_withheld = [
         hit is not None and (Ready(str(row["ready"])).now or row["ready"] == Ready.SECOND_PERSON)

@@ -70,7 +70,7 @@ class Trial:
         )
 
 
-def repeated(
+def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
     """The newest trial that these amounts would repeat, one that did harm before any other; None without one."""

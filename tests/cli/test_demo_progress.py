@@ -88,7 +88,7 @@ def test_the_time_left_is_there_from_the_first_second_and_follows_the_speed_of_t
     slow = MakingTime().stage("Generate cluster", 1, 9.0).stage("Store history", 16, 41.0)
     assert slow.left_seconds(41.0) == pytest.approx(3 * 41.0)
     # Half of the steps of a stage of 7 s: 4 + 3.5 of 45 s are done.
-    assert slow.advanced(8).done_ratio(41.0) == pytest.approx(7.5 / 45)
+    assert slow.with_steps(8).done_ratio(41.0) == pytest.approx(7.5 / 45)
     # A stage without steps moves with the time, and waits just before its end for the next one.
     last = MakingTime().stage("Generate cluster", 1, 0.0).stage("Start the cluster", 1, 37.0)
     assert last.done_ratio(41.0) == pytest.approx(41 / 45) and last.done_ratio(900.0) == pytest.approx(44.6 / 45)

@@ -15,7 +15,7 @@ from cotenant.changes.decide.field_changes import template_containers
 from cotenant.changes.decide.in_force import container_moves
 from cotenant.changes.decide.rule import Guardrail, GuardrailOutcome, Moved
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
-from cotenant.changes.model.trial import RULE, Amount, Trial, repeated
+from cotenant.changes.model.trial import RULE, Amount, Trial, find_repetition
 from cotenant.recommender.model.recommendation import Field
 
 _SIDES = {"requests": Field.REQUEST, "limits": Field.LIMIT}
@@ -65,7 +65,7 @@ def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, imag
     It passes on another template, for a larger value, after `COUNTS_SECONDS`, and once the same has held.
     """
     amounts = [Amount(r.container.container, v.resource, v.field, v.now, v.then) for r, v in moved]
-    hit = repeated(trials, amounts, now_seconds, images)
+    hit = find_repetition(trials, amounts, now_seconds, images)
     if hit is None:
         return Guardrail(RULE, GuardrailOutcome.PASS, "nothing like it has done harm before")
     trial, amount = hit

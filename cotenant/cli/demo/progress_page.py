@@ -48,7 +48,7 @@ class ProgressPage:
         self._clock, self._begun = clock, clock()
         self._making = MakingTime()
         self._to: OverallProgress = LineProgress(silent=True)
-        self._told_seconds = 0.0
+        self._reported_seconds = 0.0
         page = self
 
         class Answer(BaseHTTPRequestHandler):
@@ -91,21 +91,21 @@ class ProgressPage:
     def stage(self, name: str, total: int) -> None:
         """Show the stage."""
         self._making = self._making.stage(name, total, self._elapsed())
-        self._tell_overall()
+        self._report_overall()
         self._to.stage(name, total)
 
     def advance(self, steps: int = 1) -> None:
         """Count its steps."""
-        self._making = self._making.advanced(steps)
+        self._making = self._making.with_steps(steps)
         self._to.advance(steps)
 
     def tick(self) -> None:
         """Tell once a second how far all of it is."""
-        if self._elapsed() - self._told_seconds >= RELOAD_SECONDS:
-            self._tell_overall()
+        if self._elapsed() - self._reported_seconds >= RELOAD_SECONDS:
+            self._report_overall()
 
-    def _tell_overall(self) -> None:
-        now = self._told_seconds = self._elapsed()
+    def _report_overall(self) -> None:
+        now = self._reported_seconds = self._elapsed()
         self._to.expect(self._making.done_ratio(now), duration(self._making.left_seconds(now)))
 
     def html(self) -> str:

@@ -49,7 +49,7 @@ class MakingTime:
         first_seconds = self.first_seconds if self.name else at_seconds
         return replace(self, name=name, first_seconds=first_seconds, begun_seconds=at_seconds, steps=0, total=total)
 
-    def advanced(self, steps: int) -> MakingTime:
+    def with_steps(self, steps: int) -> MakingTime:
         """Some steps of the stage are done."""
         return replace(self, steps=self.steps + steps)
 
@@ -58,7 +58,7 @@ class MakingTime:
         return self._done_seconds(at_seconds) / self._whole_seconds
 
     def left_seconds(self, at_seconds: float) -> float:
-        """How long it still takes, at the speed of the stages so far, or of the present one where that is overdue."""
+        """Return how long it still takes, at the speed of the stages so far or of an overdue present one."""
         done = self._done_seconds(at_seconds)
         overdue = (TRUSTED_SECONDS + at_seconds - self.first_seconds) / (TRUSTED_SECONDS + done) if self.name else 0.0
         return (self._whole_seconds - done) * max(self._slowness, overdue)
@@ -80,7 +80,7 @@ class MakingTime:
 
     @property
     def _slowness(self) -> float:
-        """Times as long as on the machine that was measured, by the stages that are over."""
+        """The time against that of the machine that was measured, by the stages that are over."""
         took_seconds = self.begun_seconds - self.first_seconds
         return (TRUSTED_SECONDS + took_seconds) / (TRUSTED_SECONDS + self._before_seconds)
 
