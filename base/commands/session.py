@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 import typer
 
 from cotenant.base.errors import UsageError
-from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.base.settings.sections.store import StoreSettings
 
 ServiceT = TypeVar("ServiceT")
 _CLUSTER: Final = "cotenant.cluster"
@@ -148,7 +146,8 @@ def _require_context_of(cluster: str, loaded: Loaded[SettingSections]) -> None:
     A scan names a cluster after its context. Where the store holds one cluster alone, and in a pod, there is no other.
     """
     from cotenant.base.kube.auth import IN_CLUSTER, present_cluster
-    from cotenant.base.settings.sections.store import store_url
+    from cotenant.base.settings.sections.kube import KubeSettings
+    from cotenant.base.settings.sections.store import StoreSettings, store_url
     from cotenant.base.store import Store
 
     several = loaded.clusters or len(Store.clusters(store_url(loaded.settings.section(StoreSettings), os.environ))) > 1
