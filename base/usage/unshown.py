@@ -57,7 +57,7 @@ def often(hours: int, looked_at: int) -> bool:
 
 
 def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
-    """What the pods of each node show together in each slot of the nodes' usage, rows alike, in the resource's unit.
+    """Return what the pods of each node show together in each slot of the nodes' usage, rows alike.
 
     parts: usage of all pods, of parts of the time.
     """
@@ -109,7 +109,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """In how many hours all samples of a series are 0 while its node used so much that nobody shows; and all hours."""
+    """Count the hours in which all samples of a series are 0 while its node used so much that nobody shows; and all."""
     known = np.isfinite(values)
     counts = np.bincount(hour_of_slot[known], minlength=len(beyond))
     some = np.bincount(hour_of_slot[known & (values != 0)], minlength=len(beyond))

@@ -271,7 +271,7 @@ def _and_labels(names: Sequence[str]) -> str:
 
 
 def _other_names(names: Collection[str]) -> str:
-    """What a server has in place of the kubelet's own metrics, for a message; empty where nothing looks so."""
+    """Return what a server has in place of the kubelet's own metrics, for a message; empty where nothing looks so."""
     found = sorted(name for name in names if name.startswith(_OF_OPENTELEMETRY))
     return f"; it has OpenTelemetry's names, such as {found[0]}, which are not read" if found else ""
 

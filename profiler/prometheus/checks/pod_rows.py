@@ -150,7 +150,7 @@ def _parts(rates: Rates, own: tuple[Matcher, ...]) -> str:
 
 
 def _held(names: Collection[str], own: tuple[Matcher, ...]) -> str:
-    """What the kernel cannot take back, at most in a day, of containers that filled their limit; empty if unknown."""
+    """Ask what the kernel cannot take back, at most in a day of containers that fill their limit; empty if unknown."""
     by = "by (namespace, pod, container)"
 
     def gauge(metric: str, *more: Matcher) -> str:
@@ -168,7 +168,7 @@ def _held(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 
 
 def _swapped(names: Collection[str], own: tuple[Matcher, ...]) -> str:
-    """What each node had swapped out at the most in a day, where it is clearly something; empty if unknown."""
+    """Ask what each node had swapped out at the most in a day, where it is clearly something; empty if unknown."""
     total, free, of_kubelet = (selector((metric_name_matcher(name), *own)) for name in NODE_SWAP)
     used = [
         *([f"({total} - ignoring (__name__) {free})"] if set(NODE_SWAP[:2]) <= set(names) else []),
