@@ -57,7 +57,7 @@ FIRST_CELL = """() => {
 
 
 def settled(page: Page) -> Page:
-    """Charts drawn, rows there, nothing loading."""
+    """Charts drawn that are in sight, rows there, nothing loading."""
     expect(page.locator("[aria-busy=true]")).to_have_count(0)
     expect(page.locator("h1")).to_have_count(1)
     titles = "titles => document.querySelector('h1').textContent === titles[cotenant.page()]"
@@ -65,7 +65,7 @@ def settled(page: Page) -> Page:
     if page.locator(".grid-frame").count():
         expect(page.locator(".ag-center-cols-container .ag-row").first).not_to_have_class(re.compile("ag-row-loading"))
         page.wait_for_function(FIRST_CELL)
-    for chart in page.locator(".js-plotly-plot").all():
+    for chart in page.locator(".js-plotly-plot:not(details:not([open]) *)").all():
         expect(chart.locator(".main-svg").first).to_be_visible()
     return page
 
