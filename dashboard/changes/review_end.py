@@ -285,10 +285,15 @@ def count_by_state(statuses: Sequence[ChangeStatus]) -> str:
     return ", ".join(f"{count:,} {word.replace('-', ' ')}" for word, count in states.items()) + "."
 
 
+def following_steps_count(statuses: Sequence[ChangeStatus]) -> int:
+    """Number of steps of ladders that follow these changes, a moment of a workload once."""
+    ladders = [status.change for status in statuses if status.change.ladder]
+    return sum(len({step.from_seconds for step in change.next_steps}) for change in ladders)
+
+
 def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
     """Count what was accepted: the changes by state, and the steps of ladders that follow them."""
-    ladders = [status.change for status in statuses if status.change.ladder]
-    later = sum(len({step.from_seconds for step in change.next_steps}) for change in ladders)
+    later = following_steps_count(statuses)
     steps = agree(later, "later step follows by itself", "later steps follow by themselves")
     return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"
 
