@@ -256,7 +256,7 @@ def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) 
     return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
 
 
-def _bounded(peak: Array, ceiling: Floats | None, highest: FloatMatrix, maxima: FloatMatrix) -> Array:
+def _bounded(peak: Array, ceiling: Floats | None, highest: Floats, maxima: FloatMatrix) -> Array:
     """Peaks (n, levels), none above the ceiling (n,) of its series and above the most that was seen of it.
 
     A young series wears the spread of others, which may be many times what its pods are allowed.

@@ -148,18 +148,13 @@ class NodePeakSettings(Section, frozen=True):
         ),
     ] = 0.5
     calibration_days: int = 90
-    """Most days of past decisions that the risk is calibrated on, as far as totals of nodes go back. They are kept from
+    """Most days of past decisions that the rule is tested on, as far as totals of nodes go back. They are kept from
     scan to scan, so after a first scan they go back profiler.window_days, later further. Three months of decisions
     resolve a risk of one percent; profiler.keep_days says what is kept.
     """
-    prior_days: float = 10.0
-    """Days of a cluster's own past decisions that count as much as the shipped tail of public traces. A day counts
-    once, however many nodes it has: they pass their peaks together. Strength of the shipped prior: its effect cannot be
-    judged from outside; risk_percent is what an operator sets.
-    """
-    node_tolerance: float = 4.0
-    """Times the risk that one node may have passed its peak before its own past decides alone. Allowance for chance
-    before a single node's own past decides alone.
+    prior_days: float = 30.0
+    """Days of a cluster's own past decisions by which half of what they were more restless than the constants counts.
+    A day counts once, however many nodes it has: they pass their peaks together.
     """
     minimum_days: int = 7
     """Days of record below which a node gets Koordinator's formula. One whole week: below it the weekday's pattern is

@@ -1,7 +1,7 @@
 """Core-seconds that prod is short on the worst day of a population: decisions of every six hours, and renewed ones.
 
 A renewed decision knows what the last hours showed: its record ends with the present, and so does that of every past
-decision it is calibrated on.
+decision it is tested on.
 
 - "six hours": a decision stays in force until the next one, six hours later, as in bench.recommender.decisions_short.
 - "hourly": the same calibration every hour, as the manager's analyses come (`manager.pipeline_interval_seconds`).
@@ -14,8 +14,7 @@ decision it is calibrated on.
 Definition of a shortage: bench shortage_scores, after the reaction of the node agent. Batch uses all that is lent at
 every moment and follows the amount; where batch pods that run already stay, a renewal keeps others away alone, and the
 truth lies between "six hours" and the rest. The worst day: the 24 hours with the largest sum over all nodes, each way's
-own. Nodes, tails without the population's own trace and history: bench peak_populations. Where a trace states no cores,
-a VM is one, and so is a machine.
+own. Nodes and history: bench peak_populations. Where a trace states no cores, a VM is one, and so is a machine.
 
 Developed on / judged on: nothing was chosen on these rows but that the last way is not built; no way has a constant of
 its own. Where the goal is missed, what is left is the first five minutes of a jump that no hour before it showed.
@@ -32,14 +31,12 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
 
-from bench.forecasting.peak_populations import HISTORY_DAYS, SHIPPED, judged, trace_of
-from bench.forecasting.peak_prior import populations, tails
+from bench.forecasting.peak_populations import HISTORY_DAYS, SHIPPED, judged
 from bench.forecasting.populations import SEEDS, SLOTS, Population
 from bench.recommender.shortage_scores import Reaction, core_seconds_short
 from bench.record import Row, below, record_on_traces
 from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks
 from cotenant.base.resource import Resource
-from cotenant.forecasting.node_peaks.peak_risk import Tails
 
 RISKS = (0.001, 0.01, 0.05)
 SIX_HOURS, HOUR, STEP_SECONDS, CORE = SLOTS // 4, SLOTS // 24, 300.0, 100.0
@@ -49,12 +46,12 @@ Ways = Mapping[str, np.ndarray]
 """Peak in force by way, (n, slots)."""
 
 
-def ways(trial: ReclaimTrial, of_tails: Tails) -> dict[float, Ways]:
+def ways(trial: ReclaimTrial) -> dict[float, Ways]:
     """By risk: peaks in force from the first decision to six hours after the last one."""
     by_hour = []
     for hour in range(SIX_HOURS // HOUR):
         later = replace(trial, totals=trial.totals[:, hour * HOUR :])
-        by_hour.append(calibrated_peaks(later, RISKS, SHIPPED, HISTORY_DAYS, of_tails))
+        by_hour.append(calibrated_peaks(later, RISKS, SHIPPED, HISTORY_DAYS))
     made: dict[float, Ways] = {}
     for risk in RISKS:
         count = min(one[risk].shape[1] for one in by_hour)
@@ -99,12 +96,12 @@ def shortage(trial: ReclaimTrial, in_force: np.ndarray) -> tuple[float, float, f
     return float(of_day.max()) / len(used), float(seconds.sum() / node_days), float((over > 0).sum() / node_days), lent
 
 
-def rows_of(of: Population, of_tails: Tails) -> Iterator[Row]:
+def rows_of(of: Population) -> Iterator[Row]:
     trial = of.trial(SEEDS[0])
     if of.alone:  # machines, which state no cores
         shares = trial.totals / trial.limits[:, None] * CORE
         trial = replace(trial, totals=shares, limits=np.full(len(shares), CORE))
-    for risk, by_way in ways(trial, of_tails).items():
+    for risk, by_way in ways(trial).items():
         found = {name: shortage(trial, in_force) for name, in_force in by_way.items()}
         worst = {name: one[0] for name, one in found.items()}
         note = "; ".join(
@@ -122,11 +119,10 @@ def rows_of(of: Population, of_tails: Tails) -> Iterator[Row]:
 
 
 def measure(folder: Path) -> list[Row]:
-    sources = list(populations(folder))
     rows: list[Row] = []
     for of in judged(folder):
         if of.resource is Resource.CPU:
-            rows += rows_of(of, tails(sources, (trace_of(of.name),)))
+            rows += rows_of(of)
             print(f"{of.name}: done", flush=True)
     return rows
 

@@ -1,4 +1,4 @@
-"""Reclaim on real traces: our calibrated node peak against the static predictors, at equal violation.
+"""Reclaim on real traces: our node peak against the static predictors, at equal violation.
 
 Nodes are made of random groups of VMs that were there throughout (five draws of fixed seeds; groups of one draw are one
 class and overlap, so rows are not independent). Limit: the provisioned size (bitbrains: median cores x 100 %, memory in
@@ -15,16 +15,10 @@ The goal is the best static's share. Earlier goals (of an oracle at 1 and 5 % vi
 0.85 and 0.93 on its burstier VMs, 0.93 and 0.965 on azure) are met on azure at 1 % alone, by its 39 VMs with 28 days;
 on bitbrains they lie beyond the constant for each node that is chosen in hindsight, or close to it.
 
-What was tuned on what: the seven shapes were chosen on these same VMs and days. The shapes' weights were rounded from a
-random search (some 10^5 trials a set) on the first two draws of both traces, looked at on the last two, which hold the
-same VMs; memory's shapes (a factor on what is there) among ten sets on its first three draws. The tails of public
-traces (bench peak_prior) hold nothing of bitbrains; azure is judged by tails without azure_v1 (leave one trace out),
-and a row says what the shipped tails would have given there. How tails are standardised, and the two uses of
-`prior_days` (their weight, and how far the risk is lowered), were compared in about 15 variants on the first one or two
-draws. A new trace may do worse. The bootstrap takes nodes as independent, and groups share VMs: its intervals are too
-narrow. Predictors that need pods are single points, not swept, of one draw and one decision a day. Memory rows are of
-the calibration alone, without the floor at the last day's highest that the product adds. Pods that come and go:
-bench.forecasting.decisions_churn.
+What was tuned on what: the rule's form and constants were chosen on node totals of these traces and others
+(bench peak_populations, which leaves each trace out of its own constants too). A new trace may do worse. The bootstrap
+takes nodes as independent, and groups share VMs: its intervals are too narrow. Predictors that need pods are single
+points, not swept, of one draw and one decision a day. Pods that come and go: bench.forecasting.decisions_churn.
 """
 
 from __future__ import annotations
@@ -39,7 +33,6 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 import numpy as np
 
-from bench.forecasting.peak_prior import populations, tails
 from bench.forecasting.populations import SEEDS, SLOTS, Population, azure, azure_small, bitbrains
 from bench.record import Row, above, below, record_on_traces
 from cotenant.backtesting.reclaim import (
@@ -57,8 +50,6 @@ from cotenant.backtesting.reclaim import (
     tally,
 )
 from cotenant.forecasting.backtest.peaks import PEAK_BASELINES
-from cotenant.forecasting.node_peaks.peak_risk import Tails
-from cotenant.forecasting.node_peaks.peak_tails import TAILS
 from cotenant.forecasting.settings import NodePeakSettings
 
 SETTINGS = NodePeakSettings()
@@ -80,20 +71,18 @@ def over_draws(
     return each, {knob: concatenate_tallies([found[knob] for found in each]) for knob in each[0]}
 
 
-def ours_of(trial: ReclaimTrial, days: int | None, of_tails: Tails = TAILS) -> Settings:
-    return {
-        risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, SETTINGS, days, of_tails).items()
-    }
+def ours_of(trial: ReclaimTrial, days: int | None) -> Settings:
+    return {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, SETTINGS, days).items()}
 
 
 def static_of(trial: ReclaimTrial, days: int) -> Settings:
     return tallies_by_factor(trial, highest_of(trial, days))
 
 
-def compared(of: Population, trials: list[ReclaimTrial], of_tails: Tails) -> list[Row]:
+def compared(of: Population, trials: list[ReclaimTrial]) -> list[Row]:
     span = trials[0].totals.shape[1] // SLOTS
     ours = {
-        days: over_draws(trials, partial(ours_of, days=given, of_tails=of_tails))
+        days: over_draws(trials, partial(ours_of, days=given))
         for days, given in HISTORIES.items()
         if days <= max(span, 28)
     }
@@ -103,9 +92,6 @@ def compared(of: Population, trials: list[ReclaimTrial], of_tails: Tails) -> lis
         rows += shares(of, trials, ours, statics, level)
     for days, (_, tallies) in ours.items():
         rows += knob(of, tallies, f", {days} days of history")
-    if of_tails is not TAILS:
-        shipped = over_draws(trials, lambda t: ours_of(t, 14))[1]
-        rows += knob(of, shipped, ", 14 days of history, shipped tails (its own trace has a part)")
     return rows
 
 
@@ -197,11 +183,10 @@ def by_pods(of: Population, seed: int) -> list[Row]:
 
 def measure(folder: Path) -> list[Row]:
     """All rows, in the order of the page."""
-    without_azure = tails(populations(folder), ("azure_v1",))
     rows: list[Row] = []
     for population in (*azure(folder), azure_small(folder), *bitbrains(folder)):
         trials = [population.trial(seed) for seed in SEEDS]
-        rows += compared(population, trials, without_azure if population.name.startswith("azure_v1") else TAILS)
+        rows += compared(population, trials)
         rows += by_pods(population, SEEDS[0])
         print(f"{population.name}: done", flush=True)
     return [*over_all(rows), *rows]

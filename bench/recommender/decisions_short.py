@@ -16,8 +16,8 @@ Samples are means of five minutes. What happens inside them is not known, but az
 rows "bound" charge one excess a sample, to the height that is reached when all of a node's VMs have their maximum at
 the same second. A sum of maxima is not reached in fact, and of several bursts in a sample only one is charged.
 
-Nothing was tuned on these rows; what the peak was tuned on says bench decisions_reclaim. Azure is judged by tails
-without azure_v1. "History 14 days" is what a new install has after its first scan, "all" what it has later.
+Nothing was tuned on these rows; what the peak was tuned on says bench decisions_reclaim. "History 14 days" is what a
+new install has after its first scan, "all" what it has later.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 import numpy as np
 
 from bench.forecasting import decisions_churn as churn
-from bench.forecasting.peak_prior import populations, tails
 from bench.forecasting.populations import SEEDS, Population, azure, azure_small, bitbrains, throughout
 from bench.recommender.shortage_scores import Reaction, core_seconds_short
 from bench.record import Row, below, record_on_traces
@@ -41,8 +40,6 @@ from bench.traces import trace_matrix
 from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks, overshoot
 from cotenant.base.resource import Resource
 from cotenant.forecasting.backtest.peaks import node_total
-from cotenant.forecasting.node_peaks.peak_risk import Tails
-from cotenant.forecasting.node_peaks.peak_tails import TAILS
 from cotenant.forecasting.settings import NodePeakSettings
 
 HISTORIES = {"14 days": 14, "all": None}
@@ -101,19 +98,18 @@ def row(name: str, draws: list[Shortage], goal: bool = True) -> Row:
     return below(metric, value, "s", GOAL, note) if goal else Row(metric, value, "s", note=note)
 
 
-def throughout_rows(folder: Path, without_azure: Tails) -> Iterator[Row]:
+def throughout_rows(folder: Path) -> Iterator[Row]:
     for population in (*azure(folder), azure_small(folder), *bitbrains(folder)):
         if population.resource is Resource.CPU:
-            of = without_azure if population.name.startswith("azure_v1") else TAILS
             trials = [population.trial(seed) for seed in SEEDS]
             for name, days in HISTORIES.items():
-                peaks = [calibrated_peaks(trial, (RISK,), SETTINGS, days, of)[RISK] for trial in trials]
+                peaks = [calibrated_peaks(trial, (RISK,), SETTINGS, days)[RISK] for trial in trials]
                 shortages = [Shortage.of(*pair) for pair in zip(trials, peaks, strict=True)]
                 yield row(f"{population.name}, history {name}", shortages)
             print(f"{population.name}: done", flush=True)
 
 
-def bound_rows(folder: Path, without_azure: Tails) -> Iterator[Row]:
+def bound_rows(folder: Path) -> Iterator[Row]:
     """Peaks from means, as always; judged by maxima."""
     mean, highest = (trace_matrix(folder, "azure_v1_vms", c)[0] for c in ("cpu_avg_pct", "cpu_max_pct"))
     kept = throughout(mean)
@@ -122,7 +118,7 @@ def bound_rows(folder: Path, without_azure: Tails) -> Iterator[Row]:
     bounds: dict[str, list[Shortage]] = {"all VMs": [], "one VM": []}
     for seed in SEEDS:
         groups, trial = list(of.members(seed)), of.trial(seed)
-        peaks = calibrated_peaks(trial, (RISK,), SETTINGS, None, without_azure)[RISK]
+        peaks = calibrated_peaks(trial, (RISK,), SETTINGS)[RISK]
         rises = np.minimum(highest, PERCENT) - np.minimum(mean, PERCENT)
         one = np.stack([np.nan_to_num(rises[rows]).max(axis=0) for rows in groups])
         every = np.stack([node_total(highest[rows], of.limits[rows]) for rows in groups])
@@ -168,8 +164,7 @@ def churn_rows(folder: Path) -> Iterator[Row]:
 
 def measure(folder: Path) -> list[Row]:
     """All rows, in the order of the page."""
-    without_azure = tails(populations(folder), ("azure_v1",))
-    return [*throughout_rows(folder, without_azure), *churn_rows(folder), *bound_rows(folder, without_azure)]
+    return [*throughout_rows(folder), *churn_rows(folder), *bound_rows(folder)]
 
 
 if __name__ == "__main__":

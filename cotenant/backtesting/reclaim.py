@@ -25,8 +25,7 @@ import numpy.typing as npt
 from cotenant.base.resource import Resource
 from cotenant.base.usage.backtest import Frontier, FrontierCurve, FrontierPoint
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima, records
-from cotenant.forecasting.node_peaks.peak_risk import Prepared, Tails, served_peaks
-from cotenant.forecasting.node_peaks.peak_tails import TAILS
+from cotenant.forecasting.node_peaks.peak_rule import PeakRule
 from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -107,16 +106,19 @@ class Tally:
         return float(self.above.sum() / max(self.samples.sum(), 1.0))
 
 
-def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
-    """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count."""
-    came = highest_after(trial)
+def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
+    """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count.
+
+    came: `highest_after` of the trial, where many predictions are compared by decisions alone: samples are 0 then.
+    """
+    by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)
     limits = np.broadcast_to(trial.limits[:, None], peaks.shape)
     predicted = np.minimum(peaks, limits)
     passed = compared & (predicted < came - ROUNDING * limits)
     with np.errstate(invalid="ignore", divide="ignore"):
         depth = np.where(passed, (came - predicted) / came, 0.0)
-    over, measured = overshoot(trial, predicted)
+    over, measured = overshoot(trial, predicted) if by_samples else (np.zeros((len(limits), 0)),) * 2
     return Tally(
         decisions=compared.sum(axis=1).astype(float),
         violated=passed.sum(axis=1).astype(float),
@@ -130,36 +132,35 @@ def tally(trial: ReclaimTrial, peaks: Floats) -> Tally:
 
 
 def calibrated_peaks(
-    trial: ReclaimTrial,
-    risks: Sequence[float],
-    settings: NodePeakSettings,
-    history_days: int | None = None,
-    tails: Tails = TAILS,
+    trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
 ) -> dict[float, Floats]:
-    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone.
-
-    tails: those that are shipped, or others that the trial's own trace had no part in.
-    """
+    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone."""
     blocks, ends = trial.blocks, trial.decisions
-    full_history = None if history_days else prepare_decisions(blocks, trial)
+    full = None if history_days else _rule(blocks, trial, settings)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
     for end in ends.tolist():
-        if full_history is None:
-            past = blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end]
-            of = prepare_decisions(past, trial)
+        if full is None:
+            rule = _rule(blocks[:, max(0, end - (history_days or 0) * BLOCKS_PER_DAY) : end], trial, settings)
         else:
-            of = full_history.until(end, settings.calibration_days * BLOCKS_PER_DAY)
-        usable = of.usable(settings)
-        nothing = [("", np.ones(usable.shape))] * len(risks)
-        forecasts = served_peaks(of, usable, risks, settings, tails) if usable.any() else nothing
-        for risk, (_, peaks) in zip(risks, forecasts, strict=True):
-            peaks_by_risk[risk].append(peaks[:, -1] * trial.limits)
+            rule = full.until(end, settings.calibration_days * BLOCKS_PER_DAY)
+        for risk in risks:
+            peaks_by_risk[risk].append(rule.peaks_now(risk) * trial.limits)
     return {risk: np.stack(peaks, axis=1) for risk, peaks in peaks_by_risk.items()}
 
 
-def prepare_decisions(blocks: Floats, trial: ReclaimTrial) -> Prepared:
-    """Bases and spreads at all decisions of these blocks, which are some of the trial's."""
-    return Prepared.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource)
+def _rule(blocks: Floats, trial: ReclaimTrial, settings: NodePeakSettings) -> PeakRule:
+    """The rule at all decisions of these blocks, which are some of the trial's."""
+    return PeakRule.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource, settings)
+
+
+def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floats]:
+    """The plainest rival, (n, decisions) by share: mean of the highest of 14 and of 7 days, and a share of the limit.
+
+    Of memory it is at least the highest of the last day, as ours.
+    """
+    usual = (highest_of(trial, 14) + highest_of(trial, 7)) / 2
+    least = highest_of(trial, 1) if trial.resource is Resource.MEMORY else -np.inf
+    return {share: np.fmax(usual + share * trial.limits[:, None], least) for share in shares}
 
 
 def highest_of(trial: ReclaimTrial, days: int) -> Floats:

@@ -1,6 +1,6 @@
-"""The calibrated peak of nodes: how high usage may get in the next 24 hours, at a risk that back-tests held. Pure.
+"""The peak of nodes: how high usage may get in the next 24 hours, at a risk that back-tests held. Pure.
 
-    5-minute totals -> records of six-hour maxima (`peak_records`) -> base + calibrated spread (`peak_risk`) -> peaks
+    5-minute totals -> records of six-hour maxima (`peak_records`) -> the rule (`peak_rule`) -> peaks
 
 A node with too short a record gets Koordinator's formula for reclaimable capacity (its priority-class and pod
 predictors, the larger peak) and says so. Memory obeys a rule of its own: its peak is never below the highest of the
@@ -21,9 +21,9 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import RefT
 from cotenant.base.usage.usage import Usage
-from cotenant.forecasting.empirical import weighted_quantiles
+from cotenant.forecasting.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
-from cotenant.forecasting.node_peaks.peak_risk import PeakCalibration, Prepared, calibrate
+from cotenant.forecasting.node_peaks.peak_rule import RULE, PeakRule
 from cotenant.forecasting.node_peaks.worst_day import PastPeaks
 from cotenant.forecasting.settings import NodePeakSettings
 
@@ -31,11 +31,6 @@ Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
 
 FALLBACK: Final = "koordinator"
-MARGIN: Final = 1.1
-"""Of Koordinator's predictors over the percentile."""
-_PERCENTILE: Final = {Resource.CPU: 0.95, Resource.MEMORY: 0.98}
-_HALF_LIFE_DAYS: Final = {Resource.CPU: 0.5, Resource.MEMORY: 1.0}
-_HALF_LIVES_KEPT: Final = 10
 _NODES_AT_ONCE: Final = 2000
 
 
@@ -47,7 +42,8 @@ class NodePeaks(Generic[RefT]):
     decisions, (n,); model: per node, what the peak rests on; reason: OK, or why Koordinator's formula stands in.
     class_peaks: of Koordinator's two predictors that of the whole class alone, (n,), which never is above the peak of
     a node whose model is FALLBACK; None = not known apart from it. tested: past decisions at the first risk; None =
-    none was tested.
+    none was tested. highest, week: of the last 14 and 7 days, and added: what the rule adds to their mean at the first
+    risk, (n,) each, NaN where Koordinator's formula stands in; None = not known.
     """
 
     refs: tuple[RefT, ...]
@@ -60,6 +56,9 @@ class NodePeaks(Generic[RefT]):
     reason: tuple[Reason, ...]
     class_peaks: Floats | None = None
     tested: PastPeaks | None = None
+    highest: Floats | None = None
+    week: Floats | None = None
+    added: Floats | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,50 +99,46 @@ def node_peaks(
     newest = block_maxima(values, slots)
     blocks = newest if older is None else np.concatenate([np.clip(older, 0, limits[:, None]), newest], axis=1)
     of = _records(blocks, settings)
-    prepared = Prepared.of(of, limits, usage.resource)
-    calibrations = [calibrate(prepared, risk, settings) for risk in risks]
-    first = calibrations[0] if calibrations else None
-    short: Flags = np.less(of.days[:, -1], settings.minimum_days if first else RECORD_DAYS + 1)
+    rule = PeakRule.of(of, limits, usage.resource, settings)
+    short: Flags = np.less(of.days[:, -1], settings.minimum_days)
     of_class = koordinator_peaks(values, slots, usage.resource)
     fallback = of_class if pods is None else np.fmax(of_class, pods)
-    peaks = _in_order(
-        np.stack([_column(calibration, short, fallback, limits) for calibration in calibrations], axis=1), risks
-    )
+    by_rule = np.stack([rule.peaks_now(risk) for risk in risks], axis=1) * limits[:, None]
+    peaks = np.where(short[:, None], fallback[:, None], by_rule)
     if usage.resource is Resource.MEMORY:
         peaks, of_class = np.fmax(peaks, of.day[:, -1:]), np.fmax(of_class, of.day[:, -1])
+    tested = [rule.tested_peaks(risk) for risk in risks]
+    now = (of.highest[:, -1], of.week[:, -1], by_rule[:, 0])
+    highest, week, first = (np.where(short, np.nan, part) for part in now)
     return NodePeaks(
         refs=usage.refs,
         resource=usage.resource,
         risks=tuple(risks),
         peaks=np.minimum(peaks + node_limits.cold[:, None], limits[:, None]),
-        violation=_violation(calibrations, short),
-        days=np.where(short, 0, first.days if first else 0),
-        model=tuple(FALLBACK if s or first is None else first.shapes for s in short.tolist()),
-        reason=_reasons(np.asarray(np.isnan(peaks).all(axis=1)), short),
+        violation=np.stack([np.where(short, np.nan, rule.violation(peaks)) for peaks in tested], axis=1),
+        days=np.where(short, 0, np.isfinite(tested[0]).sum(axis=1) // BLOCKS_PER_DAY),
+        model=tuple(FALLBACK if s else RULE for s in short.tolist()),
+        reason=tuple(
+            Reason.NO_DATA if np.isnan(row).all() else Reason.SHORT_RECORD if s else Reason.OK
+            for row, s in zip(peaks, short.tolist(), strict=True)
+        ),
         class_peaks=np.minimum(of_class + node_limits.cold, limits),
-        tested=_past_peaks(first, blocks, limits, of.day if usage.resource is Resource.MEMORY else None),
+        tested=_past_peaks(tested[0], blocks, limits),
+        highest=highest,
+        week=week,
+        added=first - (highest + week) / 2,
     )
 
 
 def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
-    """Nodes that surely need no formula of Koordinator's, (n,): their own days and tested decisions are enough.
+    """Nodes that surely need no formula of Koordinator's, (n,): their own days are enough.
 
     reported: (n, slots), slots in which some of a node's pods have a sample. What its other pods and older days add can
-    only make the record longer. True also tells that decisions can be calibrated at all.
+    only make the record longer.
     """
     of = _records(block_maxima(np.where(reported, np.float32(0), np.float32(np.nan)), slots_per_day), settings)
-    known = of.days >= settings.minimum_days
-    result: Flags = known[:, -1] & (known & np.isfinite(of.after)).any(axis=1)
+    result: Flags = of.days[:, -1] >= settings.minimum_days
     return result
-
-
-def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
-
-    Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
-    """
-    peaks: Floats = MARGIN * _decaying_peak(usage, slots_per_day, resource)
-    return peaks
 
 
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
@@ -158,16 +153,8 @@ def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
     return highest
 
 
-def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
-    cold = np.isfinite(usage).sum(axis=1) < slots_per_day
-    peaks = MARGIN * _decaying_peak(usage, slots_per_day, resource)
-    result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)
-    return result
-
-
 def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
-    """Return the records of all decisions that calibration may use.
+    """Return the records of all decisions that may be tested.
 
     Nodes are processed in parts so that memory stays bounded.
     """
@@ -177,51 +164,12 @@ def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
     return Records(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
-def _past_peaks(
-    calibration: PeakCalibration | None, blocks: Floats, limits: Floats, least: Floats | None
-) -> PastPeaks | None:
-    """Tested decisions but the one of now, with the six hours after each.
+def _past_peaks(tested: Floats, blocks: Floats, limits: Floats) -> PastPeaks | None:
+    """Tested decisions (n, E) but the one of now, per unit of the limits, with the six hours after each.
 
-    blocks: (n, B), the newest last; least: (n, E), below which no peak is served, None = there is no such.
+    blocks: (n, B), the newest last. None = no decision could be tested.
     """
-    if calibration is None or calibration.tested.shape[1] < 2:
+    if tested.shape[1] < 2 or not np.isfinite(tested).any():
         return None
-    peaks = calibration.tested[:, :-1] * limits[:, None]
-    peaks = peaks if least is None else np.where(np.isfinite(peaks), np.fmax(peaks, least[:, :-1]), np.nan)
+    peaks = tested[:, :-1] * limits[:, None]
     return PastPeaks(peaks, blocks[:, blocks.shape[1] - peaks.shape[1] :], limits)
-
-
-def _column(calibration: PeakCalibration | None, short: Flags, fallback: Floats, limits: Floats) -> Floats:
-    if calibration is None:
-        return fallback
-    result: Floats = np.where(short, fallback, calibration.peaks * limits)
-    return result
-
-
-def _in_order(peaks: Floats, risks: Sequence[float]) -> Floats:
-    """A smaller risk never gets a lower peak: shapes are chosen for each risk by itself."""
-    order = np.argsort(risks)[::-1]
-    ordered = np.fmax.accumulate(peaks[:, order], axis=1)
-    result: Floats = ordered[:, np.argsort(order)]
-    return result
-
-
-def _violation(calibrations: Sequence[PeakCalibration | None], short: Flags) -> Floats:
-    """Violation by node and risk, (n, risks): NaN where there is no calibration, or the record is too short."""
-    columns = [
-        np.where(short, np.nan, np.nan if calibration is None else calibration.violation)
-        for calibration in calibrations
-    ]
-    return np.stack(columns, axis=1)
-
-
-def _reasons(nothing: Flags, short: Flags) -> tuple[Reason, ...]:
-    names = np.select([nothing, short], [Reason.NO_DATA.value, Reason.SHORT_RECORD.value], Reason.OK.value)
-    return tuple(Reason(name) for name in names.tolist())
-
-
-def _decaying_peak(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    half_life = _HALF_LIFE_DAYS[resource] * slots_per_day
-    recent = usage[:, -int(_HALF_LIVES_KEPT * half_life) :]
-    weights = np.exp2(-np.arange(recent.shape[1])[::-1] / half_life)
-    return weighted_quantiles(recent, weights, np.array([_PERCENTILE[resource]]))[:, 0]

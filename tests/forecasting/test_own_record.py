@@ -42,11 +42,9 @@ def test_a_sum_of_pods_that_is_left_out_changes_no_peak(seed: int, days: int, sh
     assert all(model != FALLBACK for model, sure in zip(whole.model, own.tolist(), strict=True) if sure)
 
 
-@pytest.mark.parametrize(("hours", "sure"), [(8 * HOURS, True), (180, True), (174, False), (7 * HOURS, False)])
-def test_a_record_is_long_enough_once_one_decision_on_it_was_tested(hours: int, sure: bool) -> None:
-    # 7 days of record (`minimum_days`), of which the oldest counts from half of its blocks on, and the 24 hours after
-    # them that tested the first decision: 6.5 + 1 days = 180 hours. A block of six hours less, and no decision that
-    # stood on 7 days has an outcome: then every node needs Koordinator's formula.
+@pytest.mark.parametrize(("hours", "sure"), [(7 * HOURS, True), (156, True), (150, False), (6 * HOURS, False)])
+def test_a_record_is_long_enough_with_seven_days(hours: int, sure: bool) -> None:
+    # 7 days of record (`minimum_days`), of which the oldest counts from half of its blocks on: 6.5 days = 156 hours.
     reported = np.ones((1, hours), dtype=bool)
     assert has_own_record(reported, HOURS, SETTINGS).tolist() == [sure]
     peaks = node_peaks(usage_of(np.full((1, hours), 5, dtype=np.float32)), NodeLimits.of([10.0]), (0.01,), SETTINGS)

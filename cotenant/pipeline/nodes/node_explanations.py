@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from cotenant.base.colocation.reclaimable import Reclaimable
+from cotenant.base.commands.cells import human
 from cotenant.base.errors import NoData
+from cotenant.base.identity import NodeRef
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
+from cotenant.base.table import Kind
+from cotenant.base.text import percent
+from cotenant.forecasting.node_peaks.node_peak import NodePeaks
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, newest
 from cotenant.recommender.colocation.explain import Context, NodeExplained, explain
@@ -74,6 +80,10 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
     for lendable in analysis.reclaimable:
         by_node[lendable.node].append(lendable)
     measured = _newest_sample_times(analysis)
+    peaks: dict[str, list[str]] = defaultdict(list)
+    for of_resource in analysis.prod_peaks.values():
+        for name, sentence in peak_sentences(of_resource):
+            peaks[name].append(sentence)
     return [
         explain(
             by_node[node.name],
@@ -82,11 +92,25 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
                 now_seconds=analysis.computed_seconds,
                 measured_seconds=measured.get(node.name),
                 published=node.extended_allocatable,
-                notes=ColocationNode.of(node).notes,
+                notes=(*ColocationNode.of(node).notes, *peaks[node.name]),
             ),
         )
         for node in inventory.nodes
     ]
+
+
+def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
+    """Yield for each node, by its name, the three numbers that the peak of prod's use is made of."""
+    if peaks.highest is None or peaks.week is None or peaks.added is None:
+        return
+    kind, what = (Kind.MILLICORES, "CPU") if peaks.resource is Resource.CPU else (Kind.BYTES, "memory")
+    least = ", at least the highest of the last day" if peaks.resource is Resource.MEMORY else ""
+    for ref, *numbers in zip(peaks.refs, peaks.highest, peaks.week, peaks.added, strict=True):
+        if np.isfinite(numbers).all():
+            highest, week, added = (human(kind, round(float(number))) for number in numbers)
+            usual = f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), and {added} more"
+            risk = percent(peaks.risks[0], 1)
+            yield ref.name, f"prod's peak of {what} in the next 24 hours: {usual}, at a risk of {risk}{least}"
 
 
 def _newest_sample_times(analysis: Analysis) -> dict[str, float]:

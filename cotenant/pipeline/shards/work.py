@@ -220,8 +220,9 @@ def ceilings(inventory: Inventory, usage: Usage[WorkloadRef]) -> Floats:
     A pod can use what its limits allow, and without a limit of every container what the largest node has. It counts as
     often as pods run now, or as its autoscaler may make.
     """
-    assert usage.resource is not None
     resource = usage.resource
+    if not isinstance(resource, Resource):  # limits of devices bound no use of them
+        return np.full(len(usage.refs), np.nan)
     largest = max((node.allocatable.get(resource, 0) for node in inventory.nodes), default=0)
     most: dict[WorkloadRef, float] = {}
     for workload in inventory.workloads:

@@ -1,0 +1,123 @@
+"""The rule of a node's peak in the next 24 hours: what was highest, and a share of the node above it. Pure.
+
+    usual   = mean(highest of the last 14 days, highest of the last 7 days)
+    CPU:    peak = usual + share x limit
+    memory: peak = usual + share x (limit - usual), and at least the highest of the last day
+
+The share depends on the risk: constants of public traces (`bench.forecasting.peak_populations`), the same for every
+cluster. Memory stands until it is released: how far it may rise goes with what is free. A cluster whose own past
+needed more gets more, never less: a calm fortnight is no promise. Its scores are (peak that came - usual) / room, room
+the limit or what is free. The constants are stretched as far as the 90th percentile of the scores lies farther above
+their median, and where the scores' own quantile at the risk is higher still, it counts. Both with the weight d / (d +
+prior days), d the days of its decisions: nodes of a class move together, so a day counts once however many nodes it
+has, and of fewer than ten for a tenth a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.resource import Resource
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, Records
+from cotenant.forecasting.settings import NodePeakSettings
+
+Floats = npt.NDArray[np.floating[Any]]
+Flags = npt.NDArray[np.bool_]
+
+RULE: Final = "mean of 14 and 7 days"
+"""Name of the rule, as results have it."""
+RATES: Final = (0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.001, 0.0001)
+"""Shares of decisions whose peak is passed, at which `SHARES` stand; between them it is linear in their logarithm."""
+SHARES: Final[Mapping[Resource, tuple[float, ...]]] = {
+    Resource.CPU: (-0.03, -0.005, 0.005, 0.015, 0.04, 0.06, 0.095, 0.225, 0.35),
+    Resource.MEMORY: (-0.15, -0.02, 0.025, 0.09, 0.19, 0.36, 0.44, 0.5, 0.55),
+}
+"""Added to `usual`, of the limit for CPU, of what is free for memory."""
+_RESTLESS: Final = 2
+"""Place of the rate at which a cluster's own scores are compared: rarer ones are few events, others no peaks."""
+_FULL_CLASS: Final = 10
+"""Nodes of which a day of decisions counts as a day of evidence."""
+_PARTS: Final = 6
+_LEAST_ROOM: Final = 1e-3
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PeakRule:
+    """The rule on the records of n nodes at E decisions, per unit of each node's limit.
+
+    usual, room, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: decisions with
+    a long enough record and an outcome.
+    """
+
+    usual: Floats
+    room: Floats
+    least: Floats
+    after: Floats
+    usable: Flags
+    resource: Resource
+    prior_days: float
+
+    @classmethod
+    def of(cls, records: Records, limits: Floats, resource: Resource, settings: NodePeakSettings) -> PeakRule:
+        """Take records in the unit of usage, and positive limits (n,)."""
+        usual, day = (records.highest + records.week) / 2 / limits[:, None], records.day / limits[:, None]
+        stands = resource is Resource.MEMORY
+        room = np.maximum(1 - usual, _LEAST_ROOM) if stands else np.ones_like(usual)
+        least = day if stands else np.zeros_like(usual)
+        usable = (records.days >= settings.minimum_days) & np.isfinite(records.after)
+        return cls(usual, room, least, records.after / limits[:, None], usable, resource, settings.prior_days)
+
+    def until(self, end: int, length: int) -> PeakRule:
+        """Return the rule as known at decision `end`, with the last `length` decisions before it."""
+        part = slice(max(0, end - length), end + 1)
+        usable = self.usable[:, part].copy()
+        usable[:, -BLOCKS_PER_DAY:] = False  # their outcomes were still open
+        usual, room, least, after = (of[:, part] for of in (self.usual, self.room, self.least, self.after))
+        return replace(self, usual=usual, room=room, least=least, after=after, usable=usable)
+
+    def share(self, risk: float, known: Flags) -> float:
+        """Return the share of the room that is added at a risk, by the constants and these known outcomes, (n, E)."""
+        shares = SHARES[self.resource]
+        share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
+        if not known.any():
+            return share
+        scores = ((self.after - self.usual) / self.room)[known]
+        middle, high, own = np.quantile(scores, [1 - RATES[0], 1 - RATES[_RESTLESS], 1 - risk], method="inverted_cdf")
+        days = min(known.any(axis=0).sum(), known.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
+        weight = days / (days + self.prior_days)
+        restless = max((high - middle) / (shares[_RESTLESS] - shares[0]), 1.0)
+        share += weight * (restless - 1) * (share - shares[0])
+        return float(share + weight * max(own - share, 0.0))
+
+    def peaks_now(self, risk: float) -> Floats:
+        """Peaks at the last decision by all known outcomes, (n,), per unit of the limits."""
+        peaks: Floats = self._peaks(self.share(risk, self.usable))[:, -1]
+        return peaks
+
+    def tested_peaks(self, risk: float) -> Floats:
+        """Peaks of usable decisions, (n, E), NaN elsewhere, each by outcomes that were complete before it.
+
+        The share is renewed for each sixth of the decisions.
+        """
+        decisions = np.arange(self.usable.shape[1])
+        shares = np.zeros(len(decisions))
+        for part in np.array_split(decisions, _PARTS):
+            if part.size:
+                shares[part] = self.share(risk, self.usable & (decisions <= part[0] - BLOCKS_PER_DAY))
+        return np.where(self.usable, self._peaks(shares), np.nan)
+
+    def violation(self, tested: Floats) -> Floats:
+        """Return the share of tested peaks (n, E) that were passed, (n,); NaN = none was tested."""
+        count = np.isfinite(tested).sum(axis=1)
+        none = np.full(len(tested), np.nan)
+        shares: Floats = np.divide((self.after > tested).sum(axis=1), count, out=none, where=count > 0)
+        return shares
+
+    def _peaks(self, share: float | Floats) -> Floats:
+        peaks: Floats = np.clip(np.fmax(self.usual + share * self.room, self.least), 0, 1)
+        return peaks
