@@ -20,7 +20,7 @@ from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 from tests.admission.bodies import PODS
 from tests.cluster.api import Api, ApiError
-from tests.cluster.fixtures import create_namespace
+from tests.cluster.namespaces import create_namespace
 from tests.cluster.waiting import wait_for
 
 PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
