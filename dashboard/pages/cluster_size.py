@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import node_sizes
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.tables import display
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, StayingNode
 from cotenant.scheduler_ext.cluster_size.report import (
     COMPUTING,
     LATER,
@@ -21,10 +23,10 @@ from cotenant.scheduler_ext.cluster_size.report import (
     SizeReport,
     best_known,
     bills_of,
-    bound_sentence,
-    bound_text,
+    level_sentences,
     month_text,
     sentences_of,
+    short_sentence,
 )
 from cotenant.scheduler_ext.cluster_size.tables import (
     BILLS,
@@ -43,6 +45,7 @@ from cotenant.scheduler_ext.cluster_size.tables import (
 )
 
 PATH: Final = "cluster-size"
+STEPS_ID: Final = "size-steps"
 COMMAND: Final = "cotenant size"
 NAMES: Final = {
     RequestLevel.NOW: "Requests as now",
@@ -60,7 +63,7 @@ BOUND_WHY: Final = "The table of nodes says what binds each of them. Lower reque
 
 
 def render(view: View, search: str) -> Component:
-    """Heading, the three numbers, and the nodes and moves of the chosen level."""
+    """Heading, the answer with its picture, and on demand what it rests on and every row behind it."""
     lead = html.P("Which nodes could leave, where their pods would go, and what binds the others.")
     head = html.Div([html.H1("Cluster size"), lead], className="page-head")
     return html.Div([head, panels.render_guarded(lambda: _body(view, search))], className="page tall-page")
@@ -74,10 +77,7 @@ def _body(view: View, search: str) -> Component:
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
     level = shown_level(report, search)
-    drawn = [*(_stat(report, sized) for sized in report.levels), _bound(report, level)]
-    stats = html.Div(drawn, className="stats four")
-    made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
-    return html.Div([stats, made, *_details(report, level, search, view.settings.base_path)])
+    return html.Div(_details(report, level, search, view.settings.base_path))
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
@@ -87,39 +87,91 @@ def shown_level(report: SizeReport, search: str) -> RequestLevel:
     return named or best_known(report) or RequestLevel.NOW
 
 
-def _stat(report: SizeReport, sized: SizedLevel) -> Component:
-    """One of the three numbers: nodes that could leave, and their money."""
-    size, name = sized.size, NAMES[sized.level]
-    if size is None:
-        return panels.stat(name, display.MISSING, sized.reason)
-    return panels.stat(name, count_text(size), month_text(size, report.currency))
-
-
-def _bound(report: SizeReport, level: RequestLevel) -> Component:
-    """Show how far the shown answer may be from the best possible."""
-    sized = report.at(level)
-    return panels.stat(
-        "Kept, by the lower bound", bound_text(sized) or display.MISSING, bound_sentence(sized) or sized.reason
+def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: str) -> Component:
+    """The answer in a sentence, the nodes before and after, and the way there."""
+    links = [(NAMES[choice], {"show": choice.option}, choice is sized.level) for choice in RequestLevel]
+    worth = month_text(size, report.currency)
+    said = [
+        short_sentence(report, sized.level),
+        html.Strong(f"; in all {worth}") if worth and size.leaving else "",
+        ".",
+    ]
+    way = html.A("How to get there", href=f"#{STEPS_ID}", className="button", id="to-steps")
+    chart = node_sizes.squares(
+        _squares(size), f"Nodes filled by requests, now and afterwards: {count_text(size)} leave."
     )
+    height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
+    picture = panels.figure(chart, "size-figure", height)
+    head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
+    return panels.panel("The answer", head, picture, aside=panels.choices("Requests", links, search))
+
+
+def _squares(size: ClusterSize) -> list[node_sizes.Square]:
+    """Nodes by name: filled as requested, with what binds each one that stays."""
+    leaving = {
+        node.name: node_sizes.Square(
+            node.filled,
+            None,
+            f"{node.name}: {display.percent(node.filled)} requested; could leave as number {node.turn}",
+        )
+        for node in size.leaving
+    }
+    staying = {
+        node.name: node_sizes.Square(
+            node.filled,
+            node.filled_after,
+            f"{node.name}: {display.percent(node.filled)} requested, afterwards {display.percent(node.filled_after)}; "
+            f"stays: {visible(node.stay.words)}",
+        )
+        for node in size.staying
+    }
+    return [square for _, square in sorted({**leaving, **staying}.items())]
+
+
+def _level_steps(report: SizeReport) -> Component:
+    """The three answers as steps down from today's nodes."""
+    sizes = [(NAMES[sized.level], sized.size) for sized in report.levels if sized.size is not None]
+    if not sizes:
+        return html.Div()
+    nodes = [*sizes[0][1].leaving, *sizes[0][1].staying]
+    drawn = [node_sizes.Step("Today", len(nodes), _month(nodes))]
+    drawn += [node_sizes.Step(name, len(size.staying), _month(size.staying)) for name, size in sizes]
+    summary = ". ".join(level_sentences(report)) + "."
+    chart = node_sizes.steps(drawn, report.currency, summary)
+    return panels.panel("Nodes that stay, and what they cost a month", panels.figure(chart, "levels-figure", 190))
+
+
+def _month(nodes: Sequence[LeavingNode | StayingNode]) -> float | None:
+    known = [node.price_month for node in nodes if node.price_month is not None]
+    return sum(known) if known else None
+
+
+def _more(title: str, *inside: Component, id_: str = "") -> Component:
+    """Panels that open on demand."""
+    named = {"id": id_} if id_ else {}
+    return html.Details([html.Summary(title), *inside], className="more", **named)
 
 
 def _details(report: SizeReport, level: RequestLevel, search: str, base: str) -> list[Component]:
-    links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
-    ways = panels.choices("Requests", links, search)
     sized = report.at(level)
     if sized.size is None:
+        links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
+        ways = panels.choices("Requests", links, search)
         state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
-        return [panels.panel("Nodes", state, aside=ways)]
+        return [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
+    made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
     said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
     command = f"size --requests {level.option} --show"
     return [
-        panels.panel("The answer", said, aside=ways),
+        _answer(report, sized, sized.size, search),
+        _level_steps(report),
         _gaps(sized.size),
-        _node_panel(sized.size, f"{command} nodes"),
-        _move_panel(sized.size, f"{command} moves", base),
-        _bill_panel(report, sized),
         _step_panel(sized, f"{command} steps", base),
-        _obstacle_panel(report, sized.size, f"{command} obstacles"),
+        _more("What this rests on", made, said),
+        _more("Every node, and what binds it", _node_panel(sized.size, f"{command} nodes")),
+        _more("Every pod that moves", _move_panel(sized.size, f"{command} moves", base)),
+        _more("Machine types", _bill_panel(report, sized)),
+        _more("Autoscalers", _obstacle_panel(report, sized.size, f"{command} obstacles")),
     ]
 
 
@@ -174,9 +226,9 @@ def _step_panel(sized: SizedLevel, command: str, base: str) -> Component:
     rows = list(step_table(sized.steps).rows())
     if not rows:
         state = panels.empty("No node could leave.", why=BOUND_WHY, link=lower_requests(base))
-        return panels.panel("Getting there", state)
+        return panels.panel("Getting there", state, id_=STEPS_ID)
     table = panels.facts(titles(STEPS), [cells(STEPS, row) for row in rows[:MOST_ROWS]], "Getting there")
-    return panels.panel("Getting there", table, note=row_note(len(rows), command))
+    return panels.panel("Getting there", table, note=row_note(len(rows), command), id_=STEPS_ID)
 
 
 def _obstacle_panel(report: SizeReport, size: ClusterSize, command: str) -> Component:

@@ -265,3 +265,8 @@ class ClusterSize:
     def freed_bytes(self) -> int:
         """Allocatable memory of the nodes that could leave, bytes."""
         return sum(node.allocatable.get("memory", 0) for node in self.leaving)
+
+
+def further_count(now: ClusterSize, later: ClusterSize) -> int:
+    """Count the nodes that could leave at a later level beyond those that could now; negative where fewer could."""
+    return len(later.leaving) - len(now.leaving)

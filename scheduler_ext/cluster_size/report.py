@@ -17,7 +17,14 @@ from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.bills import NO_SHAPES, Bill, Priced, four_bills
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
 from cotenant.scheduler_ext.cluster_size.machines.words import batch_sentence, bill_sentence, mix_sentence
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, Stay, StayingNode
+from cotenant.scheduler_ext.cluster_size.model import (
+    ClusterSize,
+    LeavingNode,
+    RequestLevel,
+    Stay,
+    StayingNode,
+    further_count,
+)
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
 from cotenant.scheduler_ext.cluster_size.steps import PlanStep, steps_note
 from cotenant.scheduler_ext.cluster_size.tables import (
@@ -135,8 +142,10 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
         return ""
     if now is None:
         return f"{count_text(size)} could leave {level.value}"
-    further = len(size.leaving) - len(now.leaving)
-    more = f"{further} more" if further > 0 else f"{-further} fewer" if further else "no more"
+    further = further_count(now, size)
+    more = "no more"
+    if further:
+        more = f"{abs(further)} {'more' if further > 0 else 'fewer'}"
     return f"{count_text(now)} could leave now" + ("" if level is RequestLevel.NOW else f", {more} {level.value}")
 
 

@@ -215,7 +215,6 @@ BY_HAND = {
     "dashboard/nodes/workload_story.py": 1,
     "dashboard/pages/autopilot.py": 2,
     "dashboard/pages/batch.py": 5,
-    "dashboard/pages/cluster_size.py": 1,
     "dashboard/pages/forecast.py": 4,
     "dashboard/pages/health.py": 10,
     "dashboard/home/overview.py": 4,
