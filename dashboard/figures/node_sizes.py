@@ -114,7 +114,7 @@ def steps(answers: Sequence[Step], currency: str, summary: str) -> Chart:
             f"{step.nodes}<br>{base.plain(month)}" if month else f"{step.nodes}"
             for step, month in zip(answers, money, strict=True)
         ],
-        "textposition": "top center",
+        "textposition": "bottom center",
         "cliponaxis": False,
         "line": {"color": base.BLUE, "width": 2, "shape": "hv"},
         "marker": {"size": 8, "color": base.BLUE},
