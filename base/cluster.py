@@ -331,8 +331,8 @@ class PodRow:
 
     beyond: the pod's mean usage, in the resource's unit, where it is clearly more than the sum of its containers.
     idle: containers whose CPU is counted and did not change recently, so that zeros are true; "" = all of them.
-    held: bytes that the kernel cannot take back from containers whose working set fills their limit. swaps: its node
-    swaps, and nothing tells how much of that is the pod's.
+    unreclaimable: bytes that the kernel cannot take back from containers whose working set fills their limit. swaps:
+    its node swaps, and nothing tells how much of that is the pod's.
     """
 
     namespace: str
@@ -340,7 +340,7 @@ class PodRow:
     seen_seconds: int
     beyond: Mapping[Resource, int] = field(default_factory=dict)
     idle: tuple[str, ...] = ()
-    held: Mapping[str, int] = field(default_factory=dict)
+    unreclaimable: Mapping[str, int] = field(default_factory=dict)
     swaps: bool = False
 
 

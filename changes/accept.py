@@ -158,7 +158,7 @@ class Actions:
         """
         statuses = self.journal.statuses().values()
         changed, live_context = last_changes(statuses), LiveContext(self.client, statuses)
-        history = _History(changed, trials_of(statuses), self._postponed())
+        history = _History(changed, trials_of(statuses), self._postponed_writes())
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
         for workload, of_workload in by_workload(recommendations).items():
@@ -169,7 +169,7 @@ class Actions:
             reviews.append(review)
         return reviews
 
-    def _postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    def _postponed_writes(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
 
     def _check_alone(self, review: Review, requested_millicores: int) -> Review:

@@ -150,7 +150,7 @@ def _forecast(
     expected = peak_expected(local, coarse.grid, median, settings, allocatable) & _ok_mask(reasons)
     fine_values = past.tail(coarse.grid.size * (STEP_SECONDS // past.grid.step_seconds)).values
     maxima = daily_maxima(calendar.like_ahead(fine_values), past.grid.slots_per_day)[:, -settings.history_days :]
-    peak = _bounded(peak_quantiles(maxima, highest) * calendar.busiest, ceiling, highest, maxima)
+    peak = _bound_peaks(peak_quantiles(maxima, highest) * calendar.busiest, ceiling, highest, maxima)
     peak, path = _consistent(peak, path, has_days=np.asarray(np.isfinite(maxima).any(axis=1)))
     grid = coarse.grid.following(HORIZON)
     day_windows = windows(median, timing, expected, grid)
@@ -256,7 +256,7 @@ def _of_windows(reasons: Sequence[Reason], windows: Sequence[Sequence[Window]]) 
     return tuple(Reason.NO_PEAK if r is Reason.OK and not w else r for r, w in zip(reasons, windows, strict=True))
 
 
-def _bounded(peak: Array, ceiling: Floats | None, highest: Floats, maxima: FloatMatrix) -> Array:
+def _bound_peaks(peak: Array, ceiling: Floats | None, highest: Floats, maxima: FloatMatrix) -> Array:
     """Peaks (n, levels), none above the ceiling (n,) of its series and above the most that was seen of it.
 
     A young series wears the spread of others, which may be many times what its pods are allowed.

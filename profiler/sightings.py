@@ -195,9 +195,10 @@ def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[
     for row in snapshot.pod_rows:
         old = rows.get((row.namespace, row.name), row)
         idle = tuple(sorted({*old.idle, *row.idle}))
-        held = {name: max(amount, row.held.get(name, 0)) for name, amount in {**row.held, **old.held}.items()}
+        both = {**row.unreclaimable, **old.unreclaimable}
+        highest = {name: max(amount, row.unreclaimable.get(name, 0)) for name, amount in both.items()}
         beyond, swaps = {**old.beyond, **row.beyond}, old.swaps or row.swaps
-        rows[row.namespace, row.name] = replace(row, beyond=beyond, idle=idle, held=held, swaps=swaps)
+        rows[row.namespace, row.name] = replace(row, beyond=beyond, idle=idle, unreclaimable=highest, swaps=swaps)
     return tuple(rows[key] for key in sorted(rows))
 
 

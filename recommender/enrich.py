@@ -9,22 +9,28 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import structlog
 
 from cotenant.base.cluster import ContainerRole, Inventory
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Waste
 from cotenant.recommender.backtest import backtest, present, record
+from cotenant.recommender.base import withheld
 from cotenant.recommender.evidence import Evidence, Floats
-from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.money import monthly_savings, prices
 from cotenant.recommender.restart import restart
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.severity import waste
 from cotenant.recommender.trust import EPISODIC, Grounds, proposed_resources, trust
+
+LEAST_SHARE_IN_USE: Final = 0.5
+"""Share of the limit from which on what the kernel cannot take back is the reason to raise it."""
 
 
 def enrich(
@@ -147,3 +153,37 @@ def _log_failure(recommendation: Recommendation) -> Iterator[None]:
         structlog.get_logger(__name__).error(
             "not back-tested", container=str(recommendation.container), error=repr(error), exc_info=error
         )
+
+
+def without_cache_raises(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
+    """The recommendations, in their order, without raises of memory for pages that the kernel gives back. Pure.
+
+    A process that reads more files than its limit holds has a working set as large as the limit, whatever that is: each
+    raise is filled again. What the kernel cannot take back (`PodRow.unreclaimable`) tells what the container needs. A
+    kill for lack of memory says that it needs more, whatever the pages are.
+    """
+    in_use: dict[tuple[str, str, str], int] = {}
+    for row in evidence.inventory.pod_rows:
+        in_use |= {(row.namespace, row.name, container): amount for container, amount in row.unreclaimable.items()}
+    owners = evidence.inventory.owners() if in_use else {}
+    most: dict[object, int] = {}
+    for (namespace, pod, container), amount in in_use.items():
+        key = owners.get((namespace, pod)), container
+        most[key] = max(most.get(key, 0), amount)
+    killed = {c for c, kills in zip(evidence.containers, evidence.oom_kills, strict=True) if kills}
+
+    def check(found: Recommendation) -> Recommendation:
+        amount = most.get((found.container.workload, found.container.container))
+        index = evidence.containers.index(found.container)
+        limit = evidence.now(index, Resource.MEMORY, Field.LIMIT) if amount else None
+        if amount is None or not limit or amount >= LEAST_SHARE_IN_USE * limit or found.container in killed:
+            return found
+        heap = found.heap if found.heap is None or found.heap.change <= 0 else None
+        return replace(found, values=tuple(map(_without_raise, found.values)), heap=heap)
+
+    return [check(r) for r in recommendations] if most else list(recommendations)
+
+
+def _without_raise(value: Value) -> Value:
+    raised = value.resource is Resource.MEMORY and value.action is Action.SET and (value.change or 0) > 0
+    return withheld(value.resource, value.field, value.now, Reason.PAGE_CACHE, value.inputs) if raised else value

@@ -83,14 +83,14 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     awake = (ref for series, ref in _zeros(evidence, cpu) if not _sleeps(series, evidence))
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
-        yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen(pod, "at all"))
+        yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen_pods(pod, "at all"))
     yield from _seldom_measured(evidence)
     yield from _gaps(evidence)
     yield from _of_swapping_nodes(evidence)
     yield from _of_parted_nodes(evidence)
     yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))
     for ref, pod in _of_silent_pods(evidence, memory):
-        yield _Doubt(ref, both, Reason.UNMEASURED, _unseen(pod, "at all"))
+        yield _Doubt(ref, both, Reason.UNMEASURED, _unseen_pods(pod, "at all"))
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
@@ -119,7 +119,7 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
     ]
 
 
-def _unseen(pod: Pod, how_long: str) -> str:
+def _unseen_pods(pod: Pod, how_long: str) -> str:
     node = f" on node {pod.node}" if pod.node else ""
     return f"pod {pod.namespace}/{pod.name}{node} was not measured {how_long}"
 
@@ -143,7 +143,7 @@ def _gaps(evidence: Evidence) -> Iterator[_Doubt]:
         for ref, gap in gaps.items():
             seconds = gap.slots * evidence.window.step_seconds
             if gap.is_long and seconds > MEASURED_AFTER_SECONDS:
-                part = _unseen(pods[gap.pod.namespace, gap.pod.pod], f"for {duration(seconds)}")
+                part = _unseen_pods(pods[gap.pod.namespace, gap.pod.pod], f"for {duration(seconds)}")
                 yield _Doubt(ref, (resource,), Reason.PART_UNMEASURED, part)
 
 

@@ -8,7 +8,12 @@ stays below with a chance of 95 %. It is at no level below the path of half hour
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
+
+from cotenant.base.reasons import SENTENCES, Reason
+from cotenant.base.resource import Resource
+from cotenant.base.text import percent
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,6 +35,7 @@ HIGHEST_HALF_HOUR_MEANING: Final = (
 HIGHEST_HALF_HOUR_P95_NAME: Final = "highest half hour (p95)"
 """What the extender and load taints compare thresholds with: of the whole node, on the 0.95 path of its forecast."""
 HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is of shorter times and above it."
+_WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,3 +61,46 @@ class PeakAhead:
 def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
     """The peak of each series that is shown, (n,), in the unit of the forecasts; NaN without one."""
     return forecasts.peak_level(PEAK_QUANTILE)
+
+
+@dataclass(frozen=True, slots=True)
+class WorstDay:
+    """The 24 hours in which most nodes passed their peak in force; decisions are tested by what was known before them.
+
+    risk_ratio: share of decisions that may be passed. tested_days: days of tested decisions. nodes, short_nodes: those
+    tested in the 24 hours, and those of them that used more than their peak. start_seconds: Unix time, None = no node
+    ever did. mean_short_seconds: mean over the short nodes of the time above, None = not known in samples of five
+    minutes. deepest_ratio: highest excess over a peak, of its node's limit. reason: OK, or why nothing is known.
+    """
+
+    risk_ratio: float
+    tested_days: int
+    nodes: int = 0
+    short_nodes: int = 0
+    start_seconds: int | None = None
+    mean_short_seconds: float | None = None
+    deepest_ratio: float | None = None
+    reason: Reason = Reason.OK
+
+
+def sentence(day: WorstDay, resource: Resource) -> str:
+    """The event in words, with a time in minutes and a depth in percent of a node; or why it is not known."""
+    at_risk = f"{_WORDS[resource]} at risk {100 * day.risk_ratio:g} %"
+    if day.reason is not Reason.OK:
+        return f"{at_risk}: {SENTENCES[day.reason]}"
+    tested = f"{day.tested_days} tested {'day' if day.tested_days == 1 else 'days'}"
+    if day.start_seconds is None or day.deepest_ratio is None:
+        return f"{at_risk}: no node used more than was kept for prod in {tested}."
+    nodes = f"{day.short_nodes:,} of {day.nodes:,} {'node' if day.nodes == 1 else 'nodes'}"
+    begin = datetime.fromtimestamp(day.start_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"{at_risk}: in the worst 24 hours of {tested}, from {begin}, {nodes} used more than was kept for prod, "
+        f"{_how_long(day)}; deepest {percent(day.deepest_ratio, 1)} of a node."
+    )
+
+
+def _how_long(day: WorstDay) -> str:
+    if day.mean_short_seconds is None:
+        return "for how long is not kept"
+    each = "" if day.short_nodes == 1 else " each on average"
+    return f"for {day.mean_short_seconds / 60:.0f} minutes{each}"

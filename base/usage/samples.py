@@ -151,7 +151,7 @@ class PodGap(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """What is measured of n containers: shares, `ContainerLife.time_measured`, (n,); gaps: of those with any."""
+    """The measured part of n containers: shares, `ContainerLife.time_measured`, (n,); gaps: of those with any."""
 
     shares: Floats
     gaps: Mapping[int, PodGap]
@@ -306,7 +306,7 @@ def measured(
     container_of: Callable[[PodContainerRef], int],
     size: int,
 ) -> Measured:
-    """What is measured of each container; the share is 0 for one without a sample.
+    """Return the measured part of each container; the share is 0 for one without a sample.
 
     rows: container of each series, (m,), -1 = none; container_of: that of a listed one; size: n.
     """

@@ -36,7 +36,7 @@ LEAST_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnshownUse:
-    """What each node uses by the hour beyond its pods and its system, in the resource's unit, (hours.size,) each.
+    """Usage of each node by the hour beyond its pods and its system, in the resource's unit, (hours.size,) each.
 
     amounts: of the nodes of which any hour has some; parted: nodes of which the containers show the smaller part.
     """

@@ -54,7 +54,7 @@ class RiskOutcome:
 
     @property
     def length_days(self) -> float:
-        """How long it is, in days: the first and the last of its UTC days may be parts of one. 0 without any."""
+        """Length in days: the first and the last of its UTC days may be parts of one. 0 without any."""
         steps = [day.steps for day in self.days]
         return sum(steps) / max(steps, default=1)
 

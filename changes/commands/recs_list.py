@@ -110,7 +110,7 @@ def list_(
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     marks = {c: _marks(own.settings, reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()}
     advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
-    table = chosen_of_scan(scans, advice, namespace, _ordered(query, sort, advice.schema))
+    table = chosen_of_scan(scans, advice, namespace, _in_order(query, sort, advice.schema))
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [
         (owner, WorkloadRef(row["namespace"], row["kind"], row["workload"]))
@@ -133,7 +133,7 @@ def list_(
         print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", output)
 
 
-def _ordered(query: str | None, sort: str | None, schema: Schema) -> str:
+def _in_order(query: str | None, sort: str | None, schema: Schema) -> str:
     """The filter with its order: the one that is asked for, in --sort before --filter; else worst first."""
     from cotenant.base.tables.filters import parse
     from cotenant.changes.commands.recs_table import WORST_FIRST, sort_of

@@ -23,7 +23,7 @@ from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
 from cotenant.base.usage.policy_trial import FORECAST, PolicyScore
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.forecasting.koordinator_peaks import koordinator_peaks
+from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, mid_peaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, block_maxima
 from cotenant.forecasting.settings import NodePeakSettings

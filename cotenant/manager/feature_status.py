@@ -104,7 +104,7 @@ class Board(Feature):
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
-        self._tell_left_out()
+        self._report_left_out()
         if self._events:
             self._events.flush()
         states = {name: state for name, state in self.states.items() if name != self.name}
@@ -113,7 +113,7 @@ class Board(Feature):
         self._offered = states
         return ControllerDecision((status_intent(self._namespace, states),))
 
-    def _tell_left_out(self) -> None:
+    def _report_left_out(self) -> None:
         """Tell each object that a mirror cannot read, which all features leave out; again when the reason changes."""
         before, self._left_out = self._left_out, {}
         for mirror in self._mirrors.values():

@@ -18,13 +18,13 @@ from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Schema, Table
 from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.lives import SourceSilence
+from cotenant.base.usage.peak import WorstDay
 from cotenant.base.usage.portrait import Pattern, Portraits
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.unshown import UnshownUse
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
 from cotenant.base.usage.week import WeekDecomposition, Weeks
-from cotenant.base.usage.worst_day import WorstDay
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.node_peaks.node_peak import NodePeaks
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY

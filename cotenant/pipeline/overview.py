@@ -17,9 +17,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import truncate_to_integers
 from cotenant.base.usage.forecast import LEVELS as FORECAST_LEVELS
 from cotenant.base.usage.forecast import Forecasts
-from cotenant.base.usage.peak import PeakAhead, shown_peaks
+from cotenant.base.usage.peak import PeakAhead, sentence, shown_peaks
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid, Usage
-from cotenant.base.usage.worst_day import sentence
 from cotenant.forecasting.peak_time import RUN_SECONDS, busiest
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.browse import hour_of_week, hourly

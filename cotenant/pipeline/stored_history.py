@@ -81,11 +81,11 @@ def load_node_history(store: Store, settings: Settings) -> History:
         quality=quality[-1] if quality else None,
         since_seconds=span[0],
         silence=_silence(store, node_usage[Signal.NODE_CPU_USAGE_MEAN], grids),
-        unshown=_unshown(store, node_usage, inventory, grids),
+        unshown=_unshown_use(store, node_usage, inventory, grids),
     )
 
 
-def _unshown(
+def _unshown_use(
     store: Store, node_usage: Mapping[Signal, Usage[NodeRef]], inventory: Inventory, grids: Mapping[int, TimeGrid]
 ) -> UnshownUse:
     """Return what nodes use that their pods do not show; all pods' series are read for it, a day at a time."""

@@ -23,7 +23,7 @@ _NODE: Final = Aggregation(Level.NODE)
 _PLAN: Final = Aggregation(Level.PLAN)
 
 
-def _of(  # noqa: PLR0913, PLR0917 - a table of quantities, a line each
+def _of(
     key: str,
     name: str,
     definition: str,

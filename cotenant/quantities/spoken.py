@@ -65,7 +65,7 @@ _PLANS: Final = "cotenant.scheduler_ext.reservations.model"
 _RISK: Final = "cotenant.base.usage.what_if"
 
 
-def _of(  # noqa: PLR0913, PLR0917 - a table of quantities, a line each
+def _of(
     key: str,
     name: str,
     definition: str,

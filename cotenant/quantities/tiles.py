@@ -8,7 +8,6 @@ from typing import Final
 
 TILES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "Kept, by the lower bound": "kept_by_bound_ratio",
         "CPU Utilisation": "cluster_cpu_utilisation_ratio",
         "CPU Requests Commitment": "cluster_cpu_requests_commitment_ratio",
         "CPU Limits Commitment": "cluster_cpu_limits_commitment_ratio",
@@ -17,7 +16,6 @@ TILES: Final[Mapping[str, str]] = MappingProxyType(
         "Memory Limits Commitment": "cluster_memory_limits_commitment_ratio",
         "Free for batch now": "cluster_lendable_now",
         "Free for a day": "cluster_lendable_now",
-        "Verified as saved so far": "changes_verified_savings",
         "24 h peak, 5 min, p95": "peak",
         "Ready to apply": "recommendations_ready_count",
         "CPU used now": "nodes_cpu_usage",

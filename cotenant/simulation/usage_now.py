@@ -23,7 +23,7 @@ from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.kubernetes.qos import PriorityClass, with_default
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.forecasting.koordinator_peaks import MARGIN
+from cotenant.forecasting.node_peaks.koordinator_peaks import MARGIN
 from cotenant.profiler.node_metric.status import Observed, ProdOutlook
 from cotenant.profiler.node_metric.windows import Track
 from cotenant.profiler.synthetic import SyntheticCluster

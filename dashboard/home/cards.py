@@ -201,10 +201,10 @@ def lend(page: OverviewPage) -> Component:
     memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
     way = _way("When a job fits", page.href("batch"), "lend")
     detail = [*memory, *lent_now.ahead_parts(series), "."]
-    return _card("lend", lead, _lendable_columns(page), _held(page), detail, way)
+    return _card("lend", lead, _lendable_columns(page), _used_by_batch(page), detail, way)
 
 
-def _held(page: OverviewPage) -> list[Any]:
+def _used_by_batch(page: OverviewPage) -> list[Any]:
     """Say how much of what can be lent batch pods use already."""
     (cpu, _memory), pods = page.batch_use
     if not pods:

@@ -103,7 +103,7 @@ def saved(view: View) -> Component:
 
 
 def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
-    """What was verified up to the end of each month, as columns; nothing where no CPU was saved."""
+    """Return what was verified up to the end of each month, as columns; nothing where no CPU was saved."""
     months = verified_by_month(statuses)
     if not any(saved > 0 for saved in months.values()):
         return []

@@ -113,7 +113,7 @@ class OverviewPage:
 
     @cached_property
     def batch_use(self) -> tuple[list[float | None], int]:
-        """What batch pods use now, each resource in its unit, and how many they are."""
+        """Present usage of batch pods, each resource in its unit, and how many they are."""
         return self._kept("batch use", lambda: usage_of_batch_pods(self.snapshot.tables[PODS.name]))
 
     def _kept(self, what: str, ask: Callable[[], AnswerT]) -> AnswerT:

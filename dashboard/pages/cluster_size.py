@@ -9,10 +9,10 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.base.text import visible
-from cotenant.dashboard.figures import node_sizes
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
+from cotenant.dashboard.nodes import node_sizes
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, StayingNode
 from cotenant.scheduler_ext.cluster_size.report import (
@@ -133,7 +133,7 @@ def _level_steps(report: SizeReport) -> Component:
     sizes = [(NAMES[sized.level], sized.size) for sized in report.levels if sized.size is not None]
     if not sizes:
         return html.Div()
-    nodes = [*sizes[0][1].leaving, *sizes[0][1].staying]
+    nodes: list[LeavingNode | StayingNode] = [*sizes[0][1].leaving, *sizes[0][1].staying]
     drawn = [node_sizes.Step("Today", len(nodes), _month(nodes))]
     drawn += [node_sizes.Step(name, len(size.staying), _month(size.staying)) for name, size in sizes]
     summary = ". ".join(level_sentences(report)) + "."

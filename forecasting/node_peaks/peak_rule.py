@@ -6,8 +6,8 @@
 
 The share depends on the risk: constants of public traces (`bench.forecasting.peak_populations`), the same for every
 cluster. Memory stands until it is released: how far it may rise goes with what is free. A cluster whose own past
-needed more gets more, never less: a calm fortnight is no promise. Its scores are (peak that came - usual) / room, room
-the limit or what is free. The constants are stretched as far as the 90th percentile of the scores lies farther above
+needed more gets more, never less: a calm fortnight is no promise. Its scores are (peak that came - usual) / the
+limit, or what is free of it. The constants are stretched as far as the 90th percentile of the scores lies farther above
 their median, and where the scores' own quantile at the risk is higher still, it counts. Both with the weight d / (d +
 prior days), d the days of its decisions: nodes of a class move together, so a day counts once however many nodes it
 has, and of fewer than ten for a tenth a node.
@@ -43,19 +43,19 @@ _RESTLESS: Final = 2
 _FULL_CLASS: Final = 10
 """Nodes of which a day of decisions counts as a day of evidence."""
 _PARTS: Final = 6
-_LEAST_ROOM: Final = 1e-3
+_LEAST_FREE: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeakRule:
     """The rule on the records of n nodes at E decisions, per unit of each node's limit.
 
-    usual, room, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: decisions with
+    usual, free, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: decisions with
     a long enough record and an outcome.
     """
 
     usual: Floats
-    room: Floats
+    free: Floats
     least: Floats
     after: Floats
     usable: Flags
@@ -67,26 +67,26 @@ class PeakRule:
         """Take records in the unit of usage, and positive limits (n,)."""
         usual, day = (records.highest + records.week) / 2 / limits[:, None], records.day / limits[:, None]
         stands = resource is Resource.MEMORY
-        room = np.maximum(1 - usual, _LEAST_ROOM) if stands else np.ones_like(usual)
+        free = np.maximum(1 - usual, _LEAST_FREE) if stands else np.ones_like(usual)
         least = day if stands else np.zeros_like(usual)
         usable = (records.days >= settings.minimum_days) & np.isfinite(records.after)
-        return cls(usual, room, least, records.after / limits[:, None], usable, resource, settings.prior_days)
+        return cls(usual, free, least, records.after / limits[:, None], usable, resource, settings.prior_days)
 
     def until(self, end: int, length: int) -> PeakRule:
         """Return the rule as known at decision `end`, with the last `length` decisions before it."""
         part = slice(max(0, end - length), end + 1)
         usable = self.usable[:, part].copy()
         usable[:, -BLOCKS_PER_DAY:] = False  # their outcomes were still open
-        usual, room, least, after = (of[:, part] for of in (self.usual, self.room, self.least, self.after))
-        return replace(self, usual=usual, room=room, least=least, after=after, usable=usable)
+        usual, free, least, after = (of[:, part] for of in (self.usual, self.free, self.least, self.after))
+        return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
     def share(self, risk: float, known: Flags) -> float:
-        """Return the share of the room that is added at a risk, by the constants and these known outcomes, (n, E)."""
+        """Return the share that is added at a risk, by the constants and these known outcomes, (n, E)."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
         if not known.any():
             return share
-        scores = ((self.after - self.usual) / self.room)[known]
+        scores = ((self.after - self.usual) / self.free)[known]
         middle, high, own = np.quantile(scores, [1 - RATES[0], 1 - RATES[_RESTLESS], 1 - risk], method="inverted_cdf")
         days = min(known.any(axis=0).sum(), known.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
         weight = days / (days + self.prior_days)
@@ -119,5 +119,5 @@ class PeakRule:
         return shares
 
     def _peaks(self, share: float | Floats) -> Floats:
-        peaks: Floats = np.clip(np.fmax(self.usual + share * self.room, self.least), 0, 1)
+        peaks: Floats = np.clip(np.fmax(self.usual + share * self.free, self.least), 0, 1)
         return peaks

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
-from cotenant.base.usage.worst_day import WorstDay
+from cotenant.base.usage.peak import WorstDay
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
 
 Floats = npt.NDArray[np.floating[Any]]

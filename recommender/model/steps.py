@@ -44,7 +44,7 @@ _WORDS: Final = {
 
 
 def ready_words(code: str, steps: float | None) -> str:
-    """What can be applied now, in words; a cut that is too large for one step says in how many it is done."""
+    """Return in words what can be applied now; a cut that is too large for one step says in how many it is done."""
     if code == Ready.FIRST_STEP and steps is not None and steps > 1:
         return f"in {steps:.0f} steps"
     return _WORDS[Ready(code)] if code else ""

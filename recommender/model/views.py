@@ -11,8 +11,7 @@ from typing import Final
 
 from cotenant.base.identity import folder_part
 from cotenant.base.table import Column, Kind, Schema
-from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead
-from cotenant.base.usage.worst_day import WorstDay
+from cotenant.base.usage.peak import PEAK_MEANING, PEAK_MEDIAN_NAME, PEAK_NAME, PeakAhead, WorstDay
 from cotenant.recommender.model.confidence_columns import CONFIDENCE_COLUMNS
 from cotenant.recommender.model.recommendation_columns import BACKTEST_COLUMNS, DELTA_COLUMNS, MONEY_COLUMNS
 from cotenant.recommender.model.savings import PlannedSavings

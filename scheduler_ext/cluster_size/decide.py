@@ -375,7 +375,7 @@ def _answer(
     final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
     reserve = Reserve(search.options, search.exemptions, search.trials[0])
     first = final[0][1] if final else None
-    before, after = _filled(cluster, first)
+    before, after = _filled_nodes(cluster, first)
     staying = []
     for number, node in enumerate(cluster.nodes):
         if number not in gone:
@@ -400,7 +400,7 @@ def _answer(
     )
 
 
-def _filled(cluster: CompiledCluster, state: PlacingState | None) -> tuple[list[float], list[float]]:
+def _filled_nodes(cluster: CompiledCluster, state: PlacingState | None) -> tuple[list[float], list[float]]:
     """The share of each node that pods request, of CPU or memory, whichever is more: now, and after a trial."""
     columns = [cluster.resources.index(resource.value) for resource in Resource if resource.value in cluster.resources]
     whole = np.maximum(cluster.allocatable[columns], 1)

@@ -323,7 +323,7 @@ if back == "yes":
         ("rollback-sent", "yes", ChangeState.ROLLED_BACK, "1"),
     ],
 )
-def test_a_kill_at_each_named_point_loses_and_doubles_nothing(  # noqa: PLR0917
+def test_a_kill_at_each_named_point_loses_and_doubles_nothing(
     control_plane: ControlPlane, namespace: str, person: Path, tmp_path: Path, point: str, back: str,
     becomes: ChangeState, cpu: str,
 ) -> None:  # fmt: skip

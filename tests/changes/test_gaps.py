@@ -64,7 +64,7 @@ def test_a_kill_in_a_gap_is_settled_by_what_the_cluster_holds(  # noqa: PLR0917
 
 
 @pytest.mark.parametrize("gap", ["answered", "taken-back"])
-def test_a_kill_after_a_node_has_refused_is_settled_as_refused(  # noqa: PLR0917
+def test_a_kill_after_a_node_has_refused_is_settled_as_refused(
     control_plane: ControlPlane, namespace: str, kubelet: Kubelet, make: Make, person: Path, tmp_path: Path, gap: str
 ) -> None:
     workload = deployed(control_plane, namespace, nodeSelector={"test/own": kubelet.node})

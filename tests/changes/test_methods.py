@@ -160,7 +160,7 @@ def test_what_a_guard_stops_between_two_pods_is_taken_back_and_before_the_first_
     [("Infeasible", "its node can never give that: Node didn't have enough capacity"),
      ("Deferred", "its node has no capacity for it now: Node didn't have enough capacity")],
 )  # fmt: skip
-def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(  # noqa: PLR0917
+def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(
     control_plane: ControlPlane,
     namespace: str,
     kubelet: Kubelet,
@@ -236,7 +236,7 @@ LIMITED: dict[str, Any] = {"requests": {"memory": "1Gi"}, "limits": {"cpu": "1",
 @pytest.mark.parametrize(
     ("stated", "added"), [(LIMITED, {}), (RESOURCES, {"cpu": "4"})], ids=["the API", "a LimitRange"]
 )
-def test_annotated_values_reach_pods_that_have_more_than_their_template_states(  # noqa: PLR0917
+def test_annotated_values_reach_pods_that_have_more_than_their_template_states(
     control_plane: ControlPlane, namespace: str, kubelet: Kubelet, webhook: WebhookService, make: Make,
     stated: dict[str, Any], added: dict[str, str],
 ) -> None:  # fmt: skip

@@ -95,7 +95,7 @@ def quoted(plane: ControlPlane, workload: WorkloadRef) -> None:
          "exceeded quota: team", "Have the ResourceQuota raised"),
     ],
 )  # fmt: skip
-def test_a_namespace_that_does_not_allow_it(  # noqa: PLR0917
+def test_a_namespace_that_does_not_allow_it(
     control_plane: ControlPlane,
     web: WorkloadRef,
     make: Make,

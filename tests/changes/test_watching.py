@@ -324,7 +324,7 @@ def test_what_waited_takes_no_annotation_and_no_label_away_that_somebody_has_set
     ("resource", "now", "amount", "becomes"),
     [(Resource.MEMORY, GIB, 900 * MIB, ChangeState.CANCELLED), (Resource.CPU, 1000, 800, ChangeState.APPLIED)],
 )
-def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_lowered(  # noqa: PLR0917
+def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_lowered(
     control_plane: ControlPlane, three: list[WorkloadRef], make: Make, resource: Resource, now: int, amount: int,
     becomes: ChangeState,
 ) -> None:  # fmt: skip

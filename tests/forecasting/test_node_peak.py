@@ -10,7 +10,7 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.forecasting.koordinator_peaks import koordinator_peaks, pod_peaks
+from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks, pod_peaks
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodeLimits, NodePeaks, node_peaks
 from cotenant.forecasting.node_peaks.peak_rule import RULE
 from cotenant.forecasting.settings import NodePeakSettings

@@ -9,8 +9,8 @@ from hypothesis.extra import numpy as hnp
 from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
+from cotenant.base.usage.peak import WorstDay, sentence
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.base.usage.worst_day import WorstDay, sentence
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, node_peaks
 from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS, PastPeaks, seconds_above, worst_day, worst_span
 from cotenant.forecasting.settings import NodePeakSettings

@@ -90,7 +90,7 @@ class ProgressPage:
 
     def stage(self, name: str, total: int) -> None:
         """Show the stage."""
-        self._making = self._making.stage(name, total, self._elapsed())
+        self._making = self._making.stage(name, total, self._elapsed_seconds())
         self._report_overall()
         self._to.stage(name, total)
 
@@ -101,21 +101,21 @@ class ProgressPage:
 
     def tick(self) -> None:
         """Tell once a second how far all of it is."""
-        if self._elapsed() - self._reported_seconds >= RELOAD_SECONDS:
+        if self._elapsed_seconds() - self._reported_seconds >= RELOAD_SECONDS:
             self._report_overall()
 
     def _report_overall(self) -> None:
-        now = self._reported_seconds = self._elapsed()
+        now = self._reported_seconds = self._elapsed_seconds()
         self._to.expect(self._making.done_ratio(now), duration(self._making.left_seconds(now)))
 
     def html(self) -> str:
         """The page as it is now."""
-        making, now = self._making, self._elapsed()
+        making, now = self._making, self._elapsed_seconds()
         counted = f": {making.steps:,} of {making.total:,}" if making.total > 1 else ""
         stage, left = escape(f"{making.name or 'It begins'}{counted}"), duration(making.left_seconds(now))
         return _PAGE.format(seconds=RELOAD_SECONDS, stage=stage, done=making.done_ratio(now), left=left)
 
-    def _elapsed(self) -> float:
+    def _elapsed_seconds(self) -> float:
         return self._clock() - self._begun
 
     def stop(self) -> None:

@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.resource import Resource
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import DAY_SECONDS, Usage
-from cotenant.forecasting.koordinator_peaks import pod_peaks
+from cotenant.forecasting.node_peaks.koordinator_peaks import pod_peaks
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, has_own_record, node_peaks
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima

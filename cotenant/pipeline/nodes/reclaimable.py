@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 from cotenant.base.usage.sparse_usage import AnyUsage
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
-from cotenant.forecasting.koordinator_peaks import koordinator_peaks
+from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, mid_peaks
 from cotenant.pipeline.analysis import Floats, History, PodSums, PodTotals
 from cotenant.pipeline.nodes.pod_hours import PRESENT_SLOTS, PROD, HoursOfPods, PodHours, pod_hours

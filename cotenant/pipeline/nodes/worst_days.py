@@ -12,8 +12,8 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
+from cotenant.base.usage.peak import WorstDay
 from cotenant.base.usage.usage import TimeGrid, Usage
-from cotenant.base.usage.worst_day import WorstDay
 from cotenant.forecasting.node_peaks.node_peak import NodePeaks
 from cotenant.forecasting.node_peaks.worst_day import PastPeaks, seconds_above, worst_day, worst_span
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima

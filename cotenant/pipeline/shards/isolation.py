@@ -37,7 +37,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         refs = [workload.ref for workload in task.shard.inventory.workloads]
         for of_pods in (False, True):
             if _computes(lesser := partial(_lesser, task, of_pods=of_pods), refs):
-                failed = _failing(refs, partial(_computes, lesser))
+                failed = _failing_refs(refs, partial(_computes, lesser))
                 for ref in sorted(failed):
                     structlog.get_logger(__name__).error("workload left out", workload=str(ref), error=repr(error))
                 return work.compute(lesser(failed), progress)
@@ -91,7 +91,7 @@ def _bare(workload: Workload) -> Workload:
     return Workload(workload.ref, 0, tuple(Container(c.name, role=c.role) for c in workload.containers))
 
 
-def _failing(refs: Sequence[WorkloadRef], computes: Callable[[Collection[WorkloadRef]], bool]) -> set[WorkloadRef]:
+def _failing_refs(refs: Sequence[WorkloadRef], computes: Callable[[Collection[WorkloadRef]], bool]) -> set[WorkloadRef]:
     """Return workloads without which the others can be computed together.
 
     Parts are added to those that can, the failing ones by halves: a few single workloads among a thousand are found in

@@ -64,7 +64,7 @@ _OWN_GROUP: Final = Matcher("id", "=~", ".*/(kubepods[^/]*-)?pod[^/]+")
 """A pod's group itself; pause containers have a group inside it."""
 _UNITS: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
 _DAY: Final = f"[{DAY_SECONDS}s:{HOUR_SECONDS}s]"
-_CONTAINER, _POD, _PARTS, _HELD, _SWAP = "idle-container", "idle-pod", "parts", "held", "swap"
+_CONTAINER, _POD, _PARTS, _UNRECLAIMABLE, _SWAP = "idle-container", "idle-pod", "parts", "unreclaimable", "swap"
 NODE_SWAP: Final = ("node_memory_SwapTotal_bytes", "node_memory_SwapFree_bytes", "node_swap_usage_bytes")
 """By node_exporter, the whole and what is free of it, and by the kubelet."""
 FILLS: Final = 0.85
@@ -100,9 +100,9 @@ def question(
         _POD: _idle_pods(own),
         _PARTS: _parts(rates, own),
     }
-    if LIMITS in names and (held := _held(names, own)):
-        expressions[_HELD] = held
-    if not any(name in names for name in SWAPS) and (swapped := _swapped(names, of_labels(labels))):
+    if LIMITS in names and (amounts := _unreclaimable(names, own)):
+        expressions[_UNRECLAIMABLE] = amounts
+    if not any(name in names for name in SWAPS) and (swapped := _swap_query(names, of_labels(labels))):
         expressions[_SWAP] = swapped
     return union(with_constant_label(text, MARK, name) for name, text in expressions.items())
 
@@ -149,7 +149,7 @@ def _parts(rates: Rates, own: tuple[Matcher, ...]) -> str:
     return f"sum by (namespace, pod) (sum {by} ({rate}) and {by.replace('by', 'on', 1)} ({apart} > {bound}))"
 
 
-def _held(names: Collection[str], own: tuple[Matcher, ...]) -> str:
+def _unreclaimable(names: Collection[str], own: tuple[Matcher, ...]) -> str:
     """Ask what the kernel cannot take back, at most in a day of containers that fill their limit; empty if unknown."""
     by = "by (namespace, pod, container)"
 
@@ -167,7 +167,7 @@ def _held(names: Collection[str], own: tuple[Matcher, ...]) -> str:
     return f"max_over_time(({kept}){_DAY}) and {full}"
 
 
-def _swapped(names: Collection[str], own: tuple[Matcher, ...]) -> str:
+def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
     """Ask what each node had swapped out at the most in a day, where it is clearly something; empty if unknown."""
     total, free, of_kubelet = (selector((metric_name_matcher(name), *own)) for name in NODE_SWAP)
     used = [
@@ -199,8 +199,8 @@ def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping
         mark = labels.get(MARK, "")
         if mark in (_CONTAINER, _POD):
             found[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
-        elif mark == _HELD:
-            found[key] = replace(row, held={**row.held, labels.get("container", ""): round(value)})
+        elif mark == _UNRECLAIMABLE:
+            found[key] = replace(row, unreclaimable={**row.unreclaimable, labels.get("container", ""): round(value)})
         elif key not in young:
             resource = Resource.CPU if mark == _PARTS else Resource(mark)
             most = max(round(value * _UNITS[resource]), row.beyond.get(resource, 0))

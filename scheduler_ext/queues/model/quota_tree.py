@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """What its pods use that may not be preempted, as it was published last; {} where nobody did."""
+        """Usage of its pods that may not be preempted, as it was published last; {} where nobody did."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION
