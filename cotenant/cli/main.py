@@ -23,7 +23,7 @@ from cotenant.base.commands.session import CliSession, parse_overrides
 from cotenant.base.errors import CotenantError
 from cotenant.base.process.hang_up import end_on_hang_up
 from cotenant.cli.groups import LazyGroup, load_command
-from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry, find_rename
+from cotenant.cli.registry import COMMANDS, PROVIDERS, CommandEntry
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -62,7 +62,7 @@ def global_first(args: list[str]) -> tuple[list[str], list[str]]:
 
 
 class RootGroup(LazyGroup):
-    """The root command: global options anywhere, old names of commands, errors as exit codes."""
+    """The root command: global options anywhere, errors as exit codes."""
 
     @property
     def entries(self) -> Sequence[CommandEntry]:  # type: ignore[override]
@@ -70,15 +70,10 @@ class RootGroup(LazyGroup):
         return COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Global options may stand anywhere; a command may be called by its old name."""
+        """Global options may stand anywhere."""
         front, words = global_first(args)
         if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
             return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
-        if change := find_rename(words):
-            old, new = change
-            words[: len(old)] = new
-            if not ctx.resilient_parsing:  # not while a shell completes words
-                print_rename_note(old, new)
         return super().parse_args(ctx, front + self._help_last(words))
 
     def _help_last(self, words: list[str]) -> list[str]:
@@ -103,14 +98,6 @@ class RootGroup(LazyGroup):
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             raise typer.Exit(report_unexpected(error)) from error
-
-
-def print_rename_note(old: Sequence[str], new: Sequence[str]) -> None:
-    """One line on stderr for who calls a command by its old name."""
-    from cotenant.base.commands.output import message
-
-    before, now = (" ".join((program_name(sys.argv[0]), *name)) for name in (old, new))
-    message(f"note: `{before}` is now `{now}` (the old name is kept for one release)")
 
 
 def report(error: CotenantError) -> int:

@@ -130,6 +130,11 @@ FIRST_WORDS: Final = {
     "health": "doctor",
     "agent": "node enforcer",
     "top": "get pods",
+    "run": "scan --offline",
+    "why": "explain pod",
+    "settings": "config",
+    "quota": "get quotas",
+    "gang": "get gangs",
 }
 """What people who know kubectl and the peers type first -> the command that does it."""
 NAMED: Final = (
@@ -351,39 +356,6 @@ PROVIDERS: Final = {
 A command asks `session.service(Type)`. Both are text, so that nothing is imported before it is asked for.
 """
 
-OLD_NAMES: Final[dict[tuple[str, ...], tuple[str, ...]]] = {
-    ("run",): ("scan", "--offline"),
-    ("findings",): ("get", "findings"),
-    ("forecast",): ("get", "forecast"),
-    ("reclaimable",): ("get", "reclaimable"),
-    ("replicas",): ("get", "replicas"),
-    ("pods",): ("get", "pods"),
-    ("get", "clusters"): ("status", "--all-clusters"),
-    ("quota",): ("get",),
-    ("quota", "tree"): ("get", "quotas"),
-    ("quota", "waiting"): ("get", "waiting"),
-    ("quota", "explain"): ("explain", "queue"),
-    ("gang",): ("get",),
-    ("gang", "list"): ("get", "gangs"),
-    ("why",): ("explain", "pod"),
-    ("manager",): ("serve", "manager"),
-    ("webhook",): ("serve", "webhook"),
-    ("extender",): ("serve", "extender"),
-    ("descheduler",): ("serve", "descheduler"),
-    ("mcp",): ("serve", "mcp"),
-    ("enforcer",): ("node", "enforcer"),
-    ("enforcement",): ("node", "enforcement"),
-    ("cri-proxy",): ("node", "cri-proxy"),
-    ("settings",): ("config",),
-    ("check",): ("config", "check"),
-    ("convert",): ("config", "convert"),
-    ("profiles",): ("config", "profiles"),
-}
-"""Words of a command as it was called before -> the words it is called by now; the longest old name that fits counts.
-
-Old names work for one release, are in no help, and say the new one on stderr.
-"""
-
 
 def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
     """The command that somebody who types a word that is none most likely means, "get nodes"; "" for no likely one.
@@ -406,12 +378,3 @@ def nearest_table(word: str) -> str:
         return f"recommendations --filter kind={KINDS[word]}"
     known = SHORT_NAMES | {entry.name: entry.name for entry in GET}
     return known.get(closest_name(word.lower(), known), "")
-
-
-def find_rename(words: list[str]) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
-    """The old name that a command line (without global options) begins with, and its new one; None for neither."""
-    for length in (2, 1):
-        old = tuple(words[:length])
-        if len(old) == length and old in OLD_NAMES:
-            return old, OLD_NAMES[old]
-    return None

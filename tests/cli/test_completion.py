@@ -103,8 +103,8 @@ def completed(environment: dict[str, str], line: str) -> list[str]:
     ).stdout.split()
 
 
-def test_an_old_name_completes_as_the_new_one_without_a_word_on_stderr(environment: dict[str, str]) -> None:
-    assert completed(environment, "cotenant quota tree --res") == ["--resource"]
+def test_a_word_of_a_group_completes_its_options_and_objects(environment: dict[str, str]) -> None:
+    assert completed(environment, "cotenant get quotas --res") == ["--resource"]
     assert completed(environment, "cotenant explain node/node-001") == ["node/node-001"]
 
 

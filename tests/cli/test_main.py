@@ -28,7 +28,6 @@ from cotenant.cli.registry import (
     COMMANDS,
     FIRST_WORDS,
     GET,
-    OLD_NAMES,
     OPERATE,
     PROVIDERS,
     SHORT_NAMES,
@@ -192,25 +191,9 @@ def test_a_global_option_behind_a_double_dash_stays_there() -> None:
     assert global_first(["scan", "--debug", "--", "--debug"]) == (["--debug"], ["scan", "--", "--debug"])
 
 
-@pytest.mark.parametrize(("old", "new"), OLD_NAMES.items(), ids=" ".join)
-def test_an_old_name_answers_as_the_new_one_and_says_it_on_stderr(old: tuple[str, ...], new: tuple[str, ...]) -> None:
-    before, now = invoke(*old, "--help"), invoke(*new, "--help")
-    assert (before.exit_code, before.stdout) == (0, now.stdout)
-    (note,) = before.stderr.splitlines()
-    assert f"`cotenant {' '.join(old)}` is now `cotenant {' '.join(new)}`" in note
-    assert now.stderr == ""
-
-
-def test_an_old_name_leaves_data_and_exit_code_alone() -> None:
-    for words in (("show", "dashboard", "-o", "json"), ("validate", "/missing.yaml"), ("show", "--set", "nonsense")):
-        before, now = invoke("settings", *words), invoke("config", *words)
-        assert (before.exit_code, before.stdout) == (now.exit_code, now.stdout)
-        assert before.stderr.splitlines()[1:] == now.stderr.splitlines()
-
-
-def test_the_top_level_shows_about_fifteen_commands_none_of_them_by_an_old_name() -> None:
+def test_the_top_level_shows_about_fifteen_commands_of_words_that_are_no_hints() -> None:
     assert len([entry for entry in COMMANDS if not entry.hidden]) <= 19
-    assert not {(entry.name,) for entry in COMMANDS} & OLD_NAMES.keys()
+    assert not {entry.name for entry in COMMANDS} & FIRST_WORDS.keys()
 
 
 def test_every_command_of_a_module_is_in_the_list() -> None:

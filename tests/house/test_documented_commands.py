@@ -17,7 +17,6 @@ import pytest
 from typer.testing import CliRunner
 
 from cotenant.cli.main import root
-from cotenant.cli.registry import OLD_NAMES
 from tests.cluster import binaries, needing
 from tests.support.dashboard import WEEK, results
 from tests.support.documented import PAGES, ROOT, DocumentedCommand, blocks, commands, prose_commands
@@ -141,20 +140,6 @@ def test_every_command_is_run_by_a_test_that_is_named() -> None:
     used = {reason_of(command) for command in COMMANDS}
     assert set(ELSEWHERE) - used == set(), "reasons of commands that nobody shows"
     assert [proof for _, proof in ELSEWHERE.values() if not (ROOT / proof).is_file()] == []
-
-
-@pytest.mark.slow
-def test_no_text_calls_a_command_by_its_old_name() -> None:
-    """In pages, manifests, messages and code; the list of old names and its tests are meant to."""
-    names = "|".join(r"\s+".join(map(re.escape, old)) for old in OLD_NAMES)
-    called = re.compile(
-        rf"(?:(?<![\w/.@-])|\\n)cotenant(?: --(?:set|config|log-format)[ =]\S+)*\s+(?:{names})(?![\w:/=-])"
-    )
-    meant = {"CHANGELOG.md", "cotenant/cli/registry.py", "tests/cli/test_completion.py"}
-    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    texts = [name for name in listed if name.endswith(TEXTS) and name not in meant and (ROOT / name).is_file()]
-    assert len(texts) > 1000
-    assert [(name, hit[0]) for name in texts for hit in called.finditer((ROOT / name).read_text())] == []
 
 
 def test_every_command_that_is_run_here_is_shown() -> None:
