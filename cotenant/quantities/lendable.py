@@ -11,7 +11,7 @@ _LINES: Final = "cotenant.recommender.colocation.model.lendable"
 _TABLES: Final = "cotenant.pipeline.tables"
 _OF_NODE: Final = Aggregation(Level.NODE)
 _OVER_NODES: Final = Aggregation(Level.CLUSTER, "sum over the nodes")
-_WORST: Final = "cotenant.forecasting.node_peaks.worst_day.worst_day"
+_WORST: Final = "cotenant.forecasting.backtest.worst_day.worst_day"
 _TESTED: Final = (Surface.SENTENCE, Surface.CLI, Surface.REST, Surface.MCP)
 _PAGES: Final = (Surface.CHART, Surface.CAPTION, Surface.REST, Surface.MCP)
 

@@ -22,9 +22,15 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import RefT
 from cotenant.base.usage.usage import Usage
 from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
-from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS, Records, block_maxima, records
+from cotenant.forecasting.node_peaks.peak_records import (
+    BLOCKS_PER_DAY,
+    RECORD_DAYS,
+    PastPeaks,
+    Records,
+    block_maxima,
+    records,
+)
 from cotenant.forecasting.node_peaks.peak_rule import RULE, PeakRule
-from cotenant.forecasting.node_peaks.worst_day import PastPeaks
 from cotenant.forecasting.settings import NodePeakSettings
 
 Floats = npt.NDArray[np.floating[Any]]

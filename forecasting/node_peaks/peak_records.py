@@ -44,6 +44,18 @@ class Records:
     after: Floats
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PastPeaks:
+    """The peak in force and the highest use of n nodes in the T newest blocks of six hours, the newest last, (n, T).
+
+    Both are in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
+    """
+
+    peaks: Floats
+    highest: Floats
+    limits: Floats
+
+
 def records(blocks: Floats, decisions: int) -> Records:
     """Records at the newest `decisions` borders of blocks (n, B), each from what stood before it alone."""
     size = blocks.shape[1]

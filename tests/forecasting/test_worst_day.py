@@ -11,8 +11,9 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.peak import WorstDay, sentence
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
+from cotenant.forecasting.backtest.worst_day import FEWEST_DAYS, seconds_above, worst_day, worst_span
 from cotenant.forecasting.node_peaks.node_peak import NodeLimits, node_peaks
-from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS, PastPeaks, seconds_above, worst_day, worst_span
+from cotenant.forecasting.node_peaks.peak_records import PastPeaks
 from cotenant.forecasting.settings import NodePeakSettings
 
 SIX_HOURS, SLOTS = 21_600, 288

@@ -20,8 +20,8 @@ from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
+from cotenant.forecasting.backtest.worst_day import FEWEST_DAYS
 from cotenant.forecasting.engine import HORIZON, STEP_SECONDS
-from cotenant.forecasting.node_peaks.worst_day import FEWEST_DAYS
 from cotenant.recommender.base import BUILT_IN
 from cotenant.recommender.deleted_workloads import SILENT_SECONDS
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value

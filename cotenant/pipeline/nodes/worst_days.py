@@ -14,8 +14,9 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.peak import WorstDay
 from cotenant.base.usage.usage import TimeGrid, Usage
+from cotenant.forecasting.backtest.worst_day import seconds_above, worst_day, worst_span
 from cotenant.forecasting.node_peaks.node_peak import NodePeaks
-from cotenant.forecasting.node_peaks.worst_day import PastPeaks, seconds_above, worst_day, worst_span
+from cotenant.forecasting.node_peaks.peak_records import PastPeaks
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.node_history import stored_totals
 

@@ -7,7 +7,6 @@ that were known before it. A node is short where it uses more than its peak in f
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +14,7 @@ import numpy.typing as npt
 
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.peak import WorstDay
-from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY
+from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, PastPeaks
 
 Floats = npt.NDArray[np.floating[Any]]
 Flags = npt.NDArray[np.bool_]
@@ -24,18 +23,6 @@ FEWEST_DAYS: Final = 3
 """Tested days below which none is called the worst."""
 _ROUNDING: Final = 1e-6
 """Of a limit, by which usage may be above a peak."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PastPeaks:
-    """The peak in force and the highest use of n nodes in the T newest blocks of six hours, the newest last, (n, T).
-
-    Both are in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
-    """
-
-    peaks: Floats
-    highest: Floats
-    limits: Floats
 
 
 def worst_span(of: PastPeaks) -> slice | None:
