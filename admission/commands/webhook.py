@@ -103,8 +103,10 @@ def serve(client: KubeClient, settings: SettingSections, certificates: Certifica
     from cotenant.admission.webhook_server.service import WebhookService
     from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import SystemClock
+    from cotenant.base.process.in_hand import keep_notes
     from cotenant.base.version import __version__
 
+    keep_notes("webhook")
     queues = settings.section(QueueSettings)
     service = WebhookService(
         ClusterState(client, native_gangs=queues.enabled and queues.gangs_by != "own"),

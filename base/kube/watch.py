@@ -24,6 +24,7 @@ from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
 from cotenant.base.kube.reflection import Item, Key, Reflection
 from cotenant.base.kubernetes.models.metadata import ObjectIdentity
+from cotenant.base.process.in_hand import ObjectVersion, in_hand
 
 RELIST_SECONDS: Final = 3600.0
 """A mirror is compared with a fresh list so often, in case a watch lied. A safety net against a lost event; the
@@ -70,11 +71,11 @@ def read_each(
     values: dict[Key, ValueT] = {}
     refused: dict[Key, str] = {}
     for raw in client.list(path, msgspec.Raw):
-        key = decoder_of(_Head).decode(raw).metadata.key
+        meta = decoder_of(_Head).decode(raw).metadata
         try:
-            values[key] = _value_of(raw, kind, project)
+            values[meta.key] = _value_of(path, meta, raw, kind, project)
         except UnreadableObject as error:
-            refused[key] = str(error)
+            refused[meta.key] = str(error)
     return values, refused
 
 
@@ -86,11 +87,14 @@ class UnreadableObject(Exception):
     """One object that cannot be read: the reason, without its name."""
 
 
-def _value_of(raw: msgspec.Raw, kind: Any, project: Callable[[Any], ValueT] | None) -> ValueT:
+def _value_of(
+    path: str, meta: ObjectIdentity, raw: msgspec.Raw, kind: Any, project: Callable[[Any], ValueT] | None
+) -> ValueT:
     """The value of one object; UnreadableObject for whatever it holds, which must not hide all the others."""
     try:
-        thing = decoder_of(kind).decode(raw)
-        value: ValueT = project(thing) if project else thing
+        with in_hand(ObjectVersion(path, *meta.key, f"{meta.uid}/{meta.resource_version}")):
+            thing = decoder_of(kind).decode(raw)
+            value: ValueT = project(thing) if project else thing
     except CotenantError as error:
         raise UnreadableObject(str(error)) from error
     except Exception as error:
@@ -236,6 +240,7 @@ class Mirror(Generic[ValueT]):
         for page in self._client.pages(self.path, msgspec.Raw, limit=None, **self._query):
             if page is None:
                 items.clear()
+                refused.clear()
                 continue
             version = page.version
             for raw in page.items or []:
@@ -245,7 +250,7 @@ class Mirror(Generic[ValueT]):
                 if before is not None and is_known and before.value is not None:
                     items[meta.key] = before
                 else:
-                    items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta.key, raw, refused))
+                    items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta, raw, refused))
         with self._lock:
             self._state.replace(items, version)
             self.refused = refused
@@ -347,26 +352,26 @@ class Mirror(Generic[ValueT]):
     def _take(self, event: _Event) -> None:
         """Apply an event or bookmark to the copy, then remember its version, from which the next watch goes on."""
         meta = decoder_of(_Head).decode(event.object).metadata
-        if event.type != "BOOKMARK":
+        if event.type == "DELETED":
             with self._lock:
-                if event.type == "DELETED":
-                    self.refused.pop(meta.key, None)
-                    self._state.remove(meta.key, meta.uid, meta.resource_version)
-                else:
-                    value = self._value(meta.key, event.object, self.refused)
-                    item = Item(meta.uid, meta.resource_version, value)
-                    self._state.put(meta.key, item, added=event.type == "ADDED")
+                self.refused.pop(meta.key, None)
+                self._state.remove(meta.key, meta.uid, meta.resource_version)
+                self._note_change()
+        elif event.type != "BOOKMARK":
+            value = self._value(meta, event.object, self.refused)  # it may take its time; readers wait for the lock
+            with self._lock:
+                self._state.put(meta.key, Item(meta.uid, meta.resource_version, value), added=event.type == "ADDED")
                 self._note_change()
         self._version = meta.resource_version or self._version
 
-    def _value(self, key: Key, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
+    def _value(self, meta: ObjectIdentity, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
         """Return the kept value of an object; None, and the reason in `refused`, if it cannot be read."""
         try:
-            value: ValueT = _value_of(raw, self._kind, self._project)
+            value: ValueT = _value_of(self.path, meta, raw, self._kind, self._project)
         except UnreadableObject as error:
-            refused[key] = str(error)
+            refused[meta.key] = str(error)
             return None
-        refused.pop(key, None)
+        refused.pop(meta.key, None)
         return value
 
     def _note_change(self) -> None:

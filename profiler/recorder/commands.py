@@ -71,12 +71,14 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
     from cotenant.base.logs.metrics import Metrics
     from cotenant.base.logs.telemetry import configure_logging
     from cotenant.base.process.clock import SystemClock
+    from cotenant.base.process.in_hand import keep_notes
     from cotenant.base.settings.sections.telemetry import RECORDER_PORT
     from cotenant.base.store.store import Store
     from cotenant.base.version import __version__
     from cotenant.profiler.recorder.service import LEASE, Recorder
 
     configure_logging(settings.section(TelemetrySettings))
+    keep_notes("recorder")
     client, clock, ended = connect(settings.section(KubeSettings)), SystemClock(), threading.Event()
     place = Store(url_of(settings), cluster or client.access.cluster)
     manager = settings.section(ManagerSettings)

@@ -131,8 +131,10 @@ def _clock(client: KubeClient, at: str) -> Clock | None:
 
 
 def _run(settings: Settings, cluster: str | None, at: str) -> None:
+    from cotenant.base.process.in_hand import keep_notes
     from cotenant.manager.run import run
 
+    keep_notes("manager")
     manager, metrics = _make_manager(settings, cluster, at)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -6,6 +6,7 @@ growing pause, and the last snapshot ages meanwhile.
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 import threading
@@ -16,6 +17,7 @@ import msgspec
 import structlog
 
 from cotenant.base.kube import KubeClient
+from cotenant.base.process.in_hand import STILL_SECONDS
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Shares, next_snapshot
@@ -23,6 +25,10 @@ from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, Frame
 from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig, watch
 
 LONGEST_PAUSE_SECONDS: Final = 30.0
+SILENT_SECONDS: Final = 2 * STILL_SECONDS
+"""A watcher that sends no frame for so long stands still, on an object that its successor leaves out."""
+STARTING_SECONDS: Final = 180.0
+"""On a busy node an interpreter may take a minute to start."""
 _log = structlog.get_logger(__name__)
 
 
@@ -64,6 +70,7 @@ class Feed:
         self._view, self._client, self._settings = view, client, settings
         self._job = WatcherConfig(client.settings, settings, telemetry or TelemetrySettings())
         self._stopping = threading.Event()
+        self._silent_after = math.inf
         self.process: subprocess.Popen[bytes] | None = None
         run = self._keep_process if settings.watcher == "process" else self._watch_here
         self._thread = threading.Thread(target=run, name="feed", daemon=True)
@@ -111,11 +118,22 @@ class Feed:
         try:
             self.process.stdin.write(msgspec.json.encode(self._job) + b"\n")
             self.process.stdin.flush()
+            self._silent_after = time.monotonic() + STARTING_SECONDS
+            threading.Thread(target=self._end_silent, args=(self.process,), name="silence", daemon=True).start()
             while frame := _next(self.process.stdout):
                 self._view.take(frame)
+                self._silent_after = time.monotonic() + SILENT_SECONDS
         finally:
             self.process.kill()
             self.process.wait()
+
+    def _end_silent(self, process: subprocess.Popen[bytes]) -> None:
+        """Kill the watcher once it is silent: it sends a frame each second, whatever it waits for."""
+        while process.poll() is None and not self._stopping.wait(1.0):
+            if time.monotonic() > self._silent_after:
+                _log.error("the watcher stands still and is ended")
+                process.kill()
+                return
 
 
 def _next(pipe: IO[bytes]) -> Frame | None:

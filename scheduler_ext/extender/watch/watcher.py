@@ -39,6 +39,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import follow_parent, job_from
+from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
@@ -230,6 +231,7 @@ def main() -> int:
     follow_parent()
     job = job_from(sys.stdin.buffer, WatcherConfig, one_line=True)
     configure_logging(job.telemetry)
+    keep_notes("extender-watcher")
     out = sys.stdout.buffer
 
     def emit(frame: Frame) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -134,3 +135,18 @@ def test_the_shipped_rights_are_no_more_than_it_needs(control_plane: ControlPlan
     assert access_review(client, "create", "pods", subresource="binding")
     for verb, resource in (("delete", "pods"), ("patch", "pods"), ("patch", "nodes"), ("list", "secrets")):
         assert not access_review(client, verb, resource)
+
+
+def test_a_watcher_that_stands_still_is_ended_and_started_again(
+    control_plane: ControlPlane, namespace: str, fake_nodes: FakeNodes
+) -> None:
+    install_crds(control_plane)
+    (node,) = fake_nodes(1)
+    with feeding(control_plane) as (view, feed):
+        wait_for("the node is there", lambda: requested(view, node) == 0.0)
+        first = feed.process
+        assert first is not None
+        first.send_signal(signal.SIGSTOP)  # to its reader the same as an object that holds the interpreter
+        create(control_plane, namespace, "p", node)
+        wait_for("the next watcher sees the pod", lambda: requested(view, node) == 100.0, seconds=120)
+        assert first.poll() == -signal.SIGKILL

@@ -1,0 +1,233 @@
+"""EDGE: which object of somebody else's this process reads, noted where the note outlives the process.
+
+An object on which a program stands still takes all others with it, and the program that is started anew would meet it
+again. So each is noted before it is read, in a file that is mapped into memory; a timer of C, which needs no
+interpreter, writes to a second file when Python's lock was not free for long. With both the next process leaves that
+version of the object out, as does this one when reading it takes too much processor time.
+
+    keep_notes("manager")          once, at the start of a program that serves
+    with in_hand(version): ...     around whatever reads the object; LeftOut where it is left out
+"""
+
+from __future__ import annotations
+
+import ctypes
+import faulthandler
+import mmap
+import os
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final, NamedTuple
+
+import msgspec
+import structlog
+
+from cotenant.base.errors import CotenantError, StoreError
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.process.file_lock import try_lock
+from cotenant.base.process.private_files import make_private_file, make_private_folder
+
+MOST_SECONDS: Final = 2.0
+"""Of processor time for one object: a thousand times what an ordinary one takes, and more than any collection of
+garbage that may fall into it."""
+STILL_SECONDS: Final = 10.0
+"""So long nothing of Python ran when the timer writes; a kubelet ends such a process only later."""
+BEAT_SECONDS: Final = 1.0
+_NOTES: Final = 64
+"""Objects that may be read at once; what is read beyond them is not noted."""
+_NOTE_BYTES: Final = 1024
+_DELIVERY_TRIES: Final = 100
+MOST_LEFT_OUT: Final = 1000
+"""Objects that are remembered; the oldest are forgotten, and tried again."""
+_STILL_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s while it read it, and was ended"
+log = structlog.get_logger(__name__)
+
+
+class ObjectVersion(NamedTuple):
+    """An object of a collection of the API server, in one version."""
+
+    collection: str
+    namespace: str
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        """Kind and name, as messages give them."""
+        return "/".join(filter(None, (self.collection.rpartition("/")[2], self.namespace, self.name)))
+
+
+class LeftOut(CotenantError):
+    """An object that is not read in this version, and why."""
+
+
+class SlowObject(LeftOut):
+    """An object that took too much processor time."""
+
+    def __init__(self) -> None:
+        """Raised by the class in the thread that reads the object, so it takes nothing."""
+        super().__init__(f"reading it took more than {MOST_SECONDS:g} s of processor time")
+
+
+class _Notes:
+    """The notes of this process; in files only after `keep`."""
+
+    def __init__(self) -> None:
+        self.left_out: dict[tuple[str, str, str], tuple[str, str]] = {}
+        """Collection, namespace and name -> the version that is left out, and why."""
+        self.lock = threading.Lock()
+        self.reading: set[in_hand] = set()
+        self.free: list[int] = []
+        self.memory: mmap.mmap | None = None
+        self._folder = Path()
+        self._lock_file, self._still = -1, -1
+
+    def keep(self, folder: Path) -> bool:
+        """Keep notes in a folder, after those of an earlier process were read; False where that cannot be done."""
+        try:
+            make_private_folder(folder)
+            if folder.stat().st_uid != os.geteuid():
+                return False
+            self._lock_file = os.open(folder / "in-hand", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            if not try_lock(self._lock_file, folder / "in-hand"):
+                return False
+            os.ftruncate(self._lock_file, _NOTES * _NOTE_BYTES)
+            memory = mmap.mmap(self._lock_file, _NOTES * _NOTE_BYTES)
+            self._folder = folder
+            self._take_over(memory)
+            self._still = os.open(folder / "still", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+            self.arm()
+        except (OSError, ValueError, StoreError) as error:
+            log.info("what is read is not noted", folder=str(folder), why=str(error))
+            return False
+        self.memory, self.free = memory, list(range(_NOTES))
+        return True
+
+    def _take_over(self, memory: mmap.mmap) -> None:
+        """Read what an earlier process left, and leave out what it stood still on."""
+        with suppress(OSError, *UNDECODABLE):
+            stored = msgspec.json.decode((self._folder / "left-out").read_bytes(), type=list[tuple[ObjectVersion, str]])
+            self.left_out = {tuple(version[:3]): (version.version, why) for version, why in stored}  # type: ignore[misc]
+        still = (self._folder / "still").read_text(errors="replace") if (self._folder / "still").exists() else ""
+        for start in range(0, len(memory) if still else 0, _NOTE_BYTES):
+            length = int.from_bytes(memory[start : start + 2], "big")
+            with suppress(*UNDECODABLE):
+                version = msgspec.msgpack.decode(memory[start + 2 : start + 2 + length], type=ObjectVersion)
+                log.error("an object is left out", object=str(version), why=_STILL_WORDS, stood_in=still[:2000])
+                self.leave_out(version, _STILL_WORDS)
+        memory[:] = bytes(len(memory))
+
+    def leave_out(self, version: ObjectVersion, why: str) -> None:
+        """Read this version of the object no more."""
+        self.left_out[version[:3]] = version.version, why
+        for oldest in list(self.left_out)[:-MOST_LEFT_OUT]:
+            del self.left_out[oldest]
+        self._write()
+
+    def reason(self, version: ObjectVersion) -> str:
+        """Return why the object is left out; "" where it is to be read, as each other version of it is."""
+        left = self.left_out.get(version[:3])
+        if left is None:
+            return ""
+        if left[0] == version.version:
+            return left[1]
+        self.left_out.pop(version[:3], None)
+        self._write()
+        return ""
+
+    def _write(self) -> None:
+        if self._lock_file < 0:
+            return
+        stored = [(ObjectVersion(*key, version), why) for key, (version, why) in list(self.left_out.items())]
+        with suppress(OSError):
+            make_private_file(self._folder / "left-out")
+            (self._folder / "left-out").write_bytes(msgspec.json.encode(stored))
+
+    def arm(self) -> None:
+        """Set the timer anew."""
+        faulthandler.dump_traceback_later(STILL_SECONDS, file=self._still)
+
+    def beat(self) -> None:
+        """Set the timer anew once a second, for as long as Python runs, and interrupt what takes too long."""
+        while True:
+            time.sleep(BEAT_SECONDS)
+            faulthandler.cancel_dump_traceback_later()
+            if os.fstat(self._still).st_size:
+                log.warning("the program stood still", reading=[str(reader.version) for reader in self.reading])
+                os.ftruncate(self._still, 0)
+            with self.lock:
+                for reader in self.reading:
+                    reader.interrupt()
+            self.arm()
+
+
+_notes: Final = _Notes()
+
+
+def keep_notes(program: str) -> None:
+    """Note from now on what is read, leave out what an earlier process of the program stood still on."""
+    with suppress(FileNotFoundError):  # a machine without a folder for such files
+        if _notes.keep(Path(tempfile.gettempdir()) / f"cotenant-{program}-{os.geteuid()}"):
+            threading.Thread(target=_notes.beat, name="in hand", daemon=True).start()
+
+
+class in_hand:  # noqa: N801 - it is used like a function
+    """The span in which a thread reads an object of somebody else's. LeftOut when it begins, SlowObject at any time."""
+
+    __slots__ = ("_began", "_interrupted", "_note", "_thread", "version")
+
+    def __init__(self, version: ObjectVersion) -> None:
+        """version: of the object that is about to be read."""
+        self.version = version
+        self._interrupted = False
+
+    def __enter__(self) -> None:
+        if _notes.left_out and (why := _notes.reason(self.version)):
+            raise LeftOut(why)
+        self._note = -1
+        if _notes.memory is not None:
+            text = msgspec.msgpack.encode(self.version)
+            with _notes.lock:
+                if _notes.free and len(text) <= _NOTE_BYTES - 2:
+                    self._note = _notes.free.pop() * _NOTE_BYTES
+                    _notes.memory[self._note : self._note + 2 + len(text)] = len(text).to_bytes(2, "big") + text
+                self._thread = threading.get_ident()
+                self._began = time.thread_time()
+                _notes.reading.add(self)
+        else:
+            self._began = time.thread_time()
+
+    def __exit__(self, kind: type[BaseException] | None, _: BaseException | None, __: TracebackType | None) -> None:
+        slow = kind is SlowObject
+        try:
+            self._end()
+            for _try in range(_DELIVERY_TRIES if self._interrupted and not slow else 0):
+                time.sleep(0.001)  # an interruption that is on its way must reach nobody else
+        except SlowObject:
+            slow = True
+            self._end()
+        if slow or self._interrupted or time.thread_time() - self._began > MOST_SECONDS:
+            _notes.leave_out(self.version, SlowObject().message)
+            log.error("an object is left out", object=str(self.version), why=SlowObject().message)
+            raise SlowObject from None
+
+    def _end(self) -> None:
+        if _notes.memory is None:
+            return
+        with _notes.lock:
+            _notes.reading.discard(self)
+            if self._note >= 0:
+                _notes.memory[self._note : self._note + 2] = b"\0\0"
+                _notes.free.append(self._note // _NOTE_BYTES)
+                self._note = -1
+
+    def interrupt(self) -> None:
+        """Raise SlowObject in the thread that reads if it has taken too long; the caller has the lock."""
+        clock = time.pthread_getcpuclockid(self._thread)  # it is alive: it would not be among those that read else
+        if time.clock_gettime(clock) - self._began > MOST_SECONDS:
+            self._interrupted = True
+            thread = ctypes.c_ulong(self._thread)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(SlowObject))
