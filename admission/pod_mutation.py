@@ -42,9 +42,9 @@ from cotenant.base.kubernetes.protocol import (
     SUB_PRIORITY_LABEL,
 )
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, TREE_LABEL
 from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates
 from cotenant.scheduler_ext.queues.model.gang import LIGHT_MINIMUM_LABEL, LIGHT_NAME_LABEL, POD_GROUP_LABEL
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, TREE_LABEL
 from cotenant.scheduler_ext.reservations.pod_gate import add_reservation_gate
 
 FIXED_LABELS: Final = (

@@ -24,16 +24,15 @@ from cotenant.base.kubernetes.protocol import (
     SYSTEM_NAMESPACE,
 )
 from cotenant.base.kubernetes.qos import QOS_LABEL, PriorityClass, QosClass, priority_of, qos_of
-from cotenant.base.problem import Problem
-from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.gang import GANG_PREFIX
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     NAME_LABEL,
     PREEMPTIBLE_LABEL,
-    SYSTEM_QUOTAS,
     QuotaTree,
     quantity_of,
 )
+from cotenant.base.problem import Problem
+from cotenant.base.text import format_value
+from cotenant.scheduler_ext.queues.model.gang import GANG_PREFIX
 
 REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},
@@ -107,18 +106,14 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
     metadata = old["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
-    if quota is None or quota.problem or quota.name in SYSTEM_QUOTAS:
+    if quota is None:
         return
     try:
         before, after = requests_of_pod(old), requests_of_pod(new)
     except CotenantError as error:
         yield Problem("spec.containers[*].resources.requests", "", error.message, error.fix)
         return
-    above = [quotas.quotas.get(name) for name in quotas.ancestors(quota)]
-    bounds = [("max", q, q.maximum, q.used) for q in (quota, *above) if q is not None and q.name not in SYSTEM_QUOTAS]
-    if labels.get(PREEMPTIBLE_LABEL) == "false":
-        bounds.append(("min", quota, quota.minimum, quota.firm_used))
-    for word, bound, most, used in bounds:
+    for word, bound, most, used in quotas.bounds(quota, labels.get(PREEMPTIBLE_LABEL) == "false"):
         for resource, amount in after.items():
             more = amount - before.get(resource, 0)
             total = max(used.get(resource, 0) + more, amount)

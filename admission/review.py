@@ -24,10 +24,10 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.config_map import ConfigMapObject
 from cotenant.base.kubernetes.models.metadata import ObjectLabels
 from cotenant.base.kubernetes.models.pod import AdmittedPod
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL
 from cotenant.base.problem import Problem, problems_text
 from cotenant.base.text import format_value
 from cotenant.scheduler_ext.queues.admission import quota_rules
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 
 API_VERSION: Final = "admission.k8s.io/v1"
 WARNING_CAP: Final = 120

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from cotenant.admission.namespace_limits.demands import Demand
 from cotenant.admission.profile import PriorityClassEntry, Profile
+from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.changes.model.annotated_resources import AnnotatedResources
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 Labels = Mapping[str, str]

@@ -19,7 +19,7 @@ from cotenant.base.kube import KubeClient, Writer, send_all
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger, anchor
-from cotenant.changes.decide.checks.capacity import claim_of
+from cotenant.changes.decide.checks.capacity import requests_of_running
 from cotenant.changes.decide.checks.trials import images_of, trials_of
 from cotenant.changes.decide.field_changes import fitted_to, hpa_writes, inverse, is_undone
 from cotenant.changes.decide.guardrails import (
@@ -165,7 +165,7 @@ class Actions:
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
             review = self._check_alone(self._review(review, live_context, history, second_person, whole), requested)
             if review.writes and not review.blocked(whole):
-                live_context.claim(claim_of(review.recommendations, review.live))
+                live_context.claim(review.recommendations, review.live)
             reviews.append(review)
         return reviews
 
@@ -278,7 +278,7 @@ class Actions:
                 self.reached("rollback-sent")
             except CotenantError:
                 unchanged += 1
-        bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds))
+        bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds), final=True)
         late = f"{unchanged} pods that came meanwhile keep the values until they are replaced" if unchanged else ""
         return "; ".join(filter(None, (bad and f"asked for, but {bad}", late)))
 
@@ -375,7 +375,7 @@ class Actions:
 
     def _at_first_step(self, review: Review, live: LiveWorkload, whole: frozenset[str]) -> Review:
         limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
-        complete = rebase_on_live(live.workload, live.pods, review.recommendations)
+        complete = rebase_on_live(live.workload, requests_of_running(live.pods), review.recommendations)
         first = first_step(complete, limits, whole)
         later = later_steps(complete, first, limits, now_seconds)
         return replace(review, recommendations=first, next_steps=later, whole=complete)

@@ -14,14 +14,20 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.models.node import NodeWire
-from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL
+from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, QUOTA_GROUP
 from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
-from cotenant.changes.decide.checks.capacity import UNCOUNTED, uncounted_claim
-from cotenant.changes.decide.field_changes import address_of
+from cotenant.changes.decide.checks.capacity import (
+    UNCOUNTED,
+    claim_of,
+    requests_of_running,
+    uncounted_claim,
+)
+from cotenant.changes.decide.field_changes import address_of, pod_labels
 from cotenant.changes.decide.guardrails import GuardrailContext
 from cotenant.changes.decide.in_place import RESIZABLE, live_workload_pods
 from cotenant.changes.decide.rule import ClusterLimits, QuotaClaim
@@ -107,9 +113,11 @@ class LiveContext:
             self.resizes(),
         )
 
-    def claim(self, claim: QuotaClaim) -> None:
-        """Count what a reviewed workload will take of its namespace's quotas, for those that are read after it."""
-        self._claims[claim.workload] = claim
+    def claim(self, recommendations: Sequence[Recommendation], live: Json) -> None:
+        """Count what a reviewed workload will take of its quotas, for those that are read after it."""
+        workload = recommendations[0].container.workload
+        running = requests_of_running(self.pods(workload, live))
+        self._claims[workload] = claim_of(recommendations, live, running)
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
         """Pods of the workload that run; none where they may not be listed."""
@@ -138,20 +146,29 @@ class LiveContext:
     def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/autoscaling/v2/{inside}/{autoscaler_targets.RESOURCE}")
-        quotas = self._list(f"/api/v1/{inside}/resourcequotas")
+        quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
         return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
             quotas,
             None if scalers is None else [scaler for scaler in scalers if _follows(scaler, workload)],
             self._nodes(),
-            claims=self._claims_beside(workload) if quotas else (),
+            claims=self._claims_beside(workload) if quotas or tree else (),
+            tree=tree,
         )
 
+    def _quota_tree(self, inside: str) -> QuotaTree | None:
+        """All ElasticQuotas; those of the namespace alone where no others may be read."""
+        objects = self._list(f"/apis/{QUOTA_GROUP}/elasticquotas")
+        if objects is None:
+            objects = self._list(f"/apis/{QUOTA_GROUP}/{inside}/elasticquotas")
+        quotas = None if objects is None else [QuotaNode.read(body) for body in objects]
+        return None if quotas is None else QuotaTree.of({(quota.namespace, quota.name): quota for quota in quotas})
+
     def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
-        """Return the claims of other workloads on the quotas of this one's namespace."""
+        """Return the claims of other workloads: accepted ones of this namespace, and all that are reviewed now."""
         accepted = self._accepted_claims(workload.namespace)
         claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
-        return [c for ref, c in claims.items() if ref.namespace == workload.namespace and ref != workload]
+        return [c for ref, c in claims.items() if ref != workload]
 
     def _accepted_claims(self, namespace: str) -> list[QuotaClaim]:
         """Return the claims of changes that were accepted before; of those whose workload can be read."""
@@ -239,14 +256,6 @@ def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
     labels = pod_labels(live)
     over = [b for b in budgets or () if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
     return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)
-
-
-def pod_labels(live: Json) -> Mapping[str, str]:
-    """Labels of the workload's pods, of its template."""
-    spec = live.get("spec") or {}
-    spec = ((spec.get("jobTemplate") or {}).get("spec") or spec) if "jobTemplate" in spec else spec
-    labels: Mapping[str, str] = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    return labels
 
 
 def pod_selector(live: Json) -> str:

@@ -36,9 +36,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
 from cotenant.base.kubernetes.quantity import parse_millicores
-from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.gang import MINIMUM_ANNOTATION, gang_of_pod
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     FORCE_LABEL,
     IGNORE_DEFAULT_TREE_LABEL,
     IS_PARENT_LABEL,
@@ -46,6 +44,8 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     LENT_LABEL,
     PREEMPTIBLE_LABEL,
 )
+from cotenant.base.text import format_value
+from cotenant.scheduler_ext.queues.model.gang import MINIMUM_ANNOTATION, gang_of_pod
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, gates_of, misspelt
 
 Json = Mapping[str, Any]

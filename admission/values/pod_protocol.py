@@ -11,8 +11,8 @@ from typing import Final
 from cotenant.admission.profile_record import RECORD_ANNOTATION
 from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS
 from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
-from cotenant.base.kubernetes import protocol
-from cotenant.scheduler_ext.queues.model import gang, quota_tree
+from cotenant.base.kubernetes import protocol, quota_tree
+from cotenant.scheduler_ext.queues.model import gang
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
 _POD: Final = "pod.koordinator.sh/"

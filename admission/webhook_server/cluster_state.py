@@ -28,6 +28,7 @@ from cotenant.base.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SWAP_GUARD,
 )
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
@@ -41,7 +42,6 @@ from cotenant.changes.model.annotated_resources import (
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 

@@ -27,6 +27,7 @@ from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
+from cotenant.changes.decide.checks.capacity import RunningRequests
 from cotenant.changes.decide.checks.trials import images_of, trials_of, tried_before
 from cotenant.changes.decide.field_changes import template_containers
 from cotenant.changes.decide.guardrails import blocking, kept_by, leaves_manifests, operator_of
@@ -53,7 +54,7 @@ class LiveNamespace:
     """Live objects of one namespace: workloads, autoscalers, VPAs, and of each workload's pods their nodes and classes.
 
     A ClusterColocationProfile labels pods at admission, so that the class is not in the template. kills: OOM kills
-    that the pods' status has.
+    that the pods' status has; running: the requests that the pods have now.
     """
 
     workloads: Mapping[WorkloadRef, Json] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class LiveNamespace:
     nodes: Mapping[WorkloadRef, frozenset[str]] = field(default_factory=dict)
     classes: Mapping[WorkloadRef, frozenset[QosClass]] = field(default_factory=dict)
     kills: OomKills = field(default_factory=dict)
+    running: Mapping[WorkloadRef, RunningRequests] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,9 @@ def candidates_of(
             continue
         under = selecting[0]
         changed_seconds = max((s.changed_seconds for s in statuses.get(workload, ())), default=0.0)
-        over_now = rebase_on_live(body, (), _possible_heaps(workload, under, body, of_workload))
+        over_now = rebase_on_live(
+            body, live.running.get(workload, {}), _possible_heaps(workload, under, body, of_workload)
+        )
         over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
         allowed = apply_policy_limits(over_now, under.limits, under.settings.guardrails)
         candidate = _candidate(workload, under, body, allowed)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.autopilot.decide.candidates import LiveNamespace
 from cotenant.autopilot.decide.halt import ClusterHealth
-from cotenant.autopilot.decide.kills import OomKills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, read_policy
 from cotenant.autopilot.model import POLICIES
 from cotenant.base.errors import ClusterAbsent, ClusterUnreachable, CotenantError
@@ -21,8 +21,11 @@ from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import KilledPodWire
 from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.base.kubernetes.owners import deployment_of
+from cotenant.base.kubernetes.pod_resources import present_amounts
+from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import NOT_ENDED, OWN_GROUP
 from cotenant.base.kubernetes.qos import QosClass, qos_of
+from cotenant.changes.decide.checks.capacity import PresentAmounts, highest_requests
 from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, read_switch, switch_address
 
@@ -48,15 +51,8 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
         version, plural = RESOURCES[kind]
         for body in client.list(f"/apis/{version}/namespaces/{namespace}/{plural}"):
             workloads[WorkloadRef(namespace, kind, str(body["metadata"]["name"]))] = body
-    nodes, classes, kills = _pods(client, namespace)
-    return LiveNamespace(
-        workloads,
-        tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers")),
-        _vpas(client, namespace),
-        nodes,
-        classes,
-        kills,
-    )
+    scalers = tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"))
+    return replace(_of_pods(client, namespace), workloads=workloads, autoscalers=scalers, vpas=_vpas(client, namespace))
 
 
 def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
@@ -110,13 +106,12 @@ def _vpas(client: KubeClient, namespace: str) -> Sequence[VerticalAutoscalerObje
         return ()
 
 
-def _pods(
-    client: KubeClient, namespace: str
-) -> tuple[dict[WorkloadRef, frozenset[str]], dict[WorkloadRef, frozenset[QosClass]], OomKills]:
-    """Nodes, classes and OOM kills of each workload's pods; who may not list pods does not know what to leave alone."""
+def _of_pods(client: KubeClient, namespace: str) -> LiveNamespace:
+    """Return the facts that each workload's pods tell; who may not list pods does not know what to leave alone."""
     nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
     classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
     kills: dict[tuple[WorkloadRef, str], float] = defaultdict(float)
+    present: dict[WorkloadRef, list[PresentAmounts]] = defaultdict(list)
     for wire in client.list(f"/api/v1/namespaces/{namespace}/pods", KilledPodWire, fieldSelector=NOT_ENDED):
         pod = pod_of(wire)
         kind, name = pod.owner
@@ -124,7 +119,14 @@ def _pods(
         classes[workload].add(qos_of(pod.labels))
         if pod.node:
             nodes[workload].add(pod.node)
+            if not pod.deleting:
+                amounts = pod_resources(wire.spec, wire.status, f"pod {pod.namespace}/{pod.name}")
+                present[workload].append(present_amounts(amounts))
         for container, seconds in wire.oom_kills().items():
             kills[workload, container] = max(kills[workload, container], seconds)
-    of_classes = {w: frozenset(qos) for w, qos in classes.items()}
-    return {w: frozenset(names) for w, names in nodes.items()}, of_classes, dict(kills)
+    return LiveNamespace(
+        nodes={w: frozenset(names) for w, names in nodes.items()},
+        classes={w: frozenset(qos) for w, qos in classes.items()},
+        kills=dict(kills),
+        running={w: highest_requests(amounts) for w, amounts in present.items()},
+    )

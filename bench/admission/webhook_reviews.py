@@ -10,7 +10,7 @@ from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import PRIORITY_VALUES
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 
 QUANTITIES = ["1", "250m", "0.5", "2Gi", "64Mi", "1e3", "1k", "0", "3", "1e30", "16Ei", "100u"]
 ODD_QUANTITIES = [

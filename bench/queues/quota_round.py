@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from bench.record import Row, below, record
 from cotenant.base.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import quota_admission
 from cotenant.scheduler_ext.queues.runtime_quota import layout_of, runtime_quota

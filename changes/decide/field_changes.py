@@ -412,3 +412,11 @@ def _plain(value: Any) -> Any:
         cleaned = {key: _plain(inner) for key, inner in value.items()}
         return {key: inner for key, inner in cleaned.items() if inner not in (None, {})} or None
     return value
+
+
+def pod_labels(live: Json) -> Mapping[str, str]:
+    """Labels of the workload's pods, of its template."""
+    spec = live.get("spec") or {}
+    spec = ((spec.get("jobTemplate") or {}).get("spec") or spec) if "jobTemplate" in spec else spec
+    labels: Mapping[str, str] = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    return labels

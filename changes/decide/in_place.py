@@ -136,9 +136,14 @@ def answer(pod: Json, write: Write) -> Resized:
     return Resized(name, ResizeOutcome.DONE if _has(pod, write) else ResizeOutcome.SILENT)
 
 
-def summarize_resize_answers(answers: Sequence[Resized]) -> tuple[str, str]:
-    """(reason to roll back, or ""; further notes)."""
-    bad = [answer for answer in answers if answer.answer in (ResizeOutcome.INFEASIBLE, ResizeOutcome.DEFERRED)]
+def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) -> tuple[str, str]:
+    """(reason to roll back, or ""; further notes).
+
+    A node that has put a resize off carries it out once something on it ends or gives way, such as capacity that is
+    reserved for this very pod. final: nobody looks again, so that what is put off counts as refused.
+    """
+    refusals = {ResizeOutcome.INFEASIBLE, *([ResizeOutcome.DEFERRED] if final else ())}
+    bad = [answer for answer in answers if answer.answer in refusals]
     if bad:
         more = f" (and {counted(len(bad) - 1, 'more pod')})" if len(bad) > 1 else ""
         return f"resize {bad[0].answer}: {bad[0].sentence}{more}", ""
@@ -146,8 +151,10 @@ def summarize_resize_answers(answers: Sequence[Resized]) -> tuple[str, str]:
     if not late:
         return "", f"{counted(len(answers), 'pod')} resized in place"
     of = f"of {counted(len(answers), 'pod')}"
-    silent = agree(len(late), f"{of} has not answered yet", f"{of} have not answered yet")
-    return "", f"{silent}: `cotenant recs verify` looks again"
+    silent = agree(len(late), f"{of} does not have it yet", f"{of} do not have it yet")
+    put_off = next((a.words for a in late if a.answer is ResizeOutcome.DEFERRED), None)
+    why = "" if put_off is None else f" ({ResizeOutcome.DEFERRED}{f': {put_off}' if put_off else ''})"
+    return "", f"{silent}{why}: `cotenant recs verify` looks again"
 
 
 def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:

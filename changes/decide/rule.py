@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.resource import Resource
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.trial import Trial
@@ -48,11 +49,12 @@ class Guardrail:
 class QuotaClaim:
     """The amounts that a workload's change needs of its namespace's quotas over all pods, negative where it frees some.
 
-    more: by resource and side ("requests" or "limits"), in the resource's unit.
+    more: by resource and side ("requests" or "limits"), in the resource's unit; labels: of its new pods.
     """
 
     workload: WorkloadRef
     more: Mapping[tuple[Resource, str], int]
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +64,8 @@ class ClusterLimits:
     limit_ranges, quotas, scalers: objects of the namespace, scalers those that follow this workload; nodes:
     allocatable of each node that takes pods, in millicores and bytes; daemon_nodes: that of each node on which a
     DaemonSet's pods run, by name, None for other kinds; devices: Device objects of nodes whose devices
-    are not for claims, read where a GPU's share moves; claims: of other workloads of the namespace on its quotas, which
-    do not count them as used yet.
+    are not for claims, read where a GPU's share moves; claims: of other workloads on quotas that do not count them as
+    used yet; tree: the ElasticQuotas.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -73,6 +75,7 @@ class ClusterLimits:
     daemon_nodes: Mapping[str, Mapping[Resource, int]] | None = None
     devices: Sequence[Json] | None = None
     claims: Sequence[QuotaClaim] = ()
+    tree: QuotaTree | None = None
 
 
 @dataclass(frozen=True, slots=True)

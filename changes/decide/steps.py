@@ -14,7 +14,7 @@ from typing import Any, Final
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.changes.decide.checks.capacity import containers, highest_requests
+from cotenant.changes.decide.checks.capacity import RunningRequests, containers
 from cotenant.changes.decide.field_changes import on_new_pods, template_containers
 from cotenant.changes.decide.heap_flags import rebased_heap
 from cotenant.changes.decide.rule import STEP_RULES
@@ -100,18 +100,17 @@ def planned_steps(
 
 
 def rebase_on_live(
-    live: Mapping[str, Any], pods: Sequence[Mapping[str, Any]], recommendations: Sequence[Recommendation]
+    live: Mapping[str, Any], running: RunningRequests, recommendations: Sequence[Recommendation]
 ) -> tuple[Recommendation, ...]:
     """The recommendations over what the cluster holds now, which an earlier step may have changed.
 
-    Present requests are the highest that the running pods have (`present_amounts`), so that no step ends above what
-    runs; limits, and requests of a workload without pods, are those of new pods: by the template, or by its annotation.
+    Present requests are those of the running pods (`highest_requests`), so that no step ends above what runs; limits,
+    and requests of a workload without pods, are those of new pods: by the template, or by its annotation.
     What cannot be read stays as it was scanned.
     """
     kind = recommendations[0].container.workload.kind
     new_pods = [{"name": name, "resources": resources} for name, resources in on_new_pods(live, kind)]
     present = {c.name: c for c in containers({"containers": new_pods})}
-    running = highest_requests(pods)
 
     def now(name: str, value: Value) -> Value:
         container = present.get(name)

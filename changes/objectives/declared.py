@@ -15,9 +15,9 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.changes.decide.field_changes import pod_labels
 from cotenant.changes.decide.in_place import workload_pods
 from cotenant.changes.decide.regression_check import Compared, Measure, Objective
-from cotenant.changes.live_context import pod_labels
 from cotenant.changes.objectives.belonging import (
     Ownership,
     Surroundings,

@@ -70,7 +70,7 @@ def _resize_results(change: Change, pods: Sequence[Json]) -> list[RuleResult]:
     """Return the result of the rule about pods that were resized by the change; empty without any."""
     if not (resized := _resized_pods(pods, change)):
         return []
-    refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized])
+    refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized], final=True)
     return [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
 
 

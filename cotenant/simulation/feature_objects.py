@@ -15,9 +15,9 @@ from typing import Any, Final
 from cotenant.autopilot.model import POLICIES
 from cotenant.base.cluster import Inventory
 from cotenant.base.kubernetes.protocol import GANG_GATE, OWN_GROUP, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.quota_tree import IS_PARENT_LABEL, NAMESPACES_ANNOTATION, PARENT_LABEL
 from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
 from cotenant.scheduler_ext.queues.model.gang import POD_GROUP_LABEL
-from cotenant.scheduler_ext.queues.model.quota_tree import IS_PARENT_LABEL, NAMESPACES_ANNOTATION, PARENT_LABEL
 from cotenant.simulation.objects import DEMO_LABELS, PAUSE_IMAGE
 
 Json = dict[str, Any]

@@ -15,9 +15,9 @@ from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference, Taint, Toleration
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, RESERVATION_ALLOCATED_ANNOTATION, RESERVATION_GATE
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
 from cotenant.scheduler_ext.queues.model.gang import gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod, sub_priority
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL
 from cotenant.scheduler_ext.queues.view import QueueNode
 
 ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"

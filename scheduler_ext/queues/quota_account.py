@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
+from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL

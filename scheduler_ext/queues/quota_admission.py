@@ -21,9 +21,9 @@ from typing import Final
 import numpy as np
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
+from cotenant.base.kubernetes.quota_tree import SYSTEM_QUOTAS, Amounts, QuotaNode, quantity_of
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import SYSTEM_QUOTAS, Amounts, QuotaNode, quantity_of
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts, charges_of
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from cotenant.base.kubernetes.pod_request import sum_amounts
+from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode, quantity_of
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode, quantity_of
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
 

@@ -8,12 +8,12 @@ from itertools import groupby
 from typing import Final
 
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION
+from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.gangs.report import with_gangs
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_end, when_free
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
 from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, WaitingPod, quota_admission

@@ -21,7 +21,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address, Apply, Create, Patch
 from cotenant.base.kubernetes.moments import moment, moment_of
 from cotenant.base.kubernetes.protocol import QUOTA_GROUP
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     BORROWS_SINCE_ANNOTATION,
     CHILD_REQUEST_ANNOTATION,
     IS_PARENT_LABEL,

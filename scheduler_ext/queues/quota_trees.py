@@ -16,7 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     SYSTEM_QUOTAS,
     TOTAL_ANNOTATION,
     Amounts,

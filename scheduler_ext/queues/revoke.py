@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
-from cotenant.scheduler_ext.queues.model.quota_tree import quantity_of
+from cotenant.base.kubernetes.quota_tree import quantity_of
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, QuotaUse
 from cotenant.scheduler_ext.queues.victims import eviction, let_go_by_quota, limit_units, victims

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts, QuotaNode
+from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode
 
 Exact: TypeAlias = npt.NDArray[Any]
 """Integers, groups x resources: of int64, or Python's own where these could be too small."""

@@ -11,8 +11,8 @@ from typing import TypeAlias
 
 from cotenant.base.kubernetes.intent import Address, Create, eviction_of
 from cotenant.base.kubernetes.pod_request import sum_amounts
+from cotenant.base.kubernetes.quota_tree import Amounts
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
 from cotenant.scheduler_ext.queues.quota_queue import queue_order, waits
 from cotenant.scheduler_ext.queues.view import QueueView
 

@@ -10,16 +10,16 @@ from typing import Any, Final
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.protocol import GANG_LABEL, OWNER_WORKLOAD_ANNOTATION
-from cotenant.scheduler_ext.queues.model.gang import gangs_of
-from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
-from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     BORROWS_SINCE_ANNOTATION,
     NAME_LABEL,
     OVER_SINCE_ANNOTATION,
     QuotaNode,
     QuotaTree,
 )
+from cotenant.scheduler_ext.queues.model.gang import gangs_of
+from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod
 from cotenant.scheduler_ext.queues.quota_status import published_since
 from cotenant.scheduler_ext.queues.view import QueueView

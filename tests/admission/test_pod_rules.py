@@ -18,8 +18,8 @@ from cotenant.admission.pod_rules import (
     problems_of_resize,
 )
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.base.problem import problems_text
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 VALUES = {"koord-prod": 9500, "koord-mid": 7500, "koord-batch": 5500, "koord-free": 3500, "": 0}
 # koordinator's table: LSR goes with prod alone, BE with neither prod nor none; everything else passes

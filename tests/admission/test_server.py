@@ -17,7 +17,7 @@ import pytest
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
 from cotenant.admission.webhook_server.authority import renew_material
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from tests.admission.serving import POLICY, Serving, patch_of, review_of, serving
 from tests.cluster.waiting import wait_for
 

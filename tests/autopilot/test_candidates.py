@@ -67,12 +67,13 @@ def candidate(
     factor: float = 1.0,
     annotations: Mapping[str, str] = MappingProxyType({}),
     killed_seconds: float = 0.0,
+    running_millicores: int = 0,
     **spec: Any,
 ) -> QueueCandidate:
     """Of a Deployment of two pods that requests 1000m and 1 GiB, with these limits.
 
     scaled_by: resources that an autoscaler of it follows; factor: the ceiling's start-up factor; killed_seconds: when
-    it was killed for lack of memory, after its scan ended at 0.
+    it was killed for lack of memory, after its scan ended at 0; running_millicores: what its pods have, 0: unknown.
     """
     resources = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": dict(limits)}
     container = {"name": "app", "resources": resources}
@@ -83,7 +84,8 @@ def candidate(
     target = {"kind": WEB.kind, "name": WEB.name}
     scalers = [{"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "metrics": metrics}}]
     kills = {(WEB, "app"): killed_seconds}
-    live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)}, kills=kills)
+    running = {WEB: {("app", Resource.CPU): running_millicores}} if running_millicores else {}
+    live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)}, kills=kills, running=running)
     decisions = Decisions(left_alone={str(WEB): "kubectl-edit changed it"} if left_alone else {})
     (only,) = candidates_of([in_force(factor, **spec)], [recommended], live, {}, decisions, CotenantSettings())
     return only
@@ -97,6 +99,14 @@ def test_pods_that_a_profile_made_lsr_at_admission_are_left_alone() -> None:
             Reason.AUTOPILOT_NEVER_TOUCHED,
             f"its pods are {name}",
         )
+
+
+def test_what_pods_were_resized_to_in_place_is_what_a_proposal_moves() -> None:
+    less_cpu = recommendation(request(Resource.CPU, 1000, 700))
+    # By the template 300m less for each of two pods; pods that were resized to 300m would get 400m more each.
+    assert candidate(less_cpu).moved == {Resource.CPU: -600} and candidate(less_cpu).lowers
+    resized = candidate(less_cpu, running_millicores=300)
+    assert resized.moved == {Resource.CPU: 800} and not resized.lowers
 
 
 def test_an_autoscaler_is_not_missed_where_the_moved_request_frees_nothing() -> None:

@@ -153,6 +153,15 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
+def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None:
+    found = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
+    why, note = summarize_resize_answers(found)
+    assert why == ""
+    assert note == "1 of 2 pods does not have it yet (deferred: cpu: 3 of 2): `cotenant recs verify` looks again"
+    why, _ = summarize_resize_answers(found, final=True)
+    assert why.startswith("resize deferred: b: its node has no capacity for it now: cpu: 3 of 2; try again")
+
+
 def test_a_canary_is_at_least_one_and_never_all() -> None:
     found = writes(SUBJECT, Method.IN_PLACE, "c1")
     first, rest = waves(found, 0.01)
@@ -215,7 +224,7 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
         Value(Resource.CPU, Field.REQUEST, 10_000, 7_000, Action.SET, Reason.OK),
         Value(Resource.MEMORY, Field.REQUEST, 1000 * MIB, 700 * MIB, Action.SET, Reason.OK),
     )
-    second = rebase_on_live(body, [], [replace(recommendation(), values=values)])
+    second = rebase_on_live(body, {}, [replace(recommendation(), values=values)])
     write = planned(body, second, "c2")
     assert write is not None
     made = patched(body, write.operations)
@@ -235,7 +244,7 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
 def test_an_annotation_that_is_older_than_its_template_is_neither_taken_over_nor_a_present_value() -> None:
     body = annotated_to("7", "800Mi", live())
     body["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "2"
-    (over,) = rebase_on_live(body, [], [recommendation(800)])
+    (over,) = rebase_on_live(body, {}, [recommendation(800)])
     assert over.values[0].now == 2_000
     write = planned(body, [over], "c2")
     assert write is not None

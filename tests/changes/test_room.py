@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,13 +12,15 @@ from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.client import KubeClient
+from cotenant.base.kubernetes.protocol import QUOTA_PREFIX
+from cotenant.base.kubernetes.quota_tree import NAMESPACES_ANNOTATION, PARENT_LABEL, QuotaNode, QuotaTree
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.decide.checks.capacity import uncounted_claim
 from cotenant.changes.decide.field_changes import ANNOTATED, annotated, planned
 from cotenant.changes.decide.guardrails import Guardrail, GuardrailContext, GuardrailOutcome, judge
-from cotenant.changes.decide.rule import ClusterLimits
+from cotenant.changes.decide.rule import ClusterLimits, QuotaClaim
 from cotenant.changes.live_context import LiveContext
 from cotenant.changes.model.annotated_resources import RESOURCES_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, Write
@@ -94,6 +96,78 @@ def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     assert failed(judged(recommendation(), quota("6", "4"))) == []
     scoped = {**quota("1", "1").quotas[0], "spec": {"scopes": ["BestEffort"]}}  # type: ignore[index]
     assert failed(judged(recommendation(), ClusterLimits(quotas=[scoped]))) == []
+
+
+QUOTAS = {"scheduling": ("6", "root"), "web": ("20", "scheduling"), "other": ("20", "scheduling"), "apart": ("2", "")}
+"""max of CPU and parent of ElasticQuotas."""
+
+
+def elastic(used: Mapping[str, str], namespaces: str = "[]", **more: Any) -> ClusterLimits:
+    """ElasticQuotas of which these are used; `web` bounds namespaces."""
+    quotas = {
+        name: QuotaNode.parse(
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "kube-system",
+                    "labels": {PARENT_LABEL: parent} if parent else {},
+                    "annotations": {NAMESPACES_ANNOTATION: namespaces} if name == "web" else {},
+                },
+                "spec": {"min": {"cpu": "1"}, "max": {"cpu": most}},
+                "status": {"used": {"cpu": used.get(name, "0")}},
+            }
+        )
+        for name, (most, parent) in QUOTAS.items()
+    }
+    return ClusterLimits(tree=QuotaTree(quotas), **more)
+
+
+def labelled(body: dict[str, Any], **labels: str) -> dict[str, Any]:
+    body["spec"]["template"]["metadata"] = {"labels": {QUOTA_PREFIX + key: text for key, text in labels.items()}}
+    return body
+
+
+def test_an_elastic_quota_that_is_too_small_stops_it_and_so_does_one_above_it() -> None:
+    # Four replicas of 500m more are 2 cores: of scheduling's 6 1.9 are left, of web's own 16.
+    of_web = live(BURSTABLE)
+    full = elastic({"scheduling": "4100m", "web": "4"}, '["shop"]')
+    found = judged(recommendation(), full, live=of_web)
+    assert failed(found) == ["elastic-quota"]
+    assert "ElasticQuota scheduling: max of cpu has 1900m left and 2 more would be needed" in found["elastic-quota"].why
+    assert failed(judged(recommendation(), elastic({"scheduling": "4"}, '["shop"]'), live=of_web)) == []
+    # The label of its pods goes before their namespace, and what frees something is not judged.
+    assert failed(judged(recommendation(), full, live=labelled(live(BURSTABLE), name="apart"))) == []
+    assert failed(judged(recommendation(now=1000, amount=800), elastic({"scheduling": "9"}, '["shop"]'))) == []
+    # Pods that may not be preempted stay within min, a core.
+    firm = labelled(live(BURSTABLE), name="apart", preemptible="false")
+    assert "ElasticQuota apart: min of cpu has 1 left" in judged(recommendation(), full, live=firm)["elastic-quota"].why
+
+
+def test_others_that_are_reviewed_before_take_of_an_elastic_quota_wherever_they_are() -> None:
+    def other(quota: str) -> QuotaClaim:
+        more = {(resource, side): 0 for resource in Resource for side in ("requests", "limits")}
+        labels = {QUOTA_PREFIX + "name": quota}
+        return QuotaClaim(WorkloadRef("bank", "Deployment", "api"), more | {(CPU, "requests"): 1000}, labels)
+
+    # 6 - 3.5 are 2.5 cores, of which somebody below the same quota takes one.
+    used = {"scheduling": "3500m"}
+    beside = elastic(used, '["shop"]', claims=[other("other")])
+    assert "has 1500m left after 1 for bank/Deployment/api" in judged(recommendation(), beside)["elastic-quota"].why
+    assert failed(judged(recommendation(), elastic(used, '["shop"]', claims=[other("apart")]))) == []
+
+
+def test_what_pods_have_and_not_their_template_is_what_a_quota_counts_now() -> None:
+    # Resized in place to 300m, each of four pods takes 500m more with 800m; by the template it would free 200m.
+    status = {"name": "app", "resources": {"requests": {"cpu": "300m", "memory": "1Gi"}}}
+    small = {"requests": {"cpu": "300m", "memory": "1Gi"}}
+    pod = {
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "app", "resources": small}]},
+        "status": {"containerStatuses": [status]},
+    }
+    found = judged(recommendation(now=300, amount=800), quota("3", "1200m"), pods=[pod])
+    assert "has 1800m left and 2 more would be needed" in found["quota"].why
+    assert found["running-pods"].outcome is GuardrailOutcome.WARN
 
 
 @pytest.mark.parametrize(
@@ -204,6 +278,19 @@ def test_the_nodes_of_a_daemons_pods_are_read_cordoned_ones_too() -> None:
         "cordoned": {CPU: 4000, MEMORY: GIB},
     }
     assert read.cluster_limits.nodes == [{CPU: 64_000, MEMORY: GIB}, {CPU: 1000, MEMORY: GIB}]
+
+
+def test_elastic_quotas_are_read_of_the_whole_cluster_and_of_the_namespace_where_others_may_not_be() -> None:
+    group = "/apis/scheduling.sigs.k8s.io/v1alpha1"
+    for path in (f"{group}/elasticquotas", f"{group}/namespaces/shop/elasticquotas"):
+        server = ApiServer(None, None)
+        server.objects["/apis/apps/v1/namespaces/shop/deployments/web"] = live(BURSTABLE)
+        server.objects[path] = [{"metadata": {"name": "web", "namespace": "shop"}, "spec": {"max": {"cpu": "4"}}}]
+        client = KubeClient(Access("test", server.url, lambda: None), KubeSettings(retries=0))
+        tree = LiveContext(client).read([recommendation()]).cluster_limits.tree
+        client.close()
+        server.stop()
+        assert tree is not None and tree.quotas["web"].maximum == {"cpu": 4000}
 
 
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:

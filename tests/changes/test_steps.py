@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import MIB, Resource
+from cotenant.changes.decide.checks.capacity import requests_of_running
 from cotenant.changes.decide.guardrails import judge_recorded
 from cotenant.changes.decide.readiness import readiness
 from cotenant.changes.decide.steps import MOST_STEPS, first_step, later_steps, rebase_on_live
@@ -154,11 +155,11 @@ def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
     resources = {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": resources}]}}}}
     whole = proposed(value(Resource.CPU, Field.REQUEST, 10_000, 4_500), value(Resource.CPU, Field.LIMIT, None, 9_000))
-    (over,) = rebase_on_live(live, [], [whole])
+    (over,) = rebase_on_live(live, {}, [whole])
     assert [v.now for v in over.values] == [7_000, 8_000]
     # A pod that still runs with more is cut from there.
     pod = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10"}}}]}}
-    (running,) = rebase_on_live(live, [pod], [whole])
+    (running,) = rebase_on_live(live, requests_of_running([pod]), [whole])
     assert running.values[0].now == 10_000
 
 
@@ -179,10 +180,10 @@ def test_no_step_ends_above_what_runs() -> None:
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}}}}
     whole = proposed(value(Resource.CPU, Field.REQUEST, 1_000, 200))
     # Resized in place to 300m: by at most 30 % a step ends at 210m, not at 700m, which would raise what runs.
-    (small,) = rebase_on_live(live, [infeasible("300m", "300m")], [whole])
+    (small,) = rebase_on_live(live, requests_of_running([infeasible("300m", "300m")]), [whole])
     assert small.values[0].now == 300
     (first,) = first_step([small], LIMITS)
     assert first.values[0].amount is not None and first.values[0].amount < 300
     # A resize to 100 cores that the node refused: nobody has them.
-    (refused,) = rebase_on_live(live, [infeasible("100", "1")], [whole])
+    (refused,) = rebase_on_live(live, requests_of_running([infeasible("100", "1")]), [whole])
     assert refused.values[0].now == 1_000

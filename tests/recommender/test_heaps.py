@@ -265,7 +265,7 @@ def test_a_start_size_in_a_word_of_its_own_comes_down_with_the_largest_heap() ->
 def test_a_limit_over_a_flag_that_somebody_raised_since_the_scan_holds_that_heap() -> None:
     values = (Value(MEMORY, Field.LIMIT, 1500 * MIB, 1739 * MIB, Action.SET, Reason.HEAP),)
     raising = replace(shrinking(), values=values, heap=HeapProposal("jvm", GIB, 1536 * MIB, 203 * MIB))
-    (over_now,) = rebase_on_live(live(args=["-Xmx3g"]), (), [raising])
+    (over_now,) = rebase_on_live(live(args=["-Xmx3g"]), {}, [raising])
     limit = over_now.value(MEMORY, Field.LIMIT)
     # the template has a limit of 6 GiB by now, and 3,072 + 203 MiB are the least that holds the heap
     assert limit is not None and (limit.now, limit.amount) == (6 * GIB, (3072 + 203) * MIB)

@@ -30,6 +30,7 @@ from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.kubernetes.models.node import ManagedNodeWire, NodeWire, QueueNodeWire, SchedulableNode
 from cotenant.base.kubernetes.models.pod import NodePodWire, ObservedPodWire, PodWire, QueuePodWire
 from cotenant.base.kubernetes.pod_identity import PodIdentity
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.settings.document import parse as parse_settings
@@ -57,7 +58,6 @@ from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod, gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.queue_objects import queue_node, queue_pod
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.rebalance.cluster_reading import BudgetWire, budget_of

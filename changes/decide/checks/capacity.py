@@ -6,7 +6,7 @@ still. So what it would judge at each pod is judged here before; and a trigger t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from math import inf
@@ -20,12 +20,15 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
+from cotenant.base.kubernetes.pod_resources import NamedAmounts
 from cotenant.base.kubernetes.pod_wire import present_amounts_of_pod
+from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION
 from cotenant.base.kubernetes.quantity import format_amount, parse_amount
+from cotenant.base.kubernetes.quota_tree import PREEMPTIBLE_LABEL
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.checks.rollout import rollout_of
-from cotenant.changes.decide.field_changes import NO_VALUES, on_new_pods
+from cotenant.changes.decide.field_changes import NO_VALUES, on_new_pods, pod_labels
 from cotenant.changes.decide.patches import FIELDS, LISTS, TEMPLATE_PATHS
 from cotenant.changes.decide.rule import (
     Guardrail,
@@ -41,6 +44,10 @@ from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.restart import apply_recommendations, pod_qos
 
+PresentAmounts = Mapping[str, tuple[NamedAmounts, NamedAmounts]]
+"""Requests and limits that each container of a pod has now, by its name (`pod_resources.present_amounts`)."""
+RunningRequests = Mapping[tuple[str, Resource], int]
+"""The requests that a workload's pods have now, the highest of any, by container and resource."""
 UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING, ChangeState.APPLIED)
 """States of accepted changes in which quotas may not count all of their pods yet."""
 
@@ -49,18 +56,22 @@ def capacity_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext
 ) -> Iterator[Guardrail]:
     """The rules, in the order in which people read them."""
+    running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
-    yield _present_rule(recommendations, now, context.pods)
+    yield _present_rule(recommendations, now, running)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, context)
-    yield _quota(new, _claim(recommendations[0].container.workload, context.live, now, new), context)
-    yield _node(now, new, context)
+    claim = claim_of(recommendations, context.live, running)
+    yield _quota(new, claim, context)
+    yield _elastic_quota(claim, context)
+    yield _node(_as_running(now, running), new, context)
     yield _scalers(recommendations, moved, context)
 
 
-def claim_of(recommendations: Sequence[Recommendation], live: Json) -> QuotaClaim:
-    """Return what one workload's recommendations need of its namespace's quotas."""
-    return _claim(recommendations[0].container.workload, live, *_before_and_after(recommendations, live))
+def claim_of(recommendations: Sequence[Recommendation], live: Json, running: RunningRequests) -> QuotaClaim:
+    """Return what one workload's recommendations need of its quotas, beside what its pods have now."""
+    now, new = _before_and_after(recommendations, live)
+    return _claim(recommendations[0].container.workload, live, _as_running(now, running), new)
 
 
 def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
@@ -95,7 +106,8 @@ def _written_sides(change: Change, live: Json) -> tuple[list[Container], list[Co
 def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Sequence[Container]) -> QuotaClaim:
     pods = _pods_of(live)
     sides = [(resource, side) for resource in Resource for side in FIELDS.values()]
-    return QuotaClaim(workload, {key: pods * (pod_amount(new, *key) - pod_amount(now, *key)) for key in sides})
+    more = {key: pods * (pod_amount(new, *key) - pod_amount(now, *key)) for key in sides}
+    return QuotaClaim(workload, more, pod_labels(live))
 
 
 def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> tuple[list[Container], list[Container]]:
@@ -118,26 +130,40 @@ def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]
     )
 
 
-def highest_requests(pods: Sequence[Json]) -> dict[tuple[str, Resource], int]:
-    """Return the highest request that any of the pods has now, by container and resource; without those of none.
+def requests_of_running(pods: Iterable[Json]) -> RunningRequests:
+    """Return the requests that a workload's Pods have now; one whose amounts cannot be read is left out."""
+    return highest_requests(_present_amounts_of(pod) for pod in pods)
 
-    A pod whose amounts cannot be read is left out.
-    """
+
+def _present_amounts_of(pod: Json) -> PresentAmounts:
+    with suppress(CotenantError):
+        return present_amounts_of_pod(pod)
+    return {}
+
+
+def highest_requests(pods: Iterable[PresentAmounts]) -> RunningRequests:
+    """Return the highest request that any of the pods has now; without those of none."""
     highest: dict[tuple[str, Resource], int] = {}
-    for pod in pods:
-        with suppress(CotenantError):
-            for name, (requests, _) in present_amounts_of_pod(pod).items():
-                for resource in Resource:
-                    if amount := requests.get(resource.value, 0):
-                        highest[name, resource] = max(amount, highest.get((name, resource), 0))
+    for present in pods:
+        for name, (requests, _) in present.items():
+            for resource in Resource:
+                if amount := requests.get(resource.value, 0):
+                    highest[name, resource] = max(amount, highest.get((name, resource), 0))
     return highest
 
 
+def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Container]:
+    """Return the containers of new pods with the requests that running ones have."""
+    return [
+        replace(c, requests={**c.requests, **{r: running[c.name, r] for r in Resource if (c.name, r) in running}})
+        for c in now
+    ]
+
+
 def _present_rule(
-    recommendations: Sequence[Recommendation], now: Sequence[Container], pods: Sequence[Json]
+    recommendations: Sequence[Recommendation], now: Sequence[Container], running: RunningRequests
 ) -> Guardrail:
     """Warns where what runs and what a new pod gets differ: both are told."""
-    running = highest_requests(pods)
     new = {(c.name, resource): amount for c in now for resource, amount in c.requests.items()}
     own = {r.container.container for r in recommendations}
     texts = [
@@ -278,9 +304,7 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
             continue
         hard, used = (quota.get("status") or {}).get("hard") or {}, (quota.get("status") or {}).get("used") or {}
         for key, resource, side in _quota_keys(hard):
-            taken = {
-                c.workload: c.more[resource, side] for c in context.cluster_limits.claims if c.more[resource, side] > 0
-            }
+            taken = _claims_on(context, resource, side, lambda c: c.workload.namespace == claim.workload.namespace)
             remaining = parse_amount(resource, hard[key]) - parse_amount(resource, used.get(key, "0"))
             remaining -= sum(taken.values())
             more = claim.more[resource, side]
@@ -292,6 +316,44 @@ def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContex
     return Guardrail(
         "quota", GuardrailOutcome.WARN if tight else GuardrailOutcome.PASS, tight or "no ResourceQuota is against it"
     )
+
+
+def _claims_on(
+    context: GuardrailContext, resource: Resource, side: str, shares: Callable[[QuotaClaim], bool]
+) -> dict[WorkloadRef, int]:
+    """Return what others that share a quota will take of it."""
+    claims = (claim for claim in context.cluster_limits.claims if shares(claim))
+    return {c.workload: c.more[resource, side] for c in claims if c.more[resource, side] > 0}
+
+
+def _elastic_quota(claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
+    """Fails when the change needs more than the ElasticQuota of its pods, or one above it, has left.
+
+    As the webhook judges a resize in place (`QuotaTree.bounds`).
+    """
+    tree = context.cluster_limits.tree
+    if tree is None:
+        return Guardrail("elastic-quota", GuardrailOutcome.PASS, "ElasticQuotas were not read")
+    gates = [(pod["metadata"].get("annotations") or {}).get(QUEUED_ANNOTATION, "") for pod in context.pods]
+    quota = tree.of_pod(claim.workload.namespace, claim.labels, next(filter(None, gates), ""))
+    firm = claim.labels.get(PREEMPTIBLE_LABEL) == "false"
+    for word, bound, most, used in tree.bounds(quota, firm) if quota else ():
+        below = {bound.name, *(name for name in tree.quotas if bound.name in tree.ancestors(tree.quotas[name]))}
+
+        def shares(other: QuotaClaim, below: Collection[str] = below) -> bool:
+            own = tree.of_pod(other.workload.namespace, other.labels)
+            return own is not None and own.name in below
+
+        for resource in Resource:
+            more = claim.more[resource, "requests"]
+            if more <= 0 or resource.value not in most:
+                continue
+            taken = _claims_on(context, resource, "requests", shares)
+            remaining = most[resource.value] - used.get(resource.value, 0) - sum(taken.values())
+            if more > remaining:
+                name = f"ElasticQuota {bound.name}: {word} of {resource}"
+                return Guardrail("elastic-quota", GuardrailOutcome.FAIL, _short(name, resource, more, remaining, taken))
+    return Guardrail("elastic-quota", GuardrailOutcome.PASS, "no ElasticQuota is against it")
 
 
 def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapping[WorkloadRef, int]) -> str:

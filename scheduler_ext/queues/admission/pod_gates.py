@@ -20,9 +20,9 @@ from cotenant.base.kubernetes.protocol import (
     QUOTA_GATE,
     RESERVATION_GATE,
 )
+from cotenant.base.kubernetes.quota_tree import SYSTEM_QUOTAS, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
-from cotenant.scheduler_ext.queues.model.quota_tree import SYSTEM_QUOTAS, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.pod_gate import may_be_gated
 

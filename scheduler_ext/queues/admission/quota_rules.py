@@ -18,9 +18,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.pod_request import sum_amounts
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA, SYSTEM_QUOTA
-from cotenant.base.problem import Problem
-from cotenant.base.text import counted
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     INT64_MAX,
     IS_PARENT_LABEL,
     NAMESPACES_ANNOTATION,
@@ -32,6 +30,8 @@ from cotenant.scheduler_ext.queues.model.quota_tree import (
     QuotaNode,
     QuotaTree,
 )
+from cotenant.base.problem import Problem
+from cotenant.base.text import counted
 
 UNTOUCHABLE: Final = (ROOT_QUOTA, SYSTEM_QUOTA)
 _PARENT: Final = f"metadata.labels[{PARENT_LABEL}]"

@@ -45,7 +45,7 @@ class LiveQueues:
 
     def problems_of_pod(self) -> QueueReport:
         """The report with just the problems that the pod's own gang, its group or its quotas have."""
-        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+        from cotenant.base.kubernetes.quota_tree import QuotaTree
 
         place = "/".join(str((self.pod.get("metadata") or {}).get(key)) for key in ("namespace", "name"))
         own = next((pod for pod in self.view.pods if pod.place == place), None)
@@ -62,7 +62,7 @@ class LiveQueues:
 
     def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
         """Names of the quotas that pods of these namespaces count against, and of all above them."""
-        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
+        from cotenant.base.kubernetes.quota_tree import QuotaTree
 
         tree = QuotaTree(self.view.quotas)
         names = {pod.quota for pod in self.view.pods if pod.namespace in namespaces}
@@ -73,8 +73,8 @@ class LiveQueues:
 
     def why_not_waiting(self) -> str:
         """Why the pod that was asked about waits for no quota and no gang."""
+        from cotenant.base.kubernetes.quota_tree import QuotaTree
         from cotenant.scheduler_ext.queues.model.explanation import gate_sentences
-        from cotenant.scheduler_ext.queues.model.quota_tree import QuotaTree
         from cotenant.scheduler_ext.reservations.model.scheduling_gate import MISSPELT, OUR_GATES, gates_of, misspelt
 
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}

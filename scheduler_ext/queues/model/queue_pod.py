@@ -9,8 +9,8 @@ from typing import Any
 from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
+from cotenant.base.kubernetes.quota_tree import Amounts
 from cotenant.scheduler_ext.queues.model.gang import Gang
-from cotenant.scheduler_ext.queues.model.quota_tree import Amounts
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:

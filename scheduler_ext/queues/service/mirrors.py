@@ -14,9 +14,9 @@ from cotenant.base.kubernetes.protocol import (
     PROFILE_GROUP,
     QUOTA_GROUP,
 )
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.model.gang import POD_GROUP_LABEL, gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.queue_objects import ENDED, ended_member, queue_node, queue_pod
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 

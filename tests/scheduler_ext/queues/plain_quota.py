@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 
 
 @dataclass

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.decide import QueueWrites, decide
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView

@@ -16,10 +16,10 @@ from cotenant.base.errors import ClusterAbsent, ClusterConflict, ClusterUnreacha
 from cotenant.base.kubernetes.intent import Create, Outcome, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
+from cotenant.base.kubernetes.quota_tree import OVER_SINCE_ANNOTATION, QuotaNode
 from cotenant.scheduler_ext.queues.controller import DOUBTFUL_SECONDS, EVICTION_PAUSE_SECONDS, QueueController
 from cotenant.scheduler_ext.queues.decide import QueueWrites
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import OVER_SINCE_ANNOTATION, QuotaNode
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.queue_objects import WatchedQueuePod
 from cotenant.scheduler_ext.queues.quota_admission import quota_admission

@@ -13,14 +13,14 @@ import msgspec
 
 from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.protocol import OWN_GROUP, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, ROOT_QUOTA
-from cotenant.manager.features import NAMES
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     IS_PARENT_LABEL,
     NAME_LABEL,
     PARENT_LABEL,
     RUNTIME_ANNOTATION,
     TREE_LABEL,
 )
+from cotenant.manager.features import NAMES
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import gates_of
 from cotenant.settings import Settings

@@ -12,8 +12,8 @@ from typing import Any
 from typer.testing import CliRunner
 
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
+from cotenant.base.kubernetes.quota_tree import IS_PARENT_LABEL
 from cotenant.cli.main import root
-from cotenant.scheduler_ext.queues.model.quota_tree import IS_PARENT_LABEL
 from tests.cluster.accounts import await_right
 from tests.scheduler_ext.queues.gang_scene import GangScene
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.base.kubernetes.quota_tree import NAME_LABEL
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.model.gang import MATCH_POLICY_ANNOTATION, POD_GROUP_LABEL
-from cotenant.scheduler_ext.queues.model.quota_tree import NAME_LABEL
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.simulation.api_server import EmbeddedServer

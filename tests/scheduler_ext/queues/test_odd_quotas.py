@@ -16,15 +16,15 @@ from cotenant.admission.webhook_server.cluster_state import ClusterState
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
-from cotenant.base.reasons import Reason
-from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of_deletion
-from cotenant.scheduler_ext.queues.decide import decide
-from cotenant.scheduler_ext.queues.model.quota_tree import (
+from cotenant.base.kubernetes.quota_tree import (
     NAME_LABEL,
     NAMESPACES_ANNOTATION,
     SHARED_WEIGHT_ANNOTATION,
     QuotaTree,
 )
+from cotenant.base.reasons import Reason
+from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of_deletion
+from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.simulation.api_server import EmbeddedServer

@@ -10,10 +10,10 @@ from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patche
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs, add_queue_gates
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 
 NOW = 1_000.0

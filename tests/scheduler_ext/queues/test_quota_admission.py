@@ -10,10 +10,10 @@ import pytest
 from cotenant.base.kubernetes.intent import Patch
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.quota_tree import TOTAL_ANNOTATION, QuotaNode
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import TOTAL_ANNOTATION, QuotaNode
 from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
 from cotenant.scheduler_ext.reservations.model.reservation import Owner, Phase, Reservation, ReservationStatus

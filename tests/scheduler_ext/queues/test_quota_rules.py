@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of, problems_of_deletion, with_defaults
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, QuotaTree
 
 P = "quota.scheduling.koordinator.sh/"
 PARENT, IS_PARENT, TREE = (

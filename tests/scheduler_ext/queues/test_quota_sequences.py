@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from cotenant.base.kubernetes.protocol import QUOTA_GATE, ROOT_QUOTA
+from cotenant.base.kubernetes.quota_tree import QuotaNode, amounts_of
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode, amounts_of
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, quota_admission
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from cotenant.base.kubernetes.intent import Apply, Create, Patch
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.quota_status import published_since
 from cotenant.scheduler_ext.queues.view import QueueNode, QueueView, QuotaProfile
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench.queues.quota_round import random_tree
 from cotenant.base.kubernetes.protocol import ROOT_QUOTA
-from cotenant.scheduler_ext.queues.model.quota_tree import QuotaNode
+from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.runtime_quota import RuntimeQuota, Siblings, layout_of, runtime_quota, scaled_minimum
 from tests.scheduler_ext.queues.plain_quota import plain_runtime
 

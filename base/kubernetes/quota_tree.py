@@ -216,6 +216,20 @@ class QuotaTree:
         own = self.quotas.get(namespace)
         return own if own is not None and own.namespace == namespace else self._by_namespace.get(namespace)
 
+    def bounds(self, quota: QuotaNode, firm: bool) -> Iterator[tuple[str, QuotaNode, Amounts, Amounts]]:
+        """Yield the bounds of a quota's pods: "max" of it and of each above it, "min" for a firm pod; amount and use.
+
+        Nothing bounds those of a quota that divides nothing or cannot be read. firm: the pod may not be preempted.
+        """
+        if quota.problem or quota.name in SYSTEM_QUOTAS:
+            return
+        above = [self.quotas.get(name) for name in self.ancestors(quota)]
+        for each in (quota, *above):
+            if each is not None and each.name not in SYSTEM_QUOTAS:
+                yield "max", each, each.maximum, each.used
+        if firm:
+            yield "min", quota, quota.minimum, quota.firm_used
+
     @cached_property
     def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...], bool]]:
         """All that a pod's quota rests on: while it is the same, every pod has the same quota."""
