@@ -33,7 +33,8 @@ def body(row: Row | None) -> Component:
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
-    cards = [panels.panel(AHEAD, drawn, note=error_sentence(row))]
+    tried = html.Details([html.Summary("How far such a week was off"), html.P(error_sentence(row))], className="more")
+    cards = [panels.panel(AHEAD, drawn, tried, note="The first day is the forecast above by the hour.")]
     if week.parts:
         parts_figure = panels.figure(chart.component_chart(week), "parts-figure", HEIGHT)
         cards.append(panels.panel(APART, parts_figure, note="Usage = trend + habits + rest, by STL."))
@@ -61,11 +62,10 @@ def week_of(row: Row) -> chart.Week:
 
 def error_sentence(row: Row) -> str:
     """Describe the error and the coverage of such a forecast on the last week."""
-    day = "The first 24 hours are the forecast above by the hour. "
     if row["relative_loss"] is None or row["covered"] is None:
-        return f"{day}Too little history to try the week on a past one."
+        return "Too little history to try the week on a past one."
     covered = display.percent(row["covered"])
     return (
-        f"{day}The week, tried on the last one, unseen: error {row['relative_loss']:.2f} x that of repeating the week "
+        f"The week, tried on the last one, unseen: error {row['relative_loss']:.2f} x that of repeating the week "
         f"before; the band contained {covered} of the hours (80 % is right)."
     )

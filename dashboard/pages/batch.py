@@ -59,7 +59,7 @@ NO_FORECAST_WHY: Final = "A node needs a few days of history, and a scan that fo
 
 def render(view: View, search: str) -> Component:
     """Stats, the form with its answer, the next day."""
-    lead = html.P("What is left for work that may wait, now and over the next 24 hours.")
+    lead = html.P("What is left for work that may wait, now and over the next day.")
     head = html.Div([html.H1("Batch"), lead], className="page-head")
     if view.source.snapshot().overview is None:
         return html.Div([head, panels.no_results()], className="page")
@@ -85,13 +85,16 @@ def bands(snapshot: Snapshot) -> Component:
     both = (overview.cpu, overview.memory)
     mid, lend = [band.mid_now for band in both], [band.batch_now for band in both]
     used, count = usage_of_batch_pods(pods)
-    stats = [
+    asked = [
+        _stat("Free for batch now", lend, _lending_nodes(lent)),
+        _stat("Batch pods use of it", used, display.counted(count, "pod")),
+    ]
+    others = [
         _stat("Not requested", prod, "allocatable less requests, node by node"),
         _stat("Free for a day", mid, "for the next 24 hours, by its formula; part of it is free for batch too"),
-        _stat("Free for batch now", lend, _lending_nodes(lent)),
-        _stat("Batch pods use", used, f"{display.counted(count, 'pod')}, part of what is free for batch"),
     ]
-    return html.Div(stats, className="stats four")
+    more = html.Details([html.Summary("Other priorities"), html.Div(others, className="stats four")], className="more")
+    return html.Div([html.Div(asked, className="stats four"), more])
 
 
 def worst_days(snapshot: Snapshot) -> Component:
@@ -203,34 +206,32 @@ def answer(view: View, search: str) -> Component:
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
-    return html.Div([_fit_panel(batch.fit(lendable, job, now), job, lendable, now), link])
+    return html.Div([_fit_panel(batch.fit(lendable, job, now), lendable, now), link])
 
 
-def _fit_panel(fit: Fit, job: Job, lendable: LendableCapacity, now: float) -> Component:
-    sentence = html.P(verdict(fit, job, lendable), className="verdict", role="status", id="fit-verdict")
+def _fit_panel(fit: Fit, lendable: LendableCapacity, now: float) -> Component:
+    sentence = html.P(verdict(fit, lendable), className="verdict", role="status", id="fit-verdict")
     reach = [html.P(_reach(lendable), className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
-    return html.Div([sentence, *table, *reach, html.P(HONEST, className="panel-note")])
+    rests = html.Details([html.Summary("What this rests on"), html.P(HONEST)], className="more")
+    return html.Div([sentence, *table, *reach, rests])
 
 
-def verdict(fit: Fit, job: Job, lendable: LendableCapacity) -> str:
-    """The answer in a sentence."""
-    cores, hours = (f"{n:g} {noun}{'' if n == 1 else 's'}" for n, noun in ((job.cores, "core"), (job.hours, "hour")))
-    size = f"a pod of {cores} and {job.gib:g} GiB for {hours}"
+def verdict(fit: Fit, lendable: LendableCapacity) -> str:
+    """The answer in a sentence, below the job's size."""
     if fit.windows:
         first = fit.windows[0]
-        nodes = f"{display.counted(first.nodes, 'node')} can take {size}"
-        pods = display.counted(first.pods, "such pod")
-        return f"From {display.moment(first.start_seconds)}: {nodes}, {pods} together (95 % sure)."
+        pods, nodes = display.counted(first.pods, "such pod"), display.counted(first.nodes, "node")
+        return f"From {display.moment(first.start_seconds)}: capacity for {pods}, on {nodes}."
     if not fit.starts:
         return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
     if not lendable.known:
         return "No node is known in both CPU and memory, so nothing can be said."
     if fit.likely:
         start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
-        return f"Not surely: {size} fits at the median only, from {display.moment(start)} on {nodes}."
+        return f"Not surely: such a pod fits at the median only, from {display.moment(start)} on {nodes}."
     cpu, memory = (display.amount(fit.largest[r], r) for r in Resource)
-    return f"No node can take {size} in time. The most that one node has free so long is {cpu}, or {memory}."
+    return f"No node can take such a pod in time. The most that one node has free so long is {cpu}, or {memory}."
 
 
 def _reach(lendable: LendableCapacity) -> str:

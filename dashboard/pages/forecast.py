@@ -116,7 +116,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The band and the quality of all above the list."""
-    lead = html.P("The next 24 hours in half hours, and how wrong such forecasts were. Enter or click: its band.")
+    lead = html.P("The next day in half hours, and how wrong such forecasts were. Enter or click: its band.")
     head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -179,8 +179,10 @@ def band(view: View, search: str, of: InHand) -> Component:
         return panels.panel(title, empty)
     drawn = line(foreseen, resource).recent(carried.back_seconds(search, USUAL_SECONDS))
     figure = panels.figure(chart.chart(drawn), "foreseen-figure", BAND_HEIGHT)
-    aside, note = _way(view, subject, search), forecast_words(foreseen.row, resource)
-    return panels.panel(title, figure, models(foreseen.row), aside=aside, note=note)
+    peak = f"{PEAK_NAME}: {display.amount(foreseen.row['peak'], resource)}"
+    behind = [html.P(forecast_words(foreseen.row, resource)), *models(foreseen.row)]
+    more = html.Details([html.Summary("Its error and its models"), *behind], className="more", id="models")
+    return panels.panel(title, figure, more, aside=_way(view, subject, search), note=peak)
 
 
 def ahead(of: InHand) -> Component:
@@ -189,25 +191,24 @@ def ahead(of: InHand) -> Component:
     return weekly.body(foreseen.week if foreseen else None)
 
 
-def models(row: Row) -> Component:
+def models(row: Row) -> list[Component]:
     """Every model tested on this series, best first: its error beside repeating yesterday's, and which serve."""
     compared = workload_story.model_losses(row)
     serving = set(str(row["model"]).split(" + "))
     if not compared:
-        return html.P("No model was tested on this series.", className="panel-note")
+        return [html.P("No model was tested on this series.")]
     most = max(loss for _, loss in compared)
     head = html.Tr([html.Th(text, scope="col") for text in ("Model", "Error (same time yesterday = 1)", "Serves")])
     rows = [_model(name, loss, most, name in serving) for name, loss in compared]
     best, error = compared[0]
-    summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday"
+    summary = f"{len(compared)} models compared: best {best}, {error:.2f} x the error of repeating yesterday."
     body = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
     table = html.Div(body, className="scroll", tabIndex=0)
     mixed = html.P(
         "A series is served by a mixture of models and by the trained booster, each the more the better it did on "
-        f"days that it had not seen: here mostly {row['model']}.",
-        className="panel-note",
+        f"days that it had not seen: here mostly {row['model']}."
     )
-    return html.Details([html.Summary(summary), table, mixed], className="more", id="models")
+    return [html.P(summary), table, mixed]
 
 
 def _model(name: str, loss: float, most: float, serves: bool) -> Component:

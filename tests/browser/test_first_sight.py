@@ -14,8 +14,6 @@ from tests.support import first_sight
 from tests.support.first_sight import LAPTOP
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-OTHERS = {"cluster-size", "reservations"}
-"""Pages whose first sight their own tests count."""
 TOP_BAR = 52
 COLUMNS = ("severity", "workload", "cpu_request", "memory_request", "saving_month", "ready")
 
@@ -31,7 +29,7 @@ def inside(page: Page, selector: str) -> bool:
     return box["y"] >= 0 and box["y"] + box["height"] <= LAPTOP["height"] and page.evaluate("scrollY") == 0
 
 
-@pytest.mark.parametrize("path", [one.path for one in pages.ALL if one.path not in OTHERS])
+@pytest.mark.parametrize("path", [one.path for one in pages.ALL])
 def test_a_page_says_few_figures_on_first_sight_and_no_sentence_has_more_than_three(
     open_page: Open, address: str, path: str
 ) -> None:
