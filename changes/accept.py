@@ -157,11 +157,12 @@ class Actions:
         overridden: step rules whose cuts are taken whole. What one takes of a quota is not left for those after it.
         """
         statuses = self.journal.statuses().values()
-        changed, live_context = last_changes(statuses), LiveContext(self.client, statuses)
+        grouped, changed = by_workload(recommendations), last_changes(statuses)
+        live_context = LiveContext(self.client, statuses, grouped)
         history = _History(changed, trials_of(statuses), self._postponed_writes())
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
-        for workload, of_workload in by_workload(recommendations).items():
+        for workload, of_workload in grouped.items():
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
             review = self._check_alone(self._review(review, live_context, history, second_person, whole), requested)
             if review.writes and not review.blocked(whole):
@@ -344,7 +345,7 @@ class Actions:
             review = self._at_first_step(review, live, whole)
             subject = self._subject(review, live)
             cannot = impossible(subject)
-            review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject))
+            review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject, cannot))
             if review.method in cannot:
                 raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
             planned_writes = writes(subject, review.method, review.id)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, 
 from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
 from cotenant.changes.decide.checks.capacity import (
@@ -38,6 +39,10 @@ from cotenant.changes.soak.pod_rules import last_kills
 from cotenant.recommender.model.recommendation import Recommendation
 
 Json = Mapping[str, Any]
+
+SCALERS: Final = "autoscaling/v2"
+TOGETHER_FROM: Final = 4
+"""Workloads of a namespace from which their objects are listed at once, in place of a question for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +89,13 @@ class LiveContext:
     changes that quotas may not count yet.
     """
 
-    def __init__(self, client: KubeClient, accepted: Iterable[ChangeStatus] = ()) -> None:
+    def __init__(
+        self, client: KubeClient, accepted: Iterable[ChangeStatus] = (), workloads: Iterable[WorkloadRef] = ()
+    ) -> None:
+        """workloads: those that will be read; the objects of many in one namespace are listed together."""
         self.client = client
+        of_namespace = Counter(workload.namespace for workload in workloads)
+        self._listed_together = {namespace for namespace, count in of_namespace.items() if count >= TOGETHER_FROM}
         self._accepted = [status for status in accepted if status.state in UNCOUNTED]
         self._known: dict[str, Any] = {}
         self._claims: dict[WorkloadRef, QuotaClaim] = {}
@@ -93,11 +103,12 @@ class LiveContext:
     def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
         """The objects behind one workload's recommendations; NoData when the workload is gone."""
         workload = recommendations[0].container.workload
-        live = self.client.get(address_of(workload).path)
+        live = self._object(address_of(workload), workload.kind)
         if live is None:
             raise NoData(f"{workload} is not in the cluster any more", fix="Scan again: cotenant scan.")
         names = [move.name for move in autoscaler_targets.moves(list(recommendations))]
-        scalers = {name: _autoscaler(self.client, workload, name) for name in names}
+        places = {name: Address(SCALERS, autoscaler_targets.RESOURCE, name, workload.namespace) for name in names}
+        scalers = {name: self._object(place, "HorizontalPodAutoscaler") for name, place in places.items()}
         pods = self.pods(workload, live)
         return LiveWorkload(
             live,
@@ -121,9 +132,41 @@ class LiveContext:
 
     def pods(self, workload: WorkloadRef, live: Json) -> list[Json]:
         """Pods of the workload that run; none where they may not be listed."""
-        path = f"/api/v1/namespaces/{workload.namespace}/pods"
-        listed = self._list(path, pod_selector(live)) if workload.kind in RESIZABLE else []
+        listed = self._selected_pods(workload.namespace, live) if workload.kind in RESIZABLE else []
         return live_workload_pods(listed or [], workload, str((live.get("metadata") or {}).get("uid", "")))
+
+    def _selected_pods(self, namespace: str, live: Json) -> Sequence[Json] | None:
+        """Pods that the workload's selector finds; of one that demands no value of a label it is asked of the server.
+
+        Of pods that are listed together, those with the rarest of the values that it demands are looked at.
+        """
+        selector, path = selector_of_pods(live), f"/api/v1/namespaces/{namespace}/pods"
+        demanded = [(r.key, *r.values) for r in selector.requirements or () if r.operator is Operator.IN]
+        single = [pair for pair in demanded if len(pair) == 2]
+        if namespace not in self._listed_together or not single:
+            return self._list(path, selector.query)
+        pods = self._list(path)
+        if pods is None:
+            return None
+        by_label = self._known.get(f"{path} by label")
+        if by_label is None:
+            by_label = self._known[f"{path} by label"] = defaultdict(list)
+            for pod in pods:
+                for pair in (pod["metadata"].get("labels") or {}).items():
+                    by_label[pair].append(pod)
+        candidates = min((by_label.get(pair, []) for pair in single), key=len)
+        return [pod for pod in candidates if selector.matches(pod["metadata"].get("labels") or {})]
+
+    def _object(self, address: Address, kind: str) -> Json | None:
+        """The object, None where there is none; read alone where all of its kind may not be listed."""
+        key, path = f"{address.collection} by name", address.collection
+        if address.namespace in self._listed_together and key not in self._known:
+            listed = self._list(path)
+            typed = {"apiVersion": address.api_version, "kind": kind}  # which items of a list do not say
+            named = {body["metadata"]["name"]: {**typed, **body} for body in listed or ()}
+            self._known[key] = None if listed is None else named
+        objects: dict[str, Json] | None = self._known.get(key)
+        return self.client.get(address.path) if objects is None else objects.get(address.name)
 
     def webhook(self) -> str:
         """Why new pods would not get what an annotation says; "" when they would."""
@@ -145,7 +188,7 @@ class LiveContext:
 
     def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
-        scalers = self._list(f"/apis/autoscaling/v2/{inside}/{autoscaler_targets.RESOURCE}")
+        scalers = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
         quotas, tree = self._list(f"/api/v1/{inside}/resourcequotas"), self._quota_tree(inside)
         return ClusterLimits(
             self._list(f"/api/v1/{inside}/limitranges"),
@@ -158,11 +201,17 @@ class LiveContext:
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
         """All ElasticQuotas; those of the namespace alone where no others may be read."""
-        objects = self._list(f"/apis/{QUOTA_GROUP}/elasticquotas")
+        path = f"/apis/{QUOTA_GROUP}/elasticquotas"
+        if (objects := self._list(path)) is None:
+            path = f"/apis/{QUOTA_GROUP}/{inside}/elasticquotas"
+            objects = self._list(path)
         if objects is None:
-            objects = self._list(f"/apis/{QUOTA_GROUP}/{inside}/elasticquotas")
-        quotas = None if objects is None else [QuotaNode.read(body) for body in objects]
-        return None if quotas is None else QuotaTree.of({(quota.namespace, quota.name): quota for quota in quotas})
+            return None
+        if f"{path} as a tree" not in self._known:
+            quotas = [QuotaNode.read(body) for body in objects]
+            self._known[f"{path} as a tree"] = QuotaTree.of({(quota.namespace, quota.name): quota for quota in quotas})
+        tree: QuotaTree = self._known[f"{path} as a tree"]
+        return tree
 
     def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
         """Return the claims of other workloads: accepted ones of this namespace, and all that are reviewed now."""
@@ -194,8 +243,12 @@ class LiveContext:
         return None if listed is None else [scaler for scaler in listed if scaler["metadata"]["name"] not in names]
 
     def _nodes(self) -> list[Mapping[Resource, int]] | None:
-        listed = self._listed_nodes()
-        return None if listed is None else [_amounts(node) for node in listed if not node.spec.unschedulable]
+        if "amounts of nodes" not in self._known:
+            listed = self._listed_nodes()
+            amounts = None if listed is None else [_amounts(node) for node in listed if not node.spec.unschedulable]
+            self._known["amounts of nodes"] = amounts
+        nodes: list[Mapping[Resource, int]] | None = self._known["amounts of nodes"]
+        return nodes
 
     def _nodes_of(self, pods: Sequence[Json]) -> dict[str, Mapping[Resource, int]]:
         """Allocatable of the nodes of pods by name, cordoned ones too: daemons run there as well."""
@@ -258,18 +311,14 @@ def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
     return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)
 
 
-def pod_selector(live: Json) -> str:
-    """The selector of a list that has all pods of the workload, of whichever template; others may be in it too.
+def selector_of_pods(live: Json) -> LabelSelector:
+    """The selector that finds all pods of the workload, of whichever template; it may find others too.
 
     Labels of a template, such as a version, are not on the pods of the one before; they stand in for a selector that
     is none, as of a CronJob, or that is a plain map, as of a ReplicationController.
     """
     selector = LabelSelector.parse((live.get("spec") or {}).get("selector"))
-    return selector.query or LabelSelector.parse({"matchLabels": pod_labels(live)}).query
-
-
-def _autoscaler(client: KubeClient, workload: WorkloadRef, name: str) -> Json | None:
-    return client.get(Address("autoscaling/v2", autoscaler_targets.RESOURCE, name, workload.namespace).path)
+    return selector if selector.query else LabelSelector.parse({"matchLabels": pod_labels(live)})
 
 
 def _follows(scaler: Json, workload: WorkloadRef) -> bool:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from cotenant.base.errors import QuantityError
@@ -87,18 +88,26 @@ def human_bytes(amount: float) -> str:
 
 def _parse(quantity: str | float, what: str, shift: int) -> int:
     """The quantity times 10^shift, rounded up to a whole number and capped at LARGEST."""
-    text = _text(quantity, what).strip(_BLANKS)
+    try:
+        return _value(_text(quantity, what).strip(_BLANKS), shift)
+    except ValueError as error:
+        raise _refusal(what, quantity, str(error)) from None
+
+
+@lru_cache(maxsize=4096)
+def _value(text: str, shift: int) -> int:
+    """The same of a text; ValueError says why it has no value. The objects of a cluster repeat few texts."""
     match = _SHAPE.fullmatch(text)
     if not text or match is None:
-        raise _refusal(what, quantity, "is not a Kubernetes quantity")
+        raise ValueError("is not a Kubernetes quantity")
     sign, integer, fraction, suffix = match[1], match[2], match[3] or "", match[4] or ""
-    exponent = _exponent(suffix, quantity, what)
+    exponent = _exponent(suffix)
     if not integer + fraction and (suffix in ("Pi", "Ei") or exponent < -9):
         # The server reads a missing number as zero ("Ki", ".", "m"), except on the path these suffixes take.
-        raise _refusal(what, quantity, "is not a Kubernetes quantity: it has no digits")
+        raise ValueError("is not a Kubernetes quantity: it has no digits")
     digits = int(integer + fraction or "0")
     if sign == "-" and digits:
-        raise _refusal(what, quantity, "is negative")
+        raise ValueError("is negative")
     if suffix in _BINARY:
         return min(_scale_decimal(digits << _BINARY[suffix], shift - len(fraction)), LARGEST)
     return min(_scale_decimal(digits, exponent + shift - len(fraction)), LARGEST)
@@ -117,13 +126,13 @@ def _text(quantity: str | float, what: str) -> str:
     return quantity
 
 
-def _exponent(suffix: str, quantity: str | float, what: str) -> int:
+def _exponent(suffix: str) -> int:
     """Power of ten of a suffix; 0 for the binary ones."""
     if suffix in _BINARY or suffix in _DECIMAL:
         return _DECIMAL.get(suffix, 0)
     exponent = int(suffix[1:])
     if abs(exponent) > EXPONENT_CAP:
-        raise _refusal(what, quantity, f"has an exponent beyond +-{EXPONENT_CAP}")
+        raise ValueError(f"has an exponent beyond +-{EXPONENT_CAP}")
     return exponent
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Any
@@ -67,14 +67,16 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     return reasons
 
 
-def suggest_method(subject: MethodContext) -> Method:
-    """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template."""
+def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method:
+    """A bundle where a GitOps tool would undo the rest, in place where it can be had, else the template.
+
+    cannot: the methods that are `impossible`.
+    """
     if subject.operator:
-        cannot = impossible(subject)
         return next((m for m in (Method.IN_PLACE, Method.ANNOTATE) if m not in cannot), Method.ANNOTATE)
     if subject.gitops:
         return Method.BUNDLE
-    in_place = Method.IN_PLACE not in impossible(subject) and (subject.quiet or not subject.webhook)
+    in_place = Method.IN_PLACE not in cannot and (subject.quiet or not subject.webhook)
     return Method.IN_PLACE if in_place else Method.TEMPLATE
 
 

@@ -28,7 +28,7 @@ from cotenant.changes.decide.regression_check import (
     said,
     unanswered_query_reason,
 )
-from cotenant.changes.live_context import pod_selector
+from cotenant.changes.live_context import selector_of_pods
 from cotenant.changes.model.annotated_resources import ERROR_ANNOTATION, LATENCY_ANNOTATION
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleVerdict
@@ -152,5 +152,5 @@ def _of_pods(actions: Actions, change: Change, live: Json | None, since_seconds:
 def _own_pods(actions: Actions, change: Change, live: Json) -> list[Json]:
     """Return the pods of the workload, by their controllers."""
     path = f"/api/v1/namespaces/{change.namespace}/pods"
-    pods = actions.client.list(path, labelSelector=pod_selector(live))
+    pods = actions.client.list(path, labelSelector=selector_of_pods(live).query)
     return workload_pods(pods, change.ref, str((live.get("metadata") or {}).get("uid", "")))

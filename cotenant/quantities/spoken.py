@@ -35,7 +35,7 @@ _KEYS: Final[Mapping[tuple[Surface, ...], str]] = {
         worth_the_effort_count kept_recommendations_count learned_hours_seconds peak_above_now_millicores
         plan_displaced_core_hours pending_seconds scraped_containers_count answered_values_count
         pod_fits_nodes_count reported_nodes_count policy_age_seconds metric_limit_seconds
-        served_requests_per_hour
+        served_requests_per_hour demo_left_seconds demo_done_ratio
         """,
     (Surface.SENTENCE, Surface.CLI, Surface.REPORT): """
         nodes_count severity_count replicas_count window_days interval_seconds throttled_minutes

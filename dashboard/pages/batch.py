@@ -87,7 +87,7 @@ def bands(snapshot: Snapshot) -> Component:
     used, count = usage_of_batch_pods(pods)
     asked = [
         _stat("Free for batch now", lend, _lending_nodes(lent)),
-        _stat("Batch pods use of it", used, display.counted(count, "pod")),
+        _stat("Batch pods use", used, display.counted(count, "pod")),
     ]
     others = [
         _stat("Not requested", prod, "allocatable less requests, node by node"),

@@ -46,6 +46,10 @@ OLD: dict[str, Any] = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"me
 NEW = {"requests": {"cpu": "800m", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
 
 
+def suggested(subject: MethodContext) -> Method:
+    return suggest_method(subject, impossible(subject))
+
+
 def recommendation(amount: int | None = 800, now: int | None = 1000, **more: Any) -> Recommendation:
     action = Action.UNSET if amount is None else Action.SET
     value = Value(
@@ -112,10 +116,10 @@ def test_a_way_that_is_not_there_says_why(subject: MethodContext, method: Method
 
 
 def test_the_way_that_is_suggested_hurts_least_and_lasts() -> None:
-    assert suggest_method(SUBJECT) is Method.IN_PLACE and impossible(SUBJECT) == {}
-    assert suggest_method(replace(SUBJECT, webhook="not installed")) is Method.TEMPLATE
-    assert suggest_method(replace(SUBJECT, gitops="argocd.argoproj.io/tracking-id")) is Method.BUNDLE
-    assert suggest_method(replace(SUBJECT, pods=[])) is Method.TEMPLATE
+    assert suggested(SUBJECT) is Method.IN_PLACE and impossible(SUBJECT) == {}
+    assert suggested(replace(SUBJECT, webhook="not installed")) is Method.TEMPLATE
+    assert suggested(replace(SUBJECT, gitops="argocd.argoproj.io/tracking-id")) is Method.BUNDLE
+    assert suggested(replace(SUBJECT, pods=[])) is Method.TEMPLATE
 
 
 def test_pods_are_told_by_their_owner_and_only_those_that_run() -> None:
@@ -301,8 +305,8 @@ def test_the_template_of_a_workload_that_an_operator_owns_is_not_written_and_its
     path = "spec.deployment.spec.template.spec.containers[].resources"
     assert f"change Grafana shop/main, {path}" in why[Method.TEMPLATE] and Method.BUNDLE in why
     assert Method.IN_PLACE not in why and Method.ANNOTATE not in why
-    assert suggest_method(subject) is Method.IN_PLACE
-    assert suggest_method(replace(subject, resizes=False)) is Method.ANNOTATE
+    assert suggested(subject) is Method.IN_PLACE
+    assert suggested(replace(subject, resizes=False)) is Method.ANNOTATE
 
 
 @pytest.mark.parametrize(

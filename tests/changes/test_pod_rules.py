@@ -16,7 +16,7 @@ from cotenant.changes.decide.checks.rollout import rollout_of
 from cotenant.changes.decide.field_changes import ANNOTATED, address_of
 from cotenant.changes.decide.in_place import RESIZE, workload_pods
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
-from cotenant.changes.live_context import pod_selector
+from cotenant.changes.live_context import selector_of_pods
 from cotenant.changes.model.annotated_resources import Amounts, ResourceSwap, encode_swaps
 from cotenant.changes.model.change import Change, Write
 from cotenant.changes.model.judgement import RuleResult, RuleVerdict
@@ -266,4 +266,4 @@ def test_pods_are_asked_for_by_all_of_a_selector_and_by_the_templates_labels_wit
 ) -> None:
     template = {"metadata": {"labels": {"app": "web", "version": "2"}}}
     live = {"spec": {"template": template, **({"selector": selector} if selector else {})}}
-    assert pod_selector(live) == query
+    assert selector_of_pods(live).query == query
