@@ -140,6 +140,10 @@ class Workload:
     """Why what is known of it is only a part, so that nothing is proposed; empty where all is known."""
     own: OwnAmounts = field(default_factory=OwnAmounts)
     """Of each of its pods itself."""
+    operator: str = ""
+    """The object by which an operator writes its template: kind and name; "" where none is known."""
+    vertical: str = ""
+    """Why a VerticalPodAutoscaler writes its pods' requests, as a clause; "" where none is known."""
 
     @property
     def staying(self) -> tuple[Container, ...]:

@@ -13,8 +13,10 @@ from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
+from cotenant.base.kube.live import VPA_GROUP
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, QUOTA_GROUP
 from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount
@@ -197,7 +199,13 @@ class LiveContext:
             self._nodes(),
             claims=self._claims_beside(workload) if quotas or tree else (),
             tree=tree,
+            vertical=self._vertical(workload),
         )
+
+    def _vertical(self, workload: WorkloadRef) -> str:
+        objects = self._list(f"{VPA_GROUP}/namespaces/{workload.namespace}/verticalpodautoscalers") or ()
+        autoscalers = (msgspec.convert(body, VerticalAutoscalerObject) for body in objects)
+        return vertical_writer(workload.kind, workload.name, autoscalers)
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
         """All ElasticQuotas; those of the namespace alone where no others may be read."""

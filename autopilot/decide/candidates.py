@@ -19,10 +19,10 @@ from cotenant.autopilot.decide.kills import OomKills, raised_after_kills
 from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
-from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer, vpa_of
+from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason
@@ -238,7 +238,8 @@ def _blocking_reason(
     untouched = next((words for words in _never_touch_reasons(candidate, under, body, live, allowed)), "")
     if untouched:
         return Reason.AUTOPILOT_NEVER_TOUCHED, untouched
-    other = vpa_of(candidate.workload, live.vpas) or describe_reversal(body, statuses)
+    ref = candidate.workload
+    other = vertical_writer(ref.kind, ref.name, live.vpas) or describe_reversal(body, statuses)
     return (Reason.AUTOPILOT_OTHER_WRITER, other) if other else None
 
 

@@ -12,7 +12,6 @@ from typing import Any, Final
 
 from cotenant.autopilot.decide.history import is_taken_back
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
 from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.decide.in_force import describe_difference, latest_writer, writers_of
 from cotenant.changes.model.change import ChangeState, ChangeStatus, accepted_by_autopilot
@@ -28,16 +27,6 @@ GITOPS_MANAGERS: Final = (
 _NEVER_WRITTEN: Final = (ChangeState.FAILED, ChangeState.CANCELLED)
 _WRITTEN: Final = (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.GONE)
 _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
-
-
-def vpa_of(workload: WorkloadRef, vpas: Iterable[VerticalAutoscalerObject]) -> str:
-    """Why a VerticalPodAutoscaler writes the workload's requests; "" when none does."""
-    for vpa in vpas:
-        target, policy = vpa.spec.target_ref, vpa.spec.update_policy
-        mode = (policy.update_mode if policy else None) or "Auto"
-        if target and (target.kind, target.name) == (workload.kind, workload.name) and mode != "Off":
-            return f"VerticalPodAutoscaler {vpa.metadata.name} sets its requests ({mode})"
-    return ""
 
 
 def gitops_writer(live: Json, kind: str) -> str:

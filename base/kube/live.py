@@ -52,10 +52,11 @@ LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """A workload's labels, and its annotations that speak to cotenant."""
+    """A workload's labels, its annotations that speak to cotenant, and whose object an operator writes it by."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    operator: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,8 @@ class LiveCluster:
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
     marks written on each workload that was seen, `notes` what could not be read; `unread`: pods that exist and of which
-    an amount could not be read; `controllers`: all of the kinds of LASTING that could be listed.
+    an amount could not be read; `controllers`: all of the kinds of LASTING that could be listed; `verticals`: why
+    VerticalPodAutoscalers write the requests of workloads.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -76,6 +78,7 @@ class LiveCluster:
     limit_ranges: tuple[LimitRange, ...] | None = None
     quotas: tuple[Quota, ...] | None = None
     vpa_histories: tuple[VpaHistory, ...] = ()
+    verticals: Mapping[WorkloadRef, str] | None = None
     server_version: str = ""
     notes: tuple[str, ...] = ()
     unread: frozenset[tuple[str, str]] = frozenset()
@@ -104,6 +107,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
     workloads = Workloads(owners_of(controllers, pods))
     alive = [pod for pod in pods if pod.occupies_node]
     scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
+    vpas = _verticals(client, notes)
     return LiveCluster(
         pods=tuple(_project_readable(lambda pod: pod_of(pod, workloads), alive, notes)),
         nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
@@ -114,7 +118,8 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         marks=_marks(alive, workloads, controllers),
         limit_ranges=_limit_ranges(client, notes),
         quotas=_quotas(client, notes),
-        vpa_histories=_vpa_histories(client, notes),
+        vpa_histories=_vpa_histories(client, vpas or (), notes),
+        verticals=None if vpas is None else projection.vpa_writers(vpas),
         server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
         controllers=tuple(sorted(ref for ref in controllers if ref.kind in LASTING)),
@@ -157,7 +162,9 @@ def _marks(
         if workloads.owners.get(ref) is None:
             pods_words = marks.get(ref, Marks()).annotations
             annotations = {**pods_words, **projection.own_annotations(thing.metadata)}
-            marks[ref] = Marks(thing.metadata.labels or {}, annotations)
+            owner = projection.controller_of(thing.metadata)
+            operator = f"{owner.kind} {owner.name}" if owner and owner.kind not in CONTROLLERS else ""
+            marks[ref] = Marks(thing.metadata.labels or {}, annotations, operator)
     return marks
 
 
@@ -178,16 +185,23 @@ def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
     return tuple(quota for group in groups for quota in group)
 
 
-def _vpa_histories(client: ObjectLister, notes: list[str]) -> tuple[VpaHistory, ...]:
-    """Return what VerticalPodAutoscalers remember; nothing, and no note, where their kinds are not installed."""
+def _verticals(client: ObjectLister, notes: list[str]) -> list[VerticalAutoscalerObject] | None:
+    """VerticalPodAutoscalers; none, and no note, where their kind is not installed; None where they are not told."""
     try:
-        targets = projection.vpa_targets(client.list(VPAS, VerticalAutoscalerObject))
-        checkpoints = client.list(CHECKPOINTS, CheckpointObject) if targets else []
+        return list(client.list(VPAS, VerticalAutoscalerObject))
     except ClusterAbsent:
-        return ()
+        return []
     except ClusterError as error:
         notes.append(f"{error.message} {error.fix}".strip())
-        return ()
+        return None
+
+
+def _vpa_histories(
+    client: ObjectLister, vpas: Sequence[VerticalAutoscalerObject], notes: list[str]
+) -> tuple[VpaHistory, ...]:
+    """Return what VerticalPodAutoscalers remember."""
+    targets = projection.vpa_targets(vpas)
+    checkpoints = _list_optional(client, CHECKPOINTS, CheckpointObject, notes) or [] if targets else []
     read = _project_readable(lambda checkpoint: projection.vpa_history_of(checkpoint, targets), checkpoints, notes)
     return tuple(history for history in read if history is not None)
 

@@ -97,7 +97,7 @@ def _workloads(recorded: Sequence[Workload], running: PodsOf, live: LiveCluster)
 
 def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Workload:
     """The workload as its pods are; during a rollout the youngest one has the new template."""
-    marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations))
+    marks = live.marks.get(recorded.ref, Marks(recorded.labels, recorded.annotations, recorded.operator))
     answered = {
         *(() if live.autoscalers is None else (Reason.AUTOSCALER_UNKNOWN,)),
         *((Reason.ANNOTATIONS_UNKNOWN,) if recorded.ref in live.marks else ()),
@@ -108,6 +108,8 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
         autoscaler=recorded.autoscaler if live.autoscalers is None else live.autoscalers.get(recorded.ref),
         labels=marks.labels,
         annotations=marks.annotations,
+        operator=marks.operator,
+        vertical=recorded.vertical if live.verticals is None else live.verticals.get(recorded.ref, ""),
         replicas=sum(pod.serving for pod in pods) if pods else recorded.replicas,
         gaps=tuple(gap for gap in recorded.gaps if gap not in answered),
     )

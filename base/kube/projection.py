@@ -204,6 +204,14 @@ def vpa_targets(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[tuple[s
     }
 
 
+def vpa_writers(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[WorkloadRef, str]:
+    """Return why VerticalPodAutoscalers write the requests of workloads' pods, by workload."""
+    listed = list(autoscalers)
+    targets = vpa_targets(listed)
+    keyed = (((vpa.metadata.namespace, vpa.metadata.name), vpa.writes) for vpa in listed)
+    return {targets[key]: why for key, why in keyed if key in targets and why}
+
+
 def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str], WorkloadRef]) -> VpaHistory | None:
     """Return the history that a checkpoint holds; None where it is empty, of another version or of no workload.
 

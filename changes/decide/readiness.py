@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cotenant.base.cluster import Workload
-from cotenant.changes.decide.checks.capacity import qos_class_rule
+from cotenant.changes.decide.checks.capacity import AUTOSCALER, qos_class_rule
 from cotenant.changes.decide.guardrails import GITOPS, SECOND_PERSON, blocking, gitops_key, judge_recorded, takes_second
 from cotenant.changes.decide.patches import refusal
 from cotenant.changes.decide.rule import Guardrail
@@ -46,13 +46,20 @@ def readiness(
     rules = [*judge_recorded(first, limits), *_template_rules(first, workload)]
     if failed := blocking(rules, ()):
         return Readiness(Ready.BLOCKED, first, tuple(rule.rule for rule in failed))
-    if workload is not None and gitops_key(workload.labels, limits):
-        return Readiness(Ready.BLOCKED, first, (GITOPS,))
+    if workload is not None and (rule := _rule_about_writers(workload, limits)):
+        return Readiness(Ready.BLOCKED, first, (rule,))
     if workload is not None and takes_second(workload.qos):
         return Readiness(Ready.SECOND_PERSON, first, (SECOND_PERSON,))
     is_whole = all(a.values == b.values for a, b in zip(first, recommendations, strict=True))
     ready = Ready.WHOLE if is_whole else Ready.FIRST_STEP
     return Readiness(ready, first, steps=steps_count(recommendations, first, limits))
+
+
+def _rule_about_writers(workload: Workload, limits: GuardrailSettings) -> str:
+    """Name the rule by which somebody else writes what a change would write; "" where nobody does."""
+    if gitops_key(workload.labels, limits) or workload.operator:
+        return GITOPS
+    return AUTOSCALER if workload.vertical else ""
 
 
 def _template_rules(first: Sequence[Recommendation], workload: Workload | None) -> list[Guardrail]:

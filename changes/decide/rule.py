@@ -65,7 +65,7 @@ class ClusterLimits:
     allocatable of each node that takes pods, in millicores and bytes; daemon_nodes: that of each node on which a
     DaemonSet's pods run, by name, None for other kinds; devices: Device objects of nodes whose devices
     are not for claims, read where a GPU's share moves; claims: of other workloads on quotas that do not count them as
-    used yet; tree: the ElasticQuotas.
+    used yet; tree: the ElasticQuotas; vertical: why a VerticalPodAutoscaler writes its requests, "" where none does.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -76,6 +76,7 @@ class ClusterLimits:
     devices: Sequence[Json] | None = None
     claims: Sequence[QuotaClaim] = ()
     tree: QuotaTree | None = None
+    vertical: str = ""
 
 
 @dataclass(frozen=True, slots=True)

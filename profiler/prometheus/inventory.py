@@ -187,13 +187,13 @@ def build(
         *_phase_notes(pods, told),
         *told.notes(),
     )
-    annotations = declared.own_annotations(rows.state)
+    annotations, nodes = declared.own_annotations(rows.state), tuple(_nodes(rows.state))
     workloads = tuple(
         replace(w, annotations=annotations.get(w.ref, {}))
-        for w in _workloads(pods, amounts, scalers, gaps.find_gaps(rows.state, told, pods, amounts))
+        for w in _workloads(pods, amounts, scalers, gaps.find_gaps(rows.state, told, pods, amounts, nodes))
     )
     inventory = Inventory(
-        cluster, now_seconds, tuple(_nodes(rows.state)), workloads, pods, notes=notes,
+        cluster, now_seconds, nodes, workloads, pods, notes=notes,
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
         server_version=declared.server_version(rows.state), controllers=listed,
     )  # fmt: skip

@@ -16,11 +16,11 @@ from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_
 from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
 from cotenant.autopilot.decide.records import rows_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
-from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workload, vpa_of
+from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workload
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject
+from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.model.change import (
     AUTOPILOT_KEY_PREFIX,
@@ -191,11 +191,11 @@ def test_a_vpa_or_a_gitops_tool_keeps_it_away_from_the_beginning() -> None:
         return msgspec.convert(body, VerticalAutoscalerObject)
 
     initial = vpa(updatePolicy={"updateMode": "Initial"})
-    assert "VerticalPodAutoscaler v" in vpa_of(WEB, [initial])
-    assert vpa_of(WEB, [vpa(updatePolicy={"updateMode": "Off"})]) == ""
-    assert vpa_of(WorkloadRef("shop", "Deployment", "other"), [initial]) == ""
+    assert "VerticalPodAutoscaler v" in vertical_writer(WEB.kind, WEB.name, [initial])
+    assert vertical_writer(WEB.kind, WEB.name, [vpa(updatePolicy={"updateMode": "Off"})]) == ""
+    assert vertical_writer("Deployment", "other", [initial]) == ""
     # without an updatePolicy, or a mode in it, a VPA recreates pods
-    assert vpa_of(WEB, [vpa()])
-    assert vpa_of(WEB, [vpa(updatePolicy={})])
+    assert vertical_writer(WEB.kind, WEB.name, [vpa()])
+    assert vertical_writer(WEB.kind, WEB.name, [vpa(updatePolicy={})])
     assert "argocd-controller" in gitops_writer(live("1", "argocd-controller"), WEB.kind)
     assert gitops_writer(live("1", "kubectl-edit"), WEB.kind) == ""

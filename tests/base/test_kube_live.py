@@ -144,6 +144,28 @@ def test_the_cluster_is_told_in_the_words_of_the_model(shop: Any, kubeconfig: An
     assert live.notes == ()
 
 
+def test_who_else_writes_a_workload_is_told_with_it(shop: Any, kubeconfig: Any) -> None:
+    def made(name: str, owner: list[dict[str, Any]]) -> dict[str, Any]:
+        return {"metadata": {"name": name, "namespace": "shop", "ownerReferences": owner}, "spec": {}}
+
+    def vpa(name: str, target: str, mode: str) -> dict[str, Any]:
+        spec = {"targetRef": {"kind": "StatefulSet", "name": target}, "updatePolicy": {"updateMode": mode}}
+        return {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}
+
+    shop.objects["/apis/apps/v1/deployments"] = [made("web", owned("Grafana", "main"))]
+    shop.objects["/apis/batch/v1/cronjobs"] = [made("report", [])]
+    listed = "/apis/autoscaling.k8s.io/v1/verticalpodautoscalers"
+    shop.objects[listed] = [vpa("watches", "db", "Off"), vpa("sets", "db", "Recreate")]
+    shop.objects[f"{listed[:-1]}checkpoints"] = []
+    live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    found = {w.ref.name: w for w in overlay(Inventory("c", 1_750_100_000, (), (), ()), live).workloads}
+    assert {name: w.operator for name, w in found.items() if w.operator} == {"web": "Grafana main"}
+    assert {name: w.vertical for name, w in found.items() if w.vertical} == {
+        "db": "VerticalPodAutoscaler sets sets its requests (Recreate)"
+    }
+    assert set(found) == {"web", "report", "db", "alone"}
+
+
 def test_the_amount_of_a_pod_itself_counts_instead_of_its_containers(shop: Any, kubeconfig: Any) -> None:
     main = [{"name": "main", "resources": requests("250m", "1Gi")}, {"name": "proxy", "resources": {}}]
     own = {"requests": {"cpu": "2"}, "limits": {"cpu": "3"}}

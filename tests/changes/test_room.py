@@ -303,6 +303,25 @@ def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits
     return ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": [metric]}}])
 
 
+def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watches_does_not() -> None:
+    why = "VerticalPodAutoscaler web sets its requests (Auto)"
+    found = judged(recommendation(), ClusterLimits(vertical=why))
+    assert failed(found) == ["autoscaler"] and found["autoscaler"].why == f"{why}: set its updateMode to Off first"
+    for mode in ("Off", "Auto"):
+        server = ApiServer(None, None)
+        spec = {"targetRef": {"kind": "Deployment", "name": "web"}, "updatePolicy": {"updateMode": mode}}
+        server.objects |= {
+            "/apis/apps/v1/namespaces/shop/deployments/web": live(BURSTABLE),
+            "/apis/autoscaling.k8s.io/v1/namespaces/shop/verticalpodautoscalers": [
+                {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+            ],
+        }
+        client = KubeClient(Access("test", server.url, lambda: None), KubeSettings(retries=0))
+        assert LiveContext(client).read([recommendation()]).cluster_limits.vertical == (why if mode == "Auto" else "")
+        client.close()
+        server.stop()
+
+
 def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
     found = judged(recommendation(), scaler())
     assert (

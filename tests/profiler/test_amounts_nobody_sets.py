@@ -56,6 +56,7 @@ VARIANTS: dict[str, tuple[list[Line], bool]] = {
     "requests are dropped": (missing(pod(), REQUESTS), True),
     "both are dropped, the class is Burstable": ([*missing(WITHOUT_LIMITS, REQUESTS), *of_class("Burstable")], True),
     "both are dropped, a quota counts requests": ([*pod(None), counted("requests.memory", 1024.0 * MIB)], True),
+    "a node of 16 cores has refused a resize to 100": (pod((100_000, 1024)), True),
     "nothing is told of containers": (missing(pod(None), "kube_pod_container_status_restarts_total"), True),
 }
 

@@ -246,6 +246,14 @@ def test_ready_says_before_the_click_what_the_review_would_leave_out(
     told = made(value(CPU, Field.REQUEST, 1_000, 800))
     found = readiness([told], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
     assert (found.ready, found.stopped_by) == (ready, stopped_by)
+    # An operator or a VerticalPodAutoscaler writes it anew, whatever its labels say.
+    plain = Workload(WEB, 2, (), qos, labels=labels)
+    for kept, rule in (
+        (replace(plain, operator="Grafana main"), "gitops"),
+        (replace(plain, vertical="v"), "autoscaler"),
+    ):
+        assert readiness([told], GuardrailSettings(), kept).ready is Ready.BLOCKED
+        assert readiness([told], GuardrailSettings(), kept).stopped_by == (stopped_by if labels else (rule,))
     # Rules that stop it come first: a second person would not help.
     young = replace(told, values=(replace(told.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
     assert readiness([young], GuardrailSettings(), Workload(WEB, 2, (), QosClass.LSR)).stopped_by == ("history",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 import msgspec
@@ -30,6 +31,18 @@ class VerticalAutoscalerObject(msgspec.Struct):
 
     metadata: DatedMeta
     spec: _VerticalSpec = msgspec.field(default_factory=_VerticalSpec)
+
+    @property
+    def writes(self) -> str:
+        """Say that it writes the requests of its pods; "" where it only recommends."""
+        mode = (self.spec.update_policy.update_mode if self.spec.update_policy else None) or "Auto"
+        return "" if mode == "Off" else f"VerticalPodAutoscaler {self.metadata.name} sets its requests ({mode})"
+
+
+def vertical_writer(kind: str, name: str, autoscalers: Iterable[VerticalAutoscalerObject]) -> str:
+    """Why one of a namespace's VerticalPodAutoscalers writes a workload's requests; "" when none does."""
+    targets = ((vpa.spec.target_ref, vpa.writes) for vpa in autoscalers)
+    return next((why for target, why in targets if target and (target.kind, target.name) == (kind, name) and why), "")
 
 
 class HistogramStatus(msgspec.Struct, rename="camel"):

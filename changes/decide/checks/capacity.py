@@ -44,6 +44,8 @@ from cotenant.changes.model.service import Method
 from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.restart import apply_recommendations, pod_qos
 
+AUTOSCALER: Final = "autoscaler"
+"""The rule about what else writes requests, or follows them."""
 PresentAmounts = Mapping[str, tuple[NamedAmounts, NamedAmounts]]
 """Requests and limits that each container of a pod has now, by its name (`pod_resources.present_amounts`)."""
 RunningRequests = Mapping[tuple[str, Resource], int]
@@ -412,6 +414,8 @@ def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -
 
 def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext) -> Guardrail:
     """Utilisation targets are percent of the request: who moves the one without the other moves the trigger."""
+    if why := context.cluster_limits.vertical:
+        return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, f"{why}: set its updateMode to Off first")
     along = autoscaler_targets.moves(list(recommendations))
     led = {(move.name, move.resource) for move in along}
     resources = {value.resource for _, value in moved if value.field is Field.REQUEST}
@@ -427,10 +431,10 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
                 why = f"{why}: scan again so that both are solved together"
             else:
                 continue
-            return Guardrail("autoscaler", GuardrailOutcome.FAIL, why)
+            return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, why)
     if along:
-        return Guardrail("autoscaler", GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
+        return Guardrail(AUTOSCALER, GuardrailOutcome.WARN, "; ".join(move.sentence for move in along))
     has_scaler = context.autoscaled or bool(context.cluster_limits.scalers)
     return Guardrail(
-        "autoscaler", GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
+        AUTOSCALER, GuardrailOutcome.PASS, "no autoscaler follows what moves" if has_scaler else "no autoscaler"
     )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, Pod, PodPhase
+from cotenant.base.cluster import Container, ContainerRole, Node, Pod, PodPhase
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -81,8 +81,9 @@ class Gaps:
     """Gaps that every workload has, and objects of which something is not told.
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
-    a limit that nothing tells. annotated: the workloads of which annotations are told. amounts_until: what pods ask for
-    was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not told.
+    a limit that nothing tells, and those that ask for more than their node has. annotated: the workloads of which
+    annotations are told. amounts_until: what pods ask for was told up to then; None = up to now. hidden: LimitRanges
+    and autoscalers that are there and not told.
     """
 
     everybody: tuple[Reason, ...]
@@ -115,7 +116,11 @@ class Gaps:
 
 
 def find_gaps(
-    state: State, coverage: Coverage, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]
+    state: State,
+    coverage: Coverage,
+    pods: Iterable[Pod],
+    containers: Mapping[Key, Mapping[str, Container]],
+    nodes: Iterable[Node] = (),
 ) -> Gaps:
     """The gaps in the metrics. containers: of each pod, by name."""
     names, read_at = coverage.names, coverage.read_at
@@ -126,7 +131,9 @@ def find_gaps(
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
         restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
-    unlimited = () if INIT_LIMITS in names else (_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x))
+    unlimited: Iterable[Key] = _beyond_their_nodes(pods, nodes)
+    if INIT_LIMITS not in names:
+        unlimited = (*unlimited, *(_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)))
     annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
     return Gaps(everybody, frozenset(restarted), frozenset(unlimited), annotated, since, hidden)
 
@@ -149,6 +156,19 @@ def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
         or any(x.get("resource", "").startswith(sides) for x, v in state[QUOTA] if v and x.get("type") == "used")
         or any(_is_kill(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric])
     )
+
+
+def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> set[Key]:
+    """Pods that run and ask for more than their whole node: what they have instead no series tells.
+
+    Their node has refused a resize in place, which stays in the spec.
+    """
+    capacity = {node.name: node.allocatable for node in nodes}
+    return {
+        (pod.namespace, pod.name)
+        for pod in pods
+        if pod.running and any(amount > capacity.get(pod.node, {}).get(r, amount) for r, amount in pod.requests.items())
+    }
 
 
 def _is_kill(labels: Mapping[str, str]) -> bool:
