@@ -8,10 +8,12 @@ was away can still be ended.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from cotenant.admission.pod_mutation import FIXED_LABELS
 from cotenant.admission.resources import BATCH_NAMES, amounts, containers
+from cotenant.base.allocation.cpu_annotations import assignment_of
 from cotenant.base.allocation.devices import DEVICE_ALLOCATED_ANNOTATION
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.pod_wire import requests_of, requests_of_pod
@@ -105,6 +107,7 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
     """
     metadata = old["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    yield from _own_cpus(old, new, annotations)
     quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
     if quota is None:
         return
@@ -160,6 +163,19 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
         yield Problem(
             field, f"{request_millicores}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs"
         )
+
+
+def _own_cpus(old: Pod, new: Pod, annotations: Mapping[str, str]) -> Iterator[Problem]:
+    """Refuse to resize the CPU of a pod that was given CPUs of its own: it would keep just these."""
+    with suppress(CotenantError):
+        before, after = (requests_of_pod(pod).get("cpu", 0) for pod in (old, new))
+        cpus = len(assignment_of(annotations, "the pod").cpus)
+        if cpus and before != after:
+            message = f"is resized, and the pod keeps the {cpus} CPUs of its own that it was given"
+            field = "spec.containers[*].resources.requests.cpu"
+            yield Problem(
+                field, quantity_of("cpu", after), message, "create a new pod that requests as many as it needs"
+            )
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:

@@ -10,17 +10,21 @@ Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to C
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
+from cotenant.base.allocation.cpu_annotations import assignment_of
 from cotenant.base.cluster import ContainerRole
+from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.owners import cron_job_of
 from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, container_statuses
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
+from cotenant.base.resource import Resource
 from cotenant.base.text import agree, counted
 from cotenant.changes.decide.field_changes import moved
 from cotenant.changes.decide.patches import FIELDS, LISTS, resources
@@ -177,11 +181,15 @@ def _lives(pod: Json) -> bool:
 
 
 def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
-    """Why a running pod cannot be resized without a restart, or "": a restart policy, or another QoS class.
+    """Why a running pod cannot be resized, or "": CPUs of its own, a restart policy, or another QoS class.
 
     The API server refuses a resize that changes the QoS class.
     """
-    name = pod["metadata"]["name"]
+    name, annotations = pod["metadata"]["name"], pod["metadata"].get("annotations") or {}
+    cpus = any(v.resource is Resource.CPU and v.changes_template for r in recommendations for v in r.values)
+    with suppress(CotenantError):
+        if cpus and assignment_of(annotations, name).cpus:
+            return f"{name} has CPUs of its own, and keeps them for life"
     lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
     after = {key: list(containers) for key, containers in lists.items()}
     for list_name, place, new in _moves(pod, recommendations):

@@ -69,8 +69,16 @@ def report_of(
         tuple(replace(row, namespaces=namespaces.get(row.quota, ())) for row in (*rows, *_aside(view, admission))),
         tuple(_waiting_row(waiting, borrowers, likely.get(waiting.pod.uid)) for waiting in admission.waiting_pods),
         (),
-        (*quota_problems(admission), *view.unreadable),
+        (*quota_problems(admission), *_refused_roots(view), *view.unreadable),
     )
+
+
+def _refused_roots(view: QueueView) -> Iterator[tuple[str, str]]:
+    """(profile, why its root quota was not made), while there is none."""
+    for profile in view.profiles:
+        subject = f"elasticquotaprofiles/{profile.namespace}/{profile.name}"
+        if profile.quota not in view.quotas and subject in view.unmade:
+            yield subject, view.unmade[subject]
 
 
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:

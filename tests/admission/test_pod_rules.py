@@ -201,6 +201,20 @@ def test_a_resize_takes_no_more_than_its_quota_and_those_above_have_left() -> No
     assert "above max 4" in resized("1", "5", quota=unused)
 
 
+def test_a_pod_with_cpus_of_its_own_keeps_as_many() -> None:
+    before, after, same = (pod("LSR", 9500, cpu=cpu, memory="1Gi") for cpu in ("2", "3", "2"))
+    for each in (before, after, same):
+        each["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
+    (problem,) = problems_of_resize(before, after, "shop", QuotaTree())
+    assert problem.value == "3" and "keeps the 2 CPUs of its own" in problems_text([problem])
+    # Its memory may be resized, and so may the CPU of one that was given none.
+    same["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi"
+    assert list(problems_of_resize(before, same, "shop", QuotaTree())) == []
+    for each in (before, after):
+        each["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"numaNodeResources":[]}'}
+    assert list(problems_of_resize(before, after, "shop", QuotaTree())) == []
+
+
 def test_less_and_what_is_not_bounded_is_always_taken() -> None:
     over = replace(QUOTA, used={"cpu": 9000})
     assert resized("8", "7", quota=over) == ""

@@ -157,6 +157,14 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
+def test_pods_with_cpus_of_their_own_are_not_resized() -> None:
+    bound = pod()
+    bound["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
+    found = impossible(replace(SUBJECT, pods=(bound,)))
+    assert found[Method.IN_PLACE] == "web-1-a has CPUs of its own, and keeps them for life"
+    assert Method.IN_PLACE not in impossible(replace(SUBJECT, pods=(pod(),)))
+
+
 def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None:
     found = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
     why, note = summarize_resize_answers(found)

@@ -13,7 +13,7 @@ from cotenant.base.colocation.colocation_strategy import CONFIG_FORM
 from cotenant.base.errors import SettingsError
 from cotenant.base.json_documents.struct_validation import merge_objects
 from cotenant.recommender.colocation.model.slo_config import SloConfig, origins, parse
-from cotenant.recommender.colocation.model.slo_forms import FORMS, SloKey
+from cotenant.recommender.colocation.model.slo_forms import FORMS, SATISFACTION, SloKey
 from cotenant.recommender.colocation.strategy import ColocationConfig
 
 THRESHOLDS, BURST, SYSTEM = SloKey.THRESHOLDS, SloKey.CPU_BURST, SloKey.SYSTEM
@@ -451,3 +451,35 @@ def test_a_threshold_that_is_set_stays_under_policy_forecast() -> None:
 
 def test_a_node_may_be_filled_whole_without_a_word() -> None:
     assert SloConfig().updated({"colocation-config": '{"cpuReclaimThresholdPercent": 100}'}).findings == ()
+
+
+def network(**shares: tuple[int | str, int | str]) -> dict[str, Any]:
+    """Classes with their request and limit of ingress."""
+    return {
+        name: {"networkQOS": {"enable": True, "ingressRequest": request, "ingressLimit": limit}}
+        for name, (request, limit) in shares.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "words"),
+    [
+        # 60 + 50 + 10 percent of one network
+        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "promise 120 percent"),
+        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(40, 100), beClass=("50M", 0)), ""),
+        (SloKey.CLASSES, network(lsClass=(30, 20)), "is above ingressLimit, which is 20 here"),
+        (SloKey.CLASSES, network(lsClass=(30, 0)), ""),  # 0 is no limit
+        (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, "nothing without cpuEvictBESatisfactionUpperPercent"),
+        (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, "nothing without cpuEvictBESatisfactionLowerPercent"),
+        (THRESHOLDS, {SATISFACTION[0]: 40, SATISFACTION[1]: 60}, ""),
+        (THRESHOLDS, {"memoryAllocatableEvictLowerPercent": 40}, "without memoryAllocatableEvictThresholdPercent"),
+        (THRESHOLDS, {"cpuEvictLowerPercent": 40}, "does nothing without cpuEvictThresholdPercent"),
+        (THRESHOLDS, {"memoryEvictLowerPercent": 40}, ""),  # a threshold of 70 is built in
+    ],
+)
+def test_values_that_do_nothing_alone_or_promise_too_much_together_are_noticed(
+    key: SloKey, values: dict[str, Any], words: str
+) -> None:
+    _, findings = parse(key, json.dumps({"clusterStrategy": values}))
+    assert not any(finding.fatal for finding in findings)
+    assert [words in finding.advice for finding in findings] == ([True] if words else [])

@@ -37,6 +37,8 @@ class SloKey(StrEnum):
 
 Rule: TypeAlias = Callable[[Mapping[str, Any], str], Iterator[Deviation]]
 WHOLE_PERCENT: Final = 100
+SATISFACTION: Final = ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent")
+NETWORK_CLASSES: Final = ("lsrClass", "lsClass", "beClass")
 Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
 
 
@@ -98,6 +100,38 @@ def ascending_rule(*names: str) -> Rule:
     return check
 
 
+def needing_rule(*names: str) -> Rule:
+    """The first named value does nothing without the second: that is told, and not refused."""
+    name, needed = names
+
+    def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+        if values.get(name) is not None and values.get(needed) is None:
+            fix = f"Set {path}.{needed} too, or take {name} out."
+            yield Deviation(f"{path}.{name}", values[name], f"does nothing without {needed}", fatal=False, fix=fix)
+
+    return check
+
+
+def _network_shares(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
+    """The classes' shares of the network: promised above what there is, or above a class's own limit."""
+    classes = {name: (values.get(name) or {}).get("networkQOS") or {} for name in NETWORK_CLASSES}
+    switched_on = {name: qos for name, qos in classes.items() if qos.get("enable") is True}
+    for way in ("ingress", "egress"):
+        shares = {name: qos.get(f"{way}Request") for name, qos in switched_on.items()}
+        total = sum(share for share in shares.values() if isinstance(share, int))
+        if total > WHOLE_PERCENT:
+            name = next(name for name, share in shares.items() if share)
+            problem = f"and those of the other classes promise {total} percent of the node's bandwidth together"
+            fix = f"Let {way}Request of {', '.join(switched_on)} be at most {WHOLE_PERCENT} together."
+            here = f"{path}.{name}.networkQOS.{way}Request"
+            yield Deviation(here, shares[name], problem, fatal=False, fix=fix)
+        for name, qos in switched_on.items():
+            promise, limit = qos.get(f"{way}Request"), qos.get(f"{way}Limit")
+            if isinstance(promise, int) and isinstance(limit, int) and promise > limit > 0:
+                here = f"{path}.{name}.networkQOS.{way}Request"
+                yield Deviation(here, promise, f"is above {way}Limit, which is {limit} here", fatal=False)
+
+
 def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     """Each class' cache range must have a width; members that are no class were not checked and say nothing."""
     rule = ascending_rule("catRangeStartPercent", "catRangeEndPercent")
@@ -156,14 +190,24 @@ FORMS: Final[Mapping[SloKey, SloKeyForm]] = {
         rules=(
             ascending_rule("memoryEvictLowerPercent", "memoryEvictThresholdPercent"),
             ascending_rule("cpuEvictLowerPercent", "cpuEvictThresholdPercent"),
-            ascending_rule("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
+            ascending_rule(*SATISFACTION),
+            needing_rule(*SATISFACTION),
+            needing_rule(*reversed(SATISFACTION)),
             ascending_rule("cpuAllocatableEvictLowerPercent", "cpuAllocatableEvictThresholdPercent"),
             ascending_rule("memoryAllocatableEvictLowerPercent", "memoryAllocatableEvictThresholdPercent"),
+            *(
+                needing_rule(f"{name}EvictLowerPercent", f"{name}EvictThresholdPercent")
+                for name in ("cpu", "cpuAllocatable", "memoryAllocatable")
+            ),
         ),
         part="resourceUsedThresholdWithBE",
     ),
     SloKey.CLASSES: SloKeyForm(
-        "QoS classes", ClassPolicies, built_in=defaults.CLASSES, rules=(_caches,), part="resourceQOSStrategy"
+        "QoS classes",
+        ClassPolicies,
+        built_in=defaults.CLASSES,
+        rules=(_caches, _network_shares),
+        part="resourceQOSStrategy",
     ),
     SloKey.CPU_BURST: SloKeyForm("CPU burst", CpuBurst, built_in=defaults.CPU_BURST, part="cpuBurstStrategy"),
     SloKey.SYSTEM: SloKeyForm("system settings", System, built_in=defaults.SYSTEM, part="systemStrategy"),

@@ -151,7 +151,8 @@ class _GangRound:
         if native is not None:
             for pod in members.ready:
                 self.intents.append(gang_gate_removal(pod, f"gang {group.key} is left to the scheduler"))
-        return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, LEFT)
+        text = LEFT if native is not None else self.with_refusals(LEFT, group, members.ready)
+        return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
 
     def awaits_scheduler(self, group: GangGroup) -> bool:
         """Return whether the scheduler has the gang and has not placed its minimum; records that state."""
@@ -202,10 +203,14 @@ class _GangRound:
             self.intents.append(member_reservation_creation(pod, gangs[pod.gang], self.settings))
         placed = sum(group.has_capacity(pod) for pod in group.chosen)
         text = f"capacity is reserved for {placed} of {len(group.chosen)} members"
-        refused = (self.view.unmade.get(asker_of(pod, gangs[pod.gang])) for pod in lacking)
-        text = "; ".join([text, *dict.fromkeys(filter(None, refused))])
         self.placing.append(group)
-        self.stand(group, GangState.PLACING, Reason.GANG_PLACING, text)
+        self.stand(group, GangState.PLACING, Reason.GANG_PLACING, self.with_refusals(text, group, lacking))
+
+    def with_refusals(self, text: str, group: GangGroup, pods: Iterable[QueuePod]) -> str:
+        """Add why what is made for these pods of a group was refused."""
+        gangs = {members.gang.key: members.gang for members in group.gangs}
+        refused = (self.view.unmade.get(asker_of(pod, gangs[pod.gang])) for pod in pods)
+        return "; ".join([text, *dict.fromkeys(filter(None, refused))])
 
     def place(self) -> None:
         """Begin with groups of the queue that fit beside those that are being placed."""

@@ -6,7 +6,10 @@ import threading
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden
+import msgspec
+
+from cotenant.base.controllers.loop import NOT_MADE
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
@@ -21,8 +24,23 @@ from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.queues.view_builder import READABLE, QueueViewBuilder
 from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
 
+EVENTS: Final = "/apis/events.k8s.io/v1/events"
+PLURALS: Final = {"PodGroup": "podgroups", "Pod": "pods", "ElasticQuotaProfile": "elasticquotaprofiles"}
+"""Plurals of the kinds that ask for something in queues."""
 NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
 """Without these nothing can be said about quotas."""
+
+
+class _Subject(msgspec.Struct):
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+
+
+class _NotMade(msgspec.Struct):
+    reason: str = ""
+    note: str = ""
+    regarding: _Subject = msgspec.field(default_factory=_Subject)
 
 
 def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
@@ -34,6 +52,22 @@ def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
         if quota is not None and seconds is not None:
             runs.setdefault(quota.name, []).append(seconds)
     return {quota: tuple(sorted(those)) for quota, those in runs.items()}
+
+
+def _unmade(client: KubeClient) -> dict[str, str]:
+    """Return the manager's Events on objects that asked for something which could not be made, by the asker's address.
+
+    Nothing where Events may not be read.
+    """
+    try:
+        events = list(client.list(EVENTS, _NotMade, fieldSelector=f"reason={NOT_MADE}"))
+    except ClusterError:
+        return {}
+    return {
+        f"{PLURALS[event.regarding.kind]}/{event.regarding.namespace}/{event.regarding.name}": event.note
+        for event in events
+        if event.reason == NOT_MADE and event.regarding.kind in PLURALS
+    }
 
 
 def read_view(client: KubeClient, settings: SettingSections, now_seconds: float) -> QueueView:
@@ -62,4 +96,4 @@ def read_view(client: KubeClient, settings: SettingSections, now_seconds: float)
     view = QueueViewBuilder(mirrors).view(now_seconds)
     if any(pod.waits_for_quota for pod in view.pods):
         view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
-    return replace(view, unreadable=(*unreadable, *view.unreadable))
+    return replace(view, unreadable=(*unreadable, *view.unreadable), unmade=_unmade(client))

@@ -3,19 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from cotenant.base.kubernetes.protocol import GANG_GATE, QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP, RESERVATION_GATE
+from cotenant.base.controllers.loop import NOT_MADE
+from cotenant.base.kube import EventRecorder, Regarding, connect
+from cotenant.base.kubernetes.protocol import (
+    GANG_GATE,
+    PROFILE_GROUP,
+    QUEUED_ANNOTATION,
+    QUOTA_GATE,
+    QUOTA_GROUP,
+    RESERVATION_GATE,
+)
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL
+from cotenant.base.process.clock import FixedClock
+from cotenant.scheduler_ext.queues.commands.live_queues import read_report
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.model.gang import MATCH_POLICY_ANNOTATION, POD_GROUP_LABEL
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
-from tests.scheduler_ext.queues.embedded_cluster import EmbeddedCluster
+from tests.cluster.crds import install_crd
+from tests.scheduler_ext.queues.embedded_cluster import NOW, EmbeddedCluster
 
 GROUP = f"/apis/{QUOTA_GROUP}/namespaces/shop"
 
@@ -94,3 +108,37 @@ def test_its_quota_admits_it_alone(cluster: Cluster) -> None:
     cluster.pod("again", "one", gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
     patched = [i.address.name for i in decide(cluster.view(), QueueSettings()).intents if i.address.resource == "pods"]
     assert patched == ["again"]
+
+
+def test_what_could_not_be_made_for_a_gang_or_a_profile_is_said_where_queues_are_explained(cluster: Cluster) -> None:
+    install_crd(cluster.api, "elasticquotaprofiles.quota.koordinator.sh")
+    cluster.group()
+    for number in range(3):
+        cluster.pod(f"new-{number}", "one", gates=(GANG_GATE,))
+    assert gang_reason(cluster) == "capacity is reserved for 0 of 3 members"
+    spec = {"quotaName": "root-a", "nodeSelector": {"matchLabels": {"pool": "a"}}}
+    body = {"apiVersion": PROFILE_GROUP, "kind": "ElasticQuotaProfile", "metadata": {"name": "a"}, "spec": spec}
+    cluster.api.create(f"/apis/{PROFILE_GROUP}/namespaces/shop/elasticquotaprofiles", body)
+    recorder = EventRecorder(connect(cluster.kube), "cotenant-manager", FixedClock(NOW))
+    recorder.record(Regarding(QUOTA_GROUP, "PodGroup", "train", "shop"), NOT_MADE, "no Reservation here", warning=True)
+    profile = Regarding(PROFILE_GROUP, "ElasticQuotaProfile", "a", "shop")
+    recorder.record(profile, NOT_MADE, "no quota here", warning=True)
+    recorder.record(profile, "Queue", "something else", warning=True)
+    assert recorder.flush() == 3
+    recorder.close()
+    assert gang_reason(cluster) == "capacity is reserved for 0 of 3 members; no Reservation here"
+    with closing(connect(cluster.kube)) as client:
+        _, report = read_report(client, Settings(), NOW)
+    assert ("elasticquotaprofiles/shop/a", "no quota here") in report.problems
+    # Once the root is there, the Event is of the past.
+    cluster.api.create(f"{GROUP}/elasticquotas", {"metadata": {"name": "root-a"}, "spec": {"max": {"cpu": "1"}}})
+    with closing(connect(cluster.kube)) as client:
+        _, report = read_report(client, Settings(), NOW)
+    assert "no quota here" not in [why for _, why in report.problems]
+
+
+def gang_reason(cluster: Cluster) -> str:
+    with closing(connect(cluster.kube)) as client:
+        _, report = read_report(client, Settings(), NOW)
+    (gang,) = report.gangs
+    return gang.reason
