@@ -34,6 +34,8 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.text import stable_text
 
 STATUS_CONFIG_MAP: Final = "cotenant-status"
+LEFT_OUT_STATE: Final = "left-out"
+"""Key of the ConfigMap that lists objects which the manager leaves out, and why; absent while there are none."""
 
 
 class ControllerCondition(StrEnum):

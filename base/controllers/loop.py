@@ -10,7 +10,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -30,10 +31,22 @@ from cotenant.base.controllers.feature import (
     message_of,
 )
 from cotenant.base.controllers.sender import Leadership, Sender
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NotLeader
+from cotenant.base.errors import (
+    ClusterAbsent,
+    ClusterError,
+    ClusterForbidden,
+    CotenantError,
+    NoData,
+    NotLeader,
+    SourceError,
+    StoreError,
+)
+from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.kube import Mirror
+from cotenant.base.kube.watch import LONGEST_WHY
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.process.clock import BelievableClock, Clock, ServerClock
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import agree
 
@@ -51,8 +64,16 @@ NOT_MADE: Final = "NotMade"
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
+MOST_LEFT_OUT: Final = 10
+"""Objects on which a decision fails: it is no fault of theirs if there are more."""
 Key = tuple[str, str]
 Changes = Mapping[str, set[Key]]
+_OF_OTHERS: Final = (ClusterError, SourceError, StoreError, NoData, MemoryError)
+"""Errors that are no object's fault."""
+_Place = tuple[str, Key]
+"""A mirror, and the object in it."""
+_LeftOutValue = tuple[object, str]
+"""What the mirror has of an object that is left out, and why it is."""
 log = structlog.get_logger(__name__)
 
 
@@ -145,6 +166,9 @@ class RoundReporter(Protocol):
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record the feature's notes on objects."""
 
+    def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
+        """Record which objects a feature leaves out, instead of those before, and why."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
@@ -179,6 +203,7 @@ class FeatureRunner:
         own_seconds = feature.coalesce_seconds
         self._gather_seconds = context.settings.coalesce_seconds if own_seconds is None else own_seconds
         self._send_seconds = feature.send_seconds
+        self._left_out: dict[_Place, _LeftOutValue] = {}
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
@@ -276,7 +301,7 @@ class FeatureRunner:
             self._sender.seen(self._context.hub.mirrors[name].path, keys)
         started = time.monotonic()
         try:
-            decision = self.feature.decide(changes, self._now_seconds())
+            decision = self._decide(changes)
         except BaseException:
             self._requeue(changes)
             raise
@@ -290,6 +315,72 @@ class FeatureRunner:
             due = f"{agree(len(decision.intents), 'write is', 'writes are')} due; nothing is written."
             return self._trouble_state(decision) or self._state(ControllerCondition.DRY_RUN, due)
         return self._sent(self._sender.due(decision.intents), decision)
+
+    def _decide(self, changes: Changes) -> ControllerDecision:
+        """Let the feature decide, without the objects on which it fails; each is tried again once it differs."""
+        mirrors, before = self._context.hub.mirrors, self._left_out
+        self._left_out = {
+            (name, key): left
+            for (name, key), left in self._left_out.items()
+            if mirrors[name].snapshot().get(key) == left[0]
+        }
+        try:
+            decision = self._decide_without(self._left_out, changes)
+        except _OF_OTHERS:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may be any error, of one object
+            changes = self._leave_out(changes, error)
+            decision = self._decide_without(self._left_out, changes)
+        if self._left_out != before or not self.rounds:
+            self._context.board.leave_out(self.feature.name, self._left_out_words())
+        return decision
+
+    def _decide_without(self, objects: Mapping[_Place, _LeftOutValue], changes: Changes) -> ControllerDecision:
+        with ExitStack() as hidden:
+            for name in {name for name, _ in objects}:
+                reasons = {key: left[1] for (mirror, key), left in objects.items() if mirror == name}
+                hidden.enter_context(self._context.hub.mirrors[name].hide(reasons))
+            return self.feature.decide(changes, self._now_seconds())
+
+    def _leave_out(self, changes: Changes, error: Exception) -> Changes:
+        """Find the few objects on which the decision fails, those that changed first; the error again without any.
+
+        Returns the changes with all objects that were hidden for a while.
+        """
+        mirrors = {name: self._context.hub.mirrors[name] for name in self._hears if name in self._context.hub.mirrors}
+        present = {name: mirror.snapshot() for name, mirror in mirrors.items()}
+        everything = {name: set(values) for name, values in present.items()}
+        why = f"{self.feature.name} fails on it: {type(error).__name__}: {error}"[:LONGEST_WHY]
+        for among in (changes, everything):
+            places = sorted((name, key) for name, keys in among.items() for key in keys if key in present[name])
+            again = {name: {*changes.get(name, ()), *among.get(name, ())} for name in {*changes, *among}}
+
+            def works(
+                without: Collection[_Place],
+                again: Changes = again,
+            ) -> bool:
+                hidden = {place: (present[place[0]][place[1]], why) for place in without}
+                try:
+                    self._decide_without({**self._left_out, **hidden}, again)
+                except _OF_OTHERS:
+                    raise
+                except Exception:  # noqa: BLE001 - it may be any error, and is what the search is for
+                    return False
+                return True
+
+            if places and works(places):
+                found = failing_items(places, works)
+                if len(found) <= MOST_LEFT_OUT:
+                    left = {(name, key): (present[name][key], why) for name, key in found}
+                    self._left_out = {**self._left_out, **left}
+                    return again
+        raise error
+
+    def _left_out_words(self) -> dict[str, str]:
+        """Kind, namespace and name of each object that the feature leaves out, and why."""
+        mirrors = self._context.hub.mirrors
+        left = self._left_out.items()
+        return {str(ObjectVersion(mirrors[name].path, *key, "")): why for (name, key), (_, why) in left}
 
     def _sent(self, intents: Sequence[Intent], decision: ControllerDecision) -> FeatureState:
         started = time.monotonic()

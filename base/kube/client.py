@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overl
 from urllib.parse import urlencode
 
 import msgspec
+import structlog
 
 from cotenant.base.errors import (
     ClusterAbsent,
@@ -32,10 +33,13 @@ from cotenant.base.errors import (
     ClusterObjectGone,
     ClusterUnreachable,
 )
+from cotenant.base.json_documents.depth import decode_shallow
 from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
+from cotenant.base.kubernetes.models.metadata import NamedObject
 from cotenant.base.process.clock import Clock, ServerClock
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.settings.sections.kube import KubeSettings
 
 if TYPE_CHECKING:
@@ -88,6 +92,9 @@ _KINDS: Final[dict[int, type[ClusterError]]] = {
     413: ClusterInvalid,
     422: ClusterInvalid,
 }
+_unread: Final[dict[str, dict[str, str]]] = {}
+"""Path of a collection -> objects that its newest list left out, and why."""
+log = structlog.get_logger(__name__)
 
 
 class _ListMeta(msgspec.Struct, rename={"token": "continue", "version": "resourceVersion"}):
@@ -239,7 +246,7 @@ class KubeClient:
                 is_shipped = path.startswith(tuple(f"/apis/{group}/" for group in SHIPPED_GROUPS))
                 fix = NOT_INSTALLED if is_shipped else "Check the API group and version."
                 raise ClusterAbsent(f"{self.access.server} does not serve {path}", fix=fix)
-            page = _decode_successful(answer, ListPage[kind], path)
+            page = _decode_page(answer, kind, path, first=not token)
             yield page
             token = page.metadata.token
             if not token:
@@ -377,6 +384,34 @@ def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
     return error
 
 
+def unread_objects() -> dict[str, str]:
+    """Return each object that the newest list of its collection left out, because it cannot be read, and why."""
+    return {subject: why for words in list(_unread.values()) for subject, why in words.items()}
+
+
+def _decode_page(answer: ApiResponse, kind: Any, path: str, *, first: bool) -> ListPage[Any]:
+    """Return the page without objects that cannot be read; ClusterError if none can, or it is not the API's JSON."""
+    if first:
+        _unread.pop(path, None)
+    try:
+        page: ListPage[Any] = _decode_successful(answer, ListPage[kind], path)
+    except ClusterError:
+        raws: ListPage[msgspec.Raw] = _decode_successful(answer, ListPage[msgspec.Raw], path)
+        page = ListPage([], raws.metadata)
+        unread = _unread.setdefault(path, {})
+        for raw in raws.items or []:
+            try:
+                page.items.append(decoder_of(kind).decode(raw))  # type: ignore[union-attr]
+            except UNDECODABLE as error:
+                meta = decoder_of(NamedObject).decode(raw).metadata
+                subject = str(ObjectVersion(path, meta.namespace, meta.name, ""))
+                unread[subject] = f"it cannot be read: {error}"
+                log.warning("an object is left out", object=subject, why=str(error))
+        if not page.items:
+            raise
+    return page
+
+
 def _decode_successful(answer: ApiResponse, kind: Any, path: str) -> Any:
     if answer.status != 200:
         raise ClusterError(f"{path}: the API server answered {answer.status}: {message_of(answer)}")
@@ -386,7 +421,7 @@ def _decode_successful(answer: ApiResponse, kind: Any, path: str) -> Any:
 def decode_answer(answer: ApiResponse, kind: Any, path: str) -> Any:
     """Return the decoded body of a successful answer; raise ClusterError if it is not the API's JSON."""
     try:
-        return decoder_of(kind).decode(answer.body)
+        return decode_shallow(decoder_of(kind), answer.body)
     except UNDECODABLE as error:
         raise ClusterError(
             f"{path}: the answer is not the API's JSON: {error}",

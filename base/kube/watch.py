@@ -11,14 +11,17 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 from urllib.parse import urlencode
 
 import msgspec
+import structlog
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterExpired, ClusterForbidden, CotenantError
+from cotenant.base.json_documents.depth import decode_shallow
 from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
@@ -45,6 +48,9 @@ SHORT_SECONDS: Final = 1.0
 """A watch that ends sooner and without a word was closed by something that will close the next one too; one that lasted
 was followed, whatever ended it."""
 GONE: Final = 410
+LONGEST_WHY: Final = 300
+"""Characters of why an object is left out: it may hold what a person wrote."""
+log = structlog.get_logger(__name__)
 
 
 class _Head(msgspec.Struct):
@@ -106,7 +112,7 @@ class Mirror(Generic[ValueT]):
     """A collection kept up to date; every method may be called from any thread.
 
     kind: what an object is decoded into, with just the fields that are read. project: makes the value that is kept of
-    it; an object on which it (or the decoding) fails is left out and stands in `refused`. wake: set whenever something
+    it; an object on which it (or the decoding) fails is left out and stands in `refusals`. wake: set whenever something
     changed, and may be shared by several mirrors. gather_seconds: so long events may wait for others, so that many cost
     less. query: labelSelector, fieldSelector.
     """
@@ -127,7 +133,8 @@ class Mirror(Generic[ValueT]):
         """Complete lists so far."""
         self.error: CotenantError | None = None
         """Why it is not up to date, or None."""
-        self.refused: dict[Key, str] = {}
+        self._refused: dict[Key, str] = {}
+        self._hidden = threading.local()
         self._client = client.sibling()
         self._settings = client.settings
         self._kind = kind
@@ -183,13 +190,33 @@ class Mirror(Generic[ValueT]):
         """Wait for the first list; return whether it is complete."""
         return self._synced.wait(timeout_seconds)
 
+    @property
+    def refusals(self) -> Mapping[Key, str]:
+        """Why each object that is there is not in the snapshot: it cannot be read, or is hidden from this thread."""
+        return {**self._refused.copy(), **self._hidden_keys}
+
+    @contextmanager
+    def hide(self, keys: Mapping[Key, str]) -> Iterator[None]:
+        """Leave these objects out of what this thread sees, each for a reason."""
+        before, self._hidden.keys = self._hidden_keys, keys
+        try:
+            yield
+        finally:
+            self._hidden.keys = before
+
+    @property
+    def _hidden_keys(self) -> Mapping[Key, str]:
+        return getattr(self._hidden, "keys", MappingProxyType({}))
+
     def snapshot(self) -> Mapping[Key, ValueT]:
         """All objects by (namespace, name), read-only and never changed afterwards; cheap when nothing changed."""
         with self._lock:
             if self._copy is None:
                 items = self._state.items.items()
                 self._copy = MappingProxyType({key: i.value for key, i in items if i.value is not None})
-            return self._copy
+            copy = self._copy
+        hidden = self._hidden_keys
+        return MappingProxyType({key: v for key, v in copy.items() if key not in hidden}) if hidden else copy
 
     def changes(self) -> set[Key]:
         """Objects that appeared, changed (in what is kept of them) or vanished since the last call."""
@@ -253,7 +280,7 @@ class Mirror(Generic[ValueT]):
                     items[meta.key] = Item(meta.uid, meta.resource_version, self._value(meta, raw, refused))
         with self._lock:
             self._state.replace(items, version)
-            self.refused = refused
+            self._refused = refused
             self._note_change()
         self._version = version
         self._silent, self._broken = 0, False
@@ -338,7 +365,7 @@ class Mirror(Generic[ValueT]):
 
     def _read(self, stream: Stream) -> None:
         for line in stream.lines(self._gather_seconds):
-            event = decoder_of(_Event).decode(line)
+            event = decode_shallow(decoder_of(_Event), line)
             if event.type == "ERROR":
                 status = decoder_of(_WatchStatus).decode(event.object)
                 kind = ClusterExpired if status.code == GONE else ClusterError
@@ -354,11 +381,11 @@ class Mirror(Generic[ValueT]):
         meta = decoder_of(_Head).decode(event.object).metadata
         if event.type == "DELETED":
             with self._lock:
-                self.refused.pop(meta.key, None)
+                self._refused.pop(meta.key, None)
                 self._state.remove(meta.key, meta.uid, meta.resource_version)
                 self._note_change()
         elif event.type != "BOOKMARK":
-            value = self._value(meta, event.object, self.refused)  # it may take its time; readers wait for the lock
+            value = self._value(meta, event.object, self._refused)  # it may take its time; readers wait for the lock
             with self._lock:
                 self._state.put(meta.key, Item(meta.uid, meta.resource_version, value), added=event.type == "ADDED")
                 self._note_change()
@@ -369,7 +396,10 @@ class Mirror(Generic[ValueT]):
         try:
             value: ValueT = _value_of(self.path, meta, raw, self._kind, self._project)
         except UnreadableObject as error:
-            refused[meta.key] = str(error)
+            why = str(error)[:LONGEST_WHY]
+            if why != self._refused.get(meta.key):
+                log.warning("an object is left out", object="/".join((self.path, *meta.key)), why=why)
+            refused[meta.key] = why
             return None
         refused.pop(meta.key, None)
         return value

@@ -18,9 +18,16 @@ import structlog
 from cotenant.autopilot.model import POLICIES
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
-from cotenant.base.controllers.feature import STATUS_CONFIG_MAP, ControllerCondition, FeatureState, status_intent
-from cotenant.base.controllers.loop import Changes, Feature, Key
+from cotenant.base.controllers.feature import (
+    LEFT_OUT_STATE,
+    STATUS_CONFIG_MAP,
+    ControllerCondition,
+    FeatureState,
+    status_intent,
+)
+from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.kube import EventRecorder, Mirror, Regarding
+from cotenant.base.kube.client import unread_objects
 from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.protocol import (
     OWN_GROUP,
@@ -29,12 +36,14 @@ from cotenant.base.kubernetes.protocol import (
     RESERVATION_PLANS,
     SCHEDULING_GROUP,
 )
+from cotenant.base.process.in_hand import ObjectVersion
+from cotenant.base.text import agree
 
 CHECK_SECONDS: Final = 2.0
 MOST_TOLD: Final = 20
 """Objects that are left out, told in one round."""
-LONGEST_WHY: Final = 300
-"""Characters of what is said of one: it may hold what a person wrote."""
+LEFT_OUT: Final = "LeftOut"
+"""Reason of the Event on such an object."""
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
 """States that are logged as information; the others are warnings."""
 KINDS: Final = {
@@ -68,7 +77,8 @@ class Board(Feature):
     ) -> None:
         """Create an empty board; without `events` no Events are written. mirrors: whose unreadable objects it tells."""
         self._namespace, self._audit, self._events, self._mirrors = namespace, audit, events, mirrors
-        self._left_out: dict[tuple[str, Key], str] = {}
+        self._left_out: dict[str, Mapping[str, str]] = {}
+        self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP)
         self._states: dict[str, FeatureState] = {}
         self._shown: dict[str, FeatureState] = {}
         self._offered: dict[str, FeatureState] = {}
@@ -102,28 +112,44 @@ class Board(Feature):
             if self._events and (note.warning or note.event):
                 self._events.record(self._note_object(note.subject), note.reason, note.message, note.warning)
 
-    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
-        self._report_left_out()
+        self._note_unreadable()
         if self._events:
             self._events.flush()
         states = {name: state for name, state in self.states.items() if name != self.name}
+        if left_out := self._left_out_state(now_seconds):
+            states[LEFT_OUT_STATE] = left_out
         if not states or states == self._shown:
             return ControllerDecision()
         self._offered = states
         return ControllerDecision((status_intent(self._namespace, states),))
 
-    def _report_left_out(self) -> None:
-        """Tell each object that a mirror cannot read, which all features leave out; again when the reason changes."""
-        before, self._left_out = self._left_out, {}
+    def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
+        """Tell each object that a feature leaves out at the object, and all of them in the ConfigMap."""
+        with self._lock:
+            before, self._left_out[feature] = self._left_out.get(feature, {}), objects
+        for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
+            words = f"{subject} is left out until it changes, all others count: {why}"
+            self.report_notes([ObjectNote(subject, LEFT_OUT, words, warning=True)])
+
+    def _left_out_state(self, now_seconds: float) -> FeatureState | None:
+        """Return the condition that lists what is left out; None where it is nothing."""
+        with self._lock:
+            every = sorted({f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()})
+        named = "; ".join(every[:MOST_TOLD])
+        message = f"{agree(len(every), 'object is', 'objects are')} left out: {named}"
+        if message != self._left_out_told.message:
+            self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP, message, now_seconds)
+        return self._left_out_told if every else None
+
+    def _note_unreadable(self) -> None:
+        """Tell each object that a mirror or a list cannot read, which all features leave out."""
+        unreadable = unread_objects()
         for mirror in self._mirrors.values():
-            plural = mirror.path.rpartition("/")[2]
-            self._left_out |= {(plural, key): why for key, why in mirror.refused.copy().items()}
-        for (plural, (namespace, name)), why in islice(self._left_out.items() - before.items(), MOST_TOLD):
-            subject = f"{plural}/{namespace}/{name}" if namespace else f"{plural}/{name}"
-            words = f"{subject} cannot be read and is left out, all others count: {why[:LONGEST_WHY]}"
-            log.warning("object left out", object=subject, why=why[:LONGEST_WHY])
-            self.report_notes([ObjectNote(subject, "LeftOut", words, warning=True)])
+            unreadable |= {str(ObjectVersion(mirror.path, *key, "")): why for key, why in mirror.refusals.items()}
+        if unreadable != self._left_out.get(self.name, {}):
+            self.leave_out(self.name, unreadable)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record that the ConfigMap shows the offered states, if the write succeeded."""

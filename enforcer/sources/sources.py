@@ -203,9 +203,7 @@ class ApiSources:
         policy, age, origin, wrong = self._policy_now()
         node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
-        refused = [
-            f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refused.copy().items()
-        ]
+        refused = [f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refusals.items()]
         return AgentInputs(
             pods=self._running_pods(),
             pods_age_seconds=self._pods.age_seconds(),

@@ -433,6 +433,7 @@ class Recorder:
             samples=self._samples,
             gaps=join_gaps(gaps)[-GAPS_KEPT:],
             present=self._present_use(now),
+            left_out=dict(list(self.watch.left_out().items())[:TROUBLES_KEPT]),
         )
 
     def _own_notes(self, missing: Counter[str]) -> tuple[str, ...]:

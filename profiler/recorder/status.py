@@ -52,7 +52,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     begun_seconds: the first reading. until_seconds: end of the newest stored slot, 0 before the first. nodes: how many
     are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes. unthrottled: how
     many other nodes have containers with a quota and do not tell what it refused; throttling_trouble: the reason of the
-    first. gaps: the newest times in which nothing was recorded. present: None until two readings of a node are there.
+    first. left_out: pods and nodes that cannot be read, each with its reason. gaps: the newest times in which nothing
+    was recorded. present: None until two readings of a node are there.
     """
 
     begun_seconds: float
@@ -67,6 +68,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     samples: int = 0
     gaps: list[RecordingGap] = []
     present: PresentUse | None = None
+    left_out: dict[str, str] = {}
 
     @property
     def source(self) -> str:
@@ -91,8 +93,12 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             first = next(iter(self.troubles.items()), ("", ""))
             unread = agree(count, "node was not read and is a gap", "nodes were not read and are gaps")
             notes.append(f"{unread}, such as {first[0]}: {first[1]}")
-        notes += map(str, self.gaps)
+        notes += [*self._left_out_notes, *map(str, self.gaps)]
         return tuple(notes)
+
+    @property
+    def _left_out_notes(self) -> list[str]:
+        return [f"{subject} is left out until it changes: {why}" for subject, why in self.left_out.items()]
 
     @property
     def _throttling_note(self) -> str:
@@ -128,7 +134,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
             known.append(f"{coming}, each with the next analysis")
         if self.unthrottled:
             known.append(self._throttling_note)
-        return [*known, *(f"node {node}: {why}" for node, why in self.troubles.items()), *map(str, self.gaps)]
+        troubles = (f"node {node}: {why}" for node, why in self.troubles.items())
+        return [*known, *troubles, *self._left_out_notes, *map(str, self.gaps)]
 
 
 def _moment(seconds: float) -> str:

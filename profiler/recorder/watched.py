@@ -13,11 +13,12 @@ from typing import Any, Final, TypeVar
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kube.client import Many
+from cotenant.base.kube.client import Many, unread_objects
 from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe_pods
 from cotenant.base.kube.objects import ControllerObject
 from cotenant.base.kube.projection import own_annotations
 from cotenant.base.kubernetes.models.pod import StatedPod
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.pod_records import PodRecords, RecordedNode, RecordedPod
 
@@ -67,6 +68,12 @@ class ClusterWatch:
     def error(self) -> CotenantError | None:
         """Why a watch is not up to date; None where both are."""
         return self._pods.error or self._nodes.error
+
+    def left_out(self) -> dict[str, str]:
+        """Kind, namespace and name of each pod and node that cannot be read, and why."""
+        mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
+        refused = {str(ObjectVersion(m.path, *key, "")): why for m in mirrors for key, why in m.refusals.items()}
+        return refused | unread_objects()
 
     def kubelets(self) -> list[KubeletAddress]:
         """Return the addresses of the kubelets that have published one."""

@@ -98,7 +98,7 @@ class QueueViewBuilder:
 
     def _refused_objects(self) -> Iterator[tuple[str, str]]:
         for name, plural in READABLE.items():
-            for (namespace, item), why in sorted(self._mirrors[name].refused.items()):
+            for (namespace, item), why in sorted(self._mirrors[name].refusals.items()):
                 yield "/".join(part for part in (plural, namespace, item) if part), why
 
     def _named_twice(self, quotas: Mapping[Key, QuotaNode]) -> Iterator[tuple[str, str]]:

@@ -116,7 +116,7 @@ class ReservationController(Feature):
             noticed=dict(self._noticed),
             lingered=lingered,
             standby=tuple(self._mirrors["standby-pods"].snapshot().values()) if self._settings.operating_mode else (),
-            unreadable=frozenset(name for _, name in self._mirrors["reservations"].refused),
+            unreadable=frozenset(name for _, name in self._mirrors["reservations"].refusals),
             unmade=self.unmade,
             now_seconds=now_seconds,
         )
@@ -157,7 +157,7 @@ class ReservationController(Feature):
 
     def _notes(self, view: ReservationView, plan: ReservationWrites) -> list[ObjectNote]:
         """Return notes for people: Reservations that cannot be read or satisfied, hand-overs that failed."""
-        refused = self._mirrors["reservations"].refused
+        refused = self._mirrors["reservations"].refusals
         notes = [
             ObjectNote(f"reservations/{name}", "Unreadable", why, warning=True) for (_, name), why in refused.items()
         ]
@@ -177,7 +177,7 @@ class ReservationController(Feature):
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
     """The one SwapGuard; ValueError for an unreadable one, because a guess could assign capacity twice."""
-    if ("", SWAP_GUARD) in mirror.refused:
-        raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refused['', SWAP_GUARD]}")
+    if ("", SWAP_GUARD) in mirror.refusals:
+        raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refusals['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))
     return guard if isinstance(guard, Guard) else Guard()

@@ -92,7 +92,7 @@ class PlanController(Feature):
         owners, unknown = self._owners(active, now_seconds)
         view = PlanView(
             plans=all_plans,
-            unreadable=frozenset(key_of(*place) for place in mirror.refused),
+            unreadable=frozenset(key_of(*place) for place in mirror.refusals),
             reservations=tuple(reservation for reservation in self._mirrors["reservations"].snapshot().values()),
             owners=owners,
             autoscalers=self._autoscalers(all_plans, now_seconds),
@@ -110,7 +110,7 @@ class PlanController(Feature):
         decision = plan_decisions.decide(view, now_seconds, self._settings.section(PlanSettings))
         unread = [
             ObjectNote(f"reservationplans/{ns}/{name}", "Unreadable", why, warning=True)
-            for (ns, name), why in mirror.refused.items()
+            for (ns, name), why in mirror.refusals.items()
         ]
         return replace(decision, notes=(*decision.notes, *unknown, *unread))
 

@@ -282,6 +282,6 @@ def test_an_object_that_cannot_be_read_is_left_out_and_named(control_plane: Cont
         assert found.wait_synced(60)
         assert ("", good) in found.snapshot()
         assert ("", bad) not in found.snapshot()
-        assert found.refused == {("", bad): f"node {bad}: '1e999999' has an exponent beyond +-30"}
+        assert found.refusals == {("", bad): f"node {bad}: '1e999999' has an exponent beyond +-30"}
     finally:
         found.stop()

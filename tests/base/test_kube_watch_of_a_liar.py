@@ -314,4 +314,4 @@ def test_an_object_that_breaks_our_reading_hides_no_other(lying: tuple[Liar, Mir
     found.start()
     assert found.wait_synced(60)
     assert values(found) == {"a": "1"}
-    assert found.refused == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}
+    assert found.refusals == {("", "bare"): "TypeError: 'NoneType' object is not subscriptable"}

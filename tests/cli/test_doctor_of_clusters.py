@@ -10,12 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
+from cotenant.base.controllers.audit import Audit
+from cotenant.base.controllers.feature import ControllerCondition, FeatureState
+from cotenant.base.kubernetes.intent import Apply, Outcome
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.cli.cluster.probes import cluster, reclaimed
 from cotenant.cli.cluster.probes.outcome import ProbeState
+from cotenant.manager.feature_status import Board
 from tests.cli.test_doctor import invoke
 from tests.support.api_server import ApiServer, make_certificate
 
+STATUS = "/api/v1/namespaces/koordinator-system/configmaps/cotenant-status"
 CONFIGURATION = "/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config"
 
 
@@ -68,6 +74,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
         "/version",
         *(f"{path}?limit=1" for path in cluster.scan_resource_paths().values()),
         CONFIGURATION,
+        STATUS,
         "/api/v1/services?limit=500",
         "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles?limit=500",
     ]
@@ -99,6 +106,24 @@ def test_what_is_wrong_in_the_configuration_of_colocation_is_named(
     for finding in found:
         assert all(word in finding.found for word in words)
         assert "cotenant config check slo-config" in finding.fix
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_objects_that_the_manager_leaves_out_are_named_with_their_reasons(
+    api: ApiServer, settings: KubeSettings
+) -> None:
+    board = Board("koordinator-system", Audit(Metrics("test", "3")), None)
+    board.report(FeatureState("queues", ControllerCondition.UP))
+    for objects in ({"pods/shop/web-0": "the program stood still"}, {}):
+        board.leave_out("queues", objects)
+        (intent,) = board.decide({}, 1_700_000_000.0).intents
+        assert isinstance(intent, Apply)
+        api.objects[STATUS] = {"metadata": {"name": "cotenant-status"}, "data": intent.body["data"]}
+        board.sent([Outcome(intent)])
+        found = [finding for finding in cluster.probes(settings) if finding.probe == "objects left out"]
+        assert [finding.state for finding in found] == ([ProbeState.WARNING] if objects else [])
+        assert all("1 object is left out: pods/shop/web-0: the program stood still" in f.found for f in found)
 
 
 @pytest.mark.server

@@ -7,23 +7,20 @@ in each run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
-from typing import Final
 
 import structlog
 
 from cotenant.base.cluster import Container, Inventory, Workload
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.process.memory import pause_garbage_collection
 from cotenant.base.progress import Progress
 from cotenant.pipeline.shards import work
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
-
-MOST_TRIES: Final = 40
-"""Parts of a shard that are tried alone; after that a part that fails is left out as a whole."""
 
 
 @pause_garbage_collection()
@@ -37,7 +34,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         refs = [workload.ref for workload in task.shard.inventory.workloads]
         for of_pods in (False, True):
             if _computes(lesser := partial(_lesser, task, of_pods=of_pods), refs):
-                failed = _failing_refs(refs, partial(_computes, lesser))
+                failed = failing_items(refs, partial(_computes, lesser))
                 for ref in sorted(failed):
                     structlog.get_logger(__name__).error("workload left out", workload=str(ref), error=repr(error))
                 return work.compute(lesser(failed), progress)
@@ -89,25 +86,3 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
 
 def _bare(workload: Workload) -> Workload:
     return Workload(workload.ref, 0, tuple(Container(c.name, role=c.role) for c in workload.containers))
-
-
-def _failing_refs(refs: Sequence[WorkloadRef], computes: Callable[[Collection[WorkloadRef]], bool]) -> set[WorkloadRef]:
-    """Return workloads without which the others can be computed together.
-
-    Parts are added to those that can, the failing ones by halves: a few single workloads among a thousand are found in
-    some twenty tries each.
-    """
-    left_out, tries, parts = set(refs), 0, _halves(refs)
-    while parts:
-        part, tries = parts.pop(), tries + 1
-        if computes(left_out.difference(part)):
-            left_out.difference_update(part)
-        elif len(part) > 1 and tries < MOST_TRIES:
-            parts += _halves(part)
-    return left_out
-
-
-def _halves(refs: Sequence[WorkloadRef]) -> list[Sequence[WorkloadRef]]:
-    """The second half, and then the first one; none of a single workload, which was tried as a whole."""
-    middle = len(refs) // 2
-    return [refs[middle:], refs[:middle]] if middle else []

@@ -110,7 +110,7 @@ class MigrationController(Feature):
 
     def _unreadable_statuses(self) -> Iterator[Apply]:
         """Yield the statuses of jobs that cannot be read, which say why, once each; a corrected one goes on."""
-        refused = {name: why for (_, name), why in self._mirrors["migration-jobs"].refused.items()}
+        refused = {name: why for (_, name), why in self._mirrors["migration-jobs"].refusals.items()}
         self._told = {name: why for name, why in self._told.items() if refused.get(name) == why}
         for name in sorted(refused.keys() - self._told.keys()):
             status = {"phase": JobPhase.PENDING.value, "reason": "Unreadable", "message": refused[name]}
@@ -119,7 +119,7 @@ class MigrationController(Feature):
 
     def _notes(self, writes: MigrationWrites) -> list[ObjectNote]:
         """Return notes for people: jobs that cannot be read, jobs that failed."""
-        refused = self._mirrors["migration-jobs"].refused
+        refused = self._mirrors["migration-jobs"].refusals
         notes = [
             ObjectNote(f"podmigrationjobs/{name}", "Unreadable", why, warning=True)
             for (_, name), why in sorted(refused.items())

@@ -134,7 +134,7 @@ class _Shown:
     """A mirror that shows these objects."""
 
     def __init__(self, objects: Mapping[Any, Any], error: Exception | None = None) -> None:
-        self._objects, self.error, self.refused = objects, error, dict[Any, str]()
+        self._objects, self.error, self.refusals = objects, error, dict[Any, str]()
 
     def snapshot(self) -> Mapping[Any, Any]:
         return self._objects

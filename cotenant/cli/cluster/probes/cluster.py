@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from cotenant.base.controllers.feature import LEFT_OUT_STATE, STATUS_CONFIG_MAP
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP, SYSTEM_NAMESPACE
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
 RIGHTS: Final = "kubernetes rights"
 """Name of the probe that finds out whether a scan may list what it reads."""
+
+LEFT_OUT_FIX: Final = "Its author corrects or deletes each object; it is read again as soon as it changes."
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
@@ -46,6 +49,11 @@ def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterato
             strategies = Probe("colocation configuration", tried).run(lambda: configuration(clients[0], namespace))
             if strategies.state is not ProbeState.OK:
                 yield strategies
+            seen = Probe("objects left out", f"ConfigMap {namespace}/{STATUS_CONFIG_MAP} of the manager").run(
+                lambda: left_out(clients[0], namespace)
+            )
+            if seen.state is not ProbeState.OK:
+                yield seen
             yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(
                 lambda: probe_prometheus(clients[0])
             )
@@ -112,6 +120,22 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, "all of it is in force")
     fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
     return ProbeOutcome(ProbeState.WARNING, "; ".join(finding.advice for finding in findings), fix)
+
+
+def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
+    """Name each object that the manager leaves out because it cannot be read or a feature fails on it, and why."""
+    import msgspec
+
+    from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+
+    try:
+        body = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{STATUS_CONFIG_MAP}", ConfigMapObject)
+    except ClusterForbidden:
+        return ProbeOutcome(ProbeState.OK, "it may not be read")
+    text = ((body.data if body else None) or {}).get(LEFT_OUT_STATE)
+    if not text:
+        return ProbeOutcome(ProbeState.OK, "none")
+    return ProbeOutcome(ProbeState.WARNING, msgspec.json.decode(text, type=dict[str, str])["message"], LEFT_OUT_FIX)
 
 
 def scan_resource_paths() -> dict[str, str]:

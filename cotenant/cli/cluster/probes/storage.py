@@ -150,6 +150,6 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
     if silent:
         fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
         return ProbeOutcome(ProbeState.WARNING, said, fix)
-    unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE)]
-    fix = "The reason of each node above names its fix; what nobody reads stays a gap." if unread else ""
+    unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
+    fix = "Each reason above names its fix; what nobody reads stays a gap." if unread else ""
     return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, said, fix)

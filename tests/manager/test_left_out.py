@@ -1,0 +1,170 @@
+"""An object on which a feature's decision fails is left out of that feature and named; all others count."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from cotenant.base.controllers.audit import Audit
+from cotenant.base.controllers.contract import ControllerDecision
+from cotenant.base.controllers.feature import LEFT_OUT_STATE, ControllerCondition, FeatureState
+from cotenant.base.controllers.loop import MOST_LEFT_OUT, AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
+from cotenant.base.controllers.sender import Sender
+from cotenant.base.kube import KubeClient, Mirror, connect
+from cotenant.base.kube.client import unread_objects
+from cotenant.base.kubernetes.intent import Apply, Outcome
+from cotenant.base.kubernetes.models.metadata import ObjectName
+from cotenant.base.logs.metrics import Metrics
+from cotenant.base.process.clock import FixedClock
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.feature_status import Board
+from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
+from cotenant.simulation.api_server import EmbeddedServer
+from tests.cluster.api import Api
+from tests.cluster.control_plane import ControlPlane
+from tests.cluster.crds import install_crd
+from tests.cluster.waiting import wait_for
+from tests.contract.target import embedded_target
+
+pytestmark = pytest.mark.server
+MAPS = "/api/v1/namespaces/shop/configmaps"
+
+
+class Sums(Feature):
+    """Adds numbers that people wrote into ConfigMaps; some of them are no numbers."""
+
+    name = "sums"
+    needs: tuple[str, ...] = ("texts",)
+    interval_seconds: float = 1.0
+
+    def __init__(self, mirror: Mirror[Any]) -> None:
+        self.mirror, self.sum, self.rounds = mirror, 0, 0
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
+        self.rounds += 1
+        self.sum = sum(int(value["data"]["text"]) for value in self.mirror.snapshot().values())
+        return ControllerDecision()
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        assert not outcomes  # it writes nothing
+
+
+class World:
+    """An API server, and a feature that follows its ConfigMaps."""
+
+    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
+        target = embedded_target(server)
+        self.api: Api = target.admin
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        self.client: KubeClient = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))))
+        self.mirror: Mirror[Any] = Mirror(self.client, MAPS, dict[str, Any])
+        clock, audit = FixedClock(1_700_000_000.0), Audit(Metrics("test", "3"))
+        self.board = Board("shop", audit, None, {"texts": self.mirror})
+        self.feature = Sums(self.mirror)
+        hub = Hub({"texts": self.mirror}, threading.Event())
+        context = LoopContext(hub, AlwaysLeads(), clock, ManagerSettings(write=True), audit, self.board)
+        self.runner = FeatureRunner(self.feature, Sender(self.client.sibling(), AlwaysLeads(), lambda: 0.0), context)
+        hub.join(self.runner)
+
+    def write(self, name: str, text: str) -> None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
+        self.api.patch(f"{MAPS}/{name}", body, kind="apply", fieldManager="person", force="true")
+
+    def round(self) -> FeatureState:
+        self.mirror.list_once()
+        return self.runner.round()
+
+    def listed(self) -> str:
+        """The condition of the ConfigMap that lists what is left out."""
+        for intent in self.board.decide({}, 1_700_000_000.0).intents:
+            assert isinstance(intent, Apply)
+            return str(json.loads(intent.body["data"].get(LEFT_OUT_STATE, "{}")).get("message", ""))
+        return ""
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with EmbeddedServer() as server:
+        yield World(server, tmp_path)
+
+
+def test_one_object_on_which_a_decision_fails_is_left_out_until_it_changes(world: World) -> None:
+    for number in range(50):
+        world.write(f"good-{number}", str(number))
+    world.write("bad", "7 or so")
+    assert world.round().condition is ControllerCondition.UP
+    assert world.feature.sum == sum(range(50))
+    assert "1 object is left out: configmaps/shop/bad: sums fails on it: ValueError" in world.listed()
+    # it is not searched for again, and what is good and new counts
+    rounds = world.feature.rounds
+    world.write("good-50", "50")
+    assert world.round().condition is ControllerCondition.UP
+    assert (world.feature.sum, world.feature.rounds) == (sum(range(51)), rounds + 1)
+    # nor does a second one hide the first, nor either of them when it is written anew
+    world.write("worse", "")
+    world.write("good-51", "51")
+    world.round()
+    assert world.feature.sum == sum(range(52)) and "2 objects are left out" in world.listed()
+    world.write("bad", "7")
+    world.round()
+    assert world.feature.sum == sum(range(52)) + 7
+    world.write("worse", "1")
+    world.round()
+    assert world.feature.sum == sum(range(52)) + 8
+    assert world.runner._left_out == {} and world.listed() == ""
+
+
+def test_a_decision_that_fails_on_everything_is_a_fault_of_ours_and_leaves_nothing_out(world: World) -> None:
+    for number in range(MOST_LEFT_OUT + 1):
+        world.write(f"bad-{number}", "no number")
+    assert world.round().condition is ControllerCondition.FAILED
+    assert len(world.mirror.snapshot()) == MOST_LEFT_OUT + 1
+    assert world.listed() == ""
+
+
+@pytest.mark.cluster
+def test_an_object_that_is_nested_deeper_than_the_interpreter_goes_hides_no_other(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    api = control_plane.api()
+    install_crd(api, "reservationplans.cotenant.dev")
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    body = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "spec": {"targetRef": target}}
+    good = json.dumps({**body, "metadata": {"name": "good", "namespace": namespace}})
+    nested = '{"a":' * 3_000 + "1" + "}" * 3_000  # a pod template keeps unknown fields
+    deep = good.replace('"good"', '"deep"').replace('"targetRef"', f'"template": {nested}, "targetRef"')
+    mirror = reservation_mirror("plans", control_plane.admin_client(), threading.Event())
+    control_plane.kubectl("create", "--validate=false", "-f", "-", text=deep)
+    mirror.start()
+    try:
+        assert mirror.wait_synced(60) and mirror.error is None
+        control_plane.kubectl("create", "-f", "-", text=good)  # and by the watch
+        control_plane.kubectl("create", "--validate=false", "-f", "-", text=deep.replace('"deep"', '"deeper"'))
+        control_plane.kubectl("create", "-f", "-", text=good.replace('"good"', '"last"'))
+        wait_for("the last plan", lambda: (namespace, "last") in mirror.snapshot())
+        assert {(namespace, "good"), (namespace, "last")} <= mirror.snapshot().keys()
+        assert mirror.error is None and mirror.lists == 1
+    finally:
+        mirror.stop()
+
+
+class _Texts(msgspec.Struct):
+    metadata: ObjectName
+    data: dict[str, Annotated[str, msgspec.Meta(max_length=8)]]
+
+
+def test_one_object_that_a_list_cannot_decode_hides_no_other(world: World) -> None:
+    world.write("good", "1")
+    world.write("bad", "longer than eight")
+    listed = world.client.list(MAPS, _Texts)
+    assert [item.data for item in listed] == [{"text": "1"}]
+    assert list(unread_objects()) == ["configmaps/shop/bad"]
+    world.write("bad", "2")
+    assert len(world.client.list(MAPS, _Texts)) == 2 and unread_objects() == {}
