@@ -30,6 +30,7 @@ from cotenant.base.controllers.feature import (
     is_of_source,
     message_of,
 )
+from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import (
     ClusterAbsent,
@@ -41,7 +42,6 @@ from cotenant.base.errors import (
     SourceError,
     StoreError,
 )
-from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.kube import Mirror
 from cotenant.base.kube.watch import LONGEST_WHY
 from cotenant.base.kubernetes.intent import Intent, Outcome

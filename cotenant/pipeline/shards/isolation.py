@@ -14,9 +14,9 @@ from functools import partial
 import structlog
 
 from cotenant.base.cluster import Container, Inventory, Workload
+from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.process.memory import pause_garbage_collection
 from cotenant.base.progress import Progress
 from cotenant.pipeline.shards import work
