@@ -367,6 +367,8 @@ class Inventory:
     """Version of the API server, such as "1.35.4"; empty when it was not asked."""
     controllers: tuple[WorkloadRef, ...] = ()
     """Every controller there is, with pods or without, of the kinds that the source lists."""
+    listed_kinds: tuple[str, ...] = ()
+    """Kinds of which `controllers` has all even where it has none; more kinds may be among them."""
     created_seconds: int | None = None
     """When the cluster's namespace kube-system was created, which tells clusters apart; None where nobody says."""
     unnamed: tuple[UnnamedPod, ...] = ()

@@ -243,6 +243,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
         quotas=snapshot.quotas or stored.quotas,
         server_version=snapshot.server_version or stored.server_version,
         controllers=snapshot.controllers or stored.controllers,
+        listed_kinds=snapshot.listed_kinds or stored.listed_kinds,
         created_seconds=snapshot.created_seconds or stored.created_seconds,
         pod_rows=_pod_rows(stored, snapshot, keep_since),
         gone_nodes=_gone_nodes(stored, snapshot, pods, keep_since),

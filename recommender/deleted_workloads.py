@@ -19,12 +19,13 @@ SILENT_SECONDS: Final = 3 * DAY_SECONDS
 
 
 def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """Workloads without a pod that the list of their kind lacks; where there is no such list, those silent for days.
+    """Workloads that the list of their kind lacks and that run no more; without such a list those silent for days.
 
     Jobs have no pods between their runs: without a list of them nothing is said.
     """
     listed = frozenset(inventory.controllers)
-    kinds = {ref.kind for ref in listed}
+    kinds = {ref.kind for ref in listed} | {*inventory.listed_kinds}
+    running = {pod.workload for pod in inventory.pods if pod.end_seconds is None}
     ends: dict[WorkloadRef, int] = {}
     for pod in inventory.pods:
         end = inventory.time_seconds if pod.end_seconds is None else pod.end_seconds
@@ -33,10 +34,10 @@ def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
 
     def is_gone(workload: Workload) -> bool:
         ref = workload.ref
+        if ref.kind in kinds:
+            return ref not in listed and ref not in running
         if workload.replicas:
             return False
-        if ref.kind in kinds:
-            return ref not in listed
         return ref.kind not in EPISODIC and (ref.kind == "Pod" or ends.get(ref, 0) < since)
 
     return frozenset(workload.ref for workload in inventory.workloads if is_gone(workload))

@@ -24,6 +24,8 @@ from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject
 from cotenant.base.kubernetes.namespace_bounds import tightest
 
 ItemT = TypeVar("ItemT")
+LONGEST_WHY: Final = 300
+"""Characters of why an object is left out: it may hold what a person wrote."""
 
 PODS: Final = "/api/v1/pods"
 NODES: Final = "/api/v1/nodes"
@@ -65,8 +67,8 @@ class LiveCluster:
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
     marks written on each workload that was seen, `notes` what could not be read; `unread`: pods that exist and of which
-    an amount could not be read; `controllers`: all of the kinds of LASTING that could be listed; `verticals`: why
-    VerticalPodAutoscalers write the requests of workloads.
+    an amount could not be read; `controllers`: all of `listed_kinds`, which are those of LASTING that could be listed;
+    `verticals`: why VerticalPodAutoscalers write the requests of workloads.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -83,6 +85,7 @@ class LiveCluster:
     notes: tuple[str, ...] = ()
     unread: frozenset[tuple[str, str]] = frozenset()
     controllers: tuple[WorkloadRef, ...] = ()
+    listed_kinds: tuple[str, ...] = ()
 
 
 class ObjectLister(Protocol):
@@ -103,7 +106,7 @@ def observe(client: ObjectLister) -> LiveCluster:
 def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
     """List what belongs to these pods, which are all that there are; no error: what may not be listed is a note."""
     notes: list[str] = []
-    controllers = _controllers(client, notes)
+    controllers, listed_kinds = _controllers(client, notes)
     workloads = Workloads(owners_of(controllers, pods))
     alive = [pod for pod in pods if pod.occupies_node]
     scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
@@ -114,7 +117,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         unread=frozenset(pod.key for pod in alive if pod.shape.refusal),
         containers=_containers([pod for pod in alive if not pod.shape.refusal], workloads, controllers),
         own_amounts={pod.key: pod.shape.own for pod in alive if pod.shape.own.resources()},
-        autoscalers=None if scalers is None else dict(map(projection.autoscaler_of, scalers)),
+        autoscalers=None if scalers is None else dict(_project_readable(projection.autoscaler_of, scalers, notes)),
         marks=_marks(alive, workloads, controllers),
         limit_ranges=_limit_ranges(client, notes),
         quotas=_quotas(client, notes),
@@ -123,17 +126,19 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
         controllers=tuple(sorted(ref for ref in controllers if ref.kind in LASTING)),
+        listed_kinds=tuple(sorted(listed_kinds & LASTING)),
     )
 
 
-def _controllers(client: ObjectLister, notes: list[str]) -> dict[WorkloadRef, ControllerObject]:
-    """Every controller that may be listed, by its own reference."""
-    listed = ((kind, _list_optional(client, path, ControllerObject, notes)) for kind, path in CONTROLLERS.items())
-    return {
+def _controllers(client: ObjectLister, notes: list[str]) -> tuple[dict[WorkloadRef, ControllerObject], set[str]]:
+    """Every controller that may be listed, by its own reference, and the kinds that could be listed."""
+    listed = {kind: _list_optional(client, path, ControllerObject, notes) for kind, path in CONTROLLERS.items()}
+    controllers = {
         WorkloadRef(thing.metadata.namespace, kind, thing.metadata.name): thing
-        for kind, things in listed
+        for kind, things in listed.items()
         for thing in things or ()
     }
+    return controllers, {kind for kind, things in listed.items() if things is not None}
 
 
 def _containers(
@@ -230,11 +235,15 @@ def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: 
 
 
 def _project_readable(project: Callable[[Any], ItemT], objects: Sequence[Any], notes: list[str]) -> list[ItemT]:
-    """Every object that can be projected; one with an absurd quantity is left out and noted."""
+    """Every object that can be projected; one that cannot be read is left out and noted."""
     projected = []
     for thing in objects:
         try:
             projected.append(project(thing))
         except QuantityError as error:
             notes.append(error.message)
+        except Exception as error:  # noqa: BLE001 - whatever a person wrote into it, it must not hide all the others
+            key = thing.key if isinstance(thing, SeenPod) else (thing.metadata.namespace, thing.metadata.name)
+            what = f"{type(thing).__name__.removesuffix('Object')} {'/'.join(filter(None, key))}"
+            notes.append(f"{what} cannot be read and is left out: {type(error).__name__}: {error}"[:LONGEST_WHY])
     return projected

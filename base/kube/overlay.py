@@ -40,6 +40,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         limit_ranges=inventory.limit_ranges if live.limit_ranges is None else live.limit_ranges,
         quotas=inventory.quotas if live.quotas is None else live.quotas,
         controllers=_controllers(inventory, live),
+        listed_kinds=tuple(sorted({*inventory.listed_kinds, *live.listed_kinds})),
         vpa_histories=live.vpa_histories,
         server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
@@ -49,8 +50,8 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
 
 
 def _controllers(inventory: Inventory, live: LiveCluster) -> tuple[WorkloadRef, ...]:
-    """Every controller: by the API server those of the kinds of which it shows any, else as history has them."""
-    kinds = {ref.kind for ref in live.controllers}
+    """Every controller: by the API server those of the kinds that it could list, else as history has them."""
+    kinds = live.listed_kinds
     return tuple(sorted({*live.controllers, *(ref for ref in inventory.controllers if ref.kind not in kinds)}))
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from cotenant.base.cluster import Inventory, Pod, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
+from cotenant.base.kube.live import LiveCluster
+from cotenant.base.kube.overlay import overlay
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
@@ -39,6 +41,25 @@ def test_a_workload_is_gone_when_its_kinds_list_lacks_it_or_it_was_silent_for_da
     kind: str, days_ago: float, listed: tuple[WorkloadRef, ...], gone: bool
 ) -> None:
     assert bool(gone_workloads(inventory(kind, days_ago=days_ago, listed=listed))) is gone
+
+
+@pytest.mark.parametrize(("replicas", "listed"), [(0, True), (2, True), (0, False), (2, False)])
+def test_the_last_of_its_kind_leaves_with_the_next_list_also_if_none_of_its_pods_ever_ran(
+    replicas: int, listed: bool
+) -> None:
+    ref = WorkloadRef("shop", "Deployment", "web")
+    known = Workload(ref, replicas, ())
+    stored = Inventory("c", NOW, (), (known,), (), controllers=(ref,), listed_kinds=("Deployment",))
+    live = LiveCluster(listed_kinds=("Deployment",) if listed else ())
+    # what may not be listed says nothing: the Deployment stays as it was known
+    assert gone_workloads(overlay(stored, live)) == ({ref} if listed else frozenset())
+
+
+def test_a_workload_that_runs_is_not_gone_whatever_the_list_says() -> None:
+    ref = WorkloadRef("shop", "Deployment", "web")
+    pod = Pod("shop", "web-0", ref, "n", NOW - DAY_SECONDS)
+    found = Inventory("c", NOW, (), (Workload(ref, 1, ()),), (pod,), listed_kinds=("Deployment",))
+    assert gone_workloads(found) == frozenset()
 
 
 def test_every_value_of_a_deleted_workload_is_withheld_with_its_reason_and_others_stay() -> None:

@@ -112,27 +112,36 @@ def with_shape(pod: PodObject, shape: PodShape) -> SeenPod:
 
 
 def shape_of(pod: PodObject) -> PodShape:
-    """Return the shape of a pod; of one whose amounts cannot be read all that can be."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
+    """Return the shape of a pod; of one that cannot be read all that can be, with the reason."""
+    meta = pod.metadata
+    shape = PodShape(None, {}, {}, pod.status.phase)
+    try:
+        shape = _shape_without_amounts(pod)
+        shape = replace(shape, containers=projection.containers_of(pod), own=projection.own_amounts_of(pod))
+        counted = counted_requests(pod_resources(pod.spec, pod.status, f"pod {meta.namespace}/{meta.name}"))
+        requests = {resource: counted[resource.value] for resource in Resource if resource.value in counted}
+        return replace(shape, requests=requests, mid_requests=mid_request_of(counted))
+    except QuantityError as error:
+        return replace(shape, refusal=error.message)
+    except Exception as error:  # noqa: BLE001 - whatever a person wrote into it, it must not hide all the others
+        why = f"pod {meta.namespace}/{meta.name} cannot be read: {type(error).__name__}: {error}"
+        return replace(shape, containers=(), refusal=why)
+
+
+def _shape_without_amounts(pod: PodObject) -> PodShape:
+    meta, status = pod.metadata, pod.status
     labels = meta.labels or {}
-    shape = PodShape(
+    return PodShape(
         controller=projection.controller_of(meta),
         labels=labels,
         annotations=projection.own_annotations(meta),
         phase=status.phase,
         qos=qos_of(labels),
-        priority=priority_of(labels, spec.priority),
+        priority=priority_of(labels, pod.spec.priority),
         zones=projection.zones_of(meta.annotations or {}),
         best_effort=status.qos_class == PodQos.BEST_EFFORT,
         reported=tuple(sys.intern(state.name) for state in status.each_status()),
     )
-    try:
-        shape = replace(shape, containers=projection.containers_of(pod), own=projection.own_amounts_of(pod))
-        counted = counted_requests(pod_resources(spec, status, f"pod {meta.namespace}/{meta.name}"))
-    except QuantityError as error:
-        return replace(shape, refusal=error.message)
-    requests = {resource: counted[resource.value] for resource in Resource if resource.value in counted}
-    return replace(shape, requests=requests, mid_requests=mid_request_of(counted))
 
 
 class Workloads:
