@@ -43,7 +43,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, QOS_LABEL, priority_of, qos_of, with_default
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL, PREEMPTIBLE_LABEL, TREE_LABEL
-from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates
+from cotenant.scheduler_ext.queues.admission.pod_gates import add_queue_gates, with_tree_affinity
 from cotenant.scheduler_ext.queues.model.gang import LIGHT_MINIMUM_LABEL, LIGHT_NAME_LABEL, POD_GROUP_LABEL
 from cotenant.scheduler_ext.reservations.pod_gate import add_reservation_gate
 
@@ -138,6 +138,7 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
         work.warnings += with_bind_request(work.pod, call.namespace)
     work.warnings += with_extended_spec(work.pod)
     work.pod = dict(add_reservation_gate(work.pod, view.offers, call.namespace, call.now_seconds))
+    work.pod = dict(with_tree_affinity(work.pod, view.quotas, view.quota_profiles, call.namespace))
     served = view.queues_served_until_seconds
     work.pod = dict(add_queue_gates(work.pod, view.quotas, served, call.namespace, call.now_seconds, view.natives))
     if work.dealt_with:

@@ -10,6 +10,7 @@ from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.changes.model.annotated_resources import AnnotatedResources
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
+from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 Labels = Mapping[str, str]
@@ -24,6 +25,7 @@ class ClusterView:
     quotas_synced: the quota tree is complete, so that a quota may be judged.
     queues_served_until_seconds: until when (Unix time) the manager promises to let pods go that wait for quota or gang.
     demands: what LimitRanges and ResourceQuotas demand in cpu and memory, by namespace; empty where not read.
+    quota_profiles: which nodes trees of quotas have.
     natives: where Kubernetes' own gang scheduling is to place gangs and the server offers it.
     """
 
@@ -38,3 +40,4 @@ class ClusterView:
     queues_served_until_seconds: float = 0.0
     natives: NativeGangs | None = None
     demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
+    quota_profiles: tuple[QuotaProfile, ...] = ()

@@ -24,6 +24,7 @@ from cotenant.base.kubernetes.protocol import (
     NOT_ENDED,
     OPERATING_MODE_LABEL,
     OWN_GROUP,
+    PROFILE_GROUP,
     QUOTA_GROUP,
     SCHEDULING_GROUP,
     SWAP_GUARD,
@@ -42,6 +43,7 @@ from cotenant.changes.model.annotated_resources import (
 from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
+from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
@@ -51,6 +53,7 @@ _PATHS: Final = {
     "namespaces": "/api/v1/namespaces",
     "priority_classes": "/apis/scheduling.k8s.io/v1/priorityclasses",
     "quotas": f"/apis/{QUOTA_GROUP}/elasticquotas",
+    "quota_profiles": f"/apis/{PROFILE_GROUP}/elasticquotaprofiles",
     "reservations": f"/apis/{SCHEDULING_GROUP}/reservations",
     "swapguards": f"/apis/{OWN_GROUP}/swapguards",
     "standby": "/api/v1/pods",
@@ -63,7 +66,17 @@ _PATHS: Final = {
 _STANDBY: Final = f"{OPERATING_MODE_LABEL}=Reservation"
 _DEMANDING: Final = ("limit_ranges", "resource_quotas")
 _OPTIONAL: Final = frozenset(
-    {"quotas", "reservations", "swapguards", "standby", "pod_groups", "native_groups", *_DEMANDING, *KINDS}
+    {
+        "quotas",
+        "quota_profiles",
+        "reservations",
+        "swapguards",
+        "standby",
+        "pod_groups",
+        "native_groups",
+        *_DEMANDING,
+        *KINDS,
+    }
 )
 """Pods are mutated without them, too."""
 
@@ -102,6 +115,7 @@ class ClusterState:
             "namespaces": Mirror(client, _PATHS["namespaces"], LabelledObject, lambda n: n.metadata.labels or {}),
             "priority_classes": Mirror(client, _PATHS["priority_classes"], _PriorityClass, _entry),
             "quotas": Mirror(client, _PATHS["quotas"], dict[str, Any], QuotaNode.read),
+            "quota_profiles": Mirror(client, _PATHS["quota_profiles"], json, QuotaProfile.parse),
             "reservations": Mirror(client, _PATHS["reservations"], dict[str, Any], Reservation.parse),
             "swapguards": Mirror(client, _PATHS["swapguards"], SwapGuardWire, _served_until),
             "standby": Mirror(client, _PATHS["standby"], dict[str, Any], Reservation.of_pod, labelSelector=_STANDBY),
@@ -156,6 +170,7 @@ class ClusterState:
                 namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
                 priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
                 quotas=QuotaTree.of(snapshots["quotas"]),
+                quota_profiles=tuple(profile for _, profile in sorted(snapshots["quota_profiles"].items())),
                 offers=_offers(snapshots),
                 annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
                 synced=synced,

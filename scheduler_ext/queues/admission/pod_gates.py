@@ -10,7 +10,7 @@ minimum was placed, new members do so no more: the scheduler would let none go b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,11 +18,14 @@ from cotenant.base.kubernetes.protocol import (
     GANG_GATE,
     QUEUED_ANNOTATION,
     QUOTA_GATE,
+    REQUIRED_TERMS,
     RESERVATION_GATE,
+    ROOT_QUOTA,
 )
 from cotenant.base.kubernetes.quota_tree import SYSTEM_QUOTAS, QuotaNode, QuotaTree
 from cotenant.scheduler_ext.queues.model.gang import Gang, MatchPolicy, gang_key, gang_of_pod
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named, inexpressible_fields
+from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.guard import is_promised
 from cotenant.scheduler_ext.reservations.pod_gate import may_be_gated
 
@@ -85,6 +88,40 @@ def add_queue_gates(
         gang = gang_key(namespace, labels, annotations).partition("/")[2]
         spec = {**spec, "schedulingGroup": {"podGroupName": gang}}
     return {**pod, "metadata": meta, "spec": spec}
+
+
+def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaProfile], namespace: str) -> Json:
+    """The pod, which requires the nodes of its quota's tree as by Koordinator's webhook; the same where it did before.
+
+    pod: a pod that is being created; those that never wait, such as a daemon's, stay on the nodes that they are for.
+    """
+    quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
+    profile = _profile_of(quota, quotas, profiles) if quota is not None and may_be_gated(pod) else None
+    if profile is None or not profile.selector.requirements:
+        return pod
+    wanted = [
+        {"key": r.key, "operator": r.operator.value, **({"values": sorted(r.values)} if r.values else {})}
+        for r in profile.selector.requirements
+    ]
+    affinity: Json = pod["spec"].get("affinity") or {}
+    of_nodes: Json = affinity.get("nodeAffinity") or {}
+    required: Json = of_nodes.get(REQUIRED_TERMS) or {}
+    before: Sequence[Json] = required.get("nodeSelectorTerms") or ({},)
+    terms = [_with_expressions(term, wanted) for term in before]
+    required = {**required, "nodeSelectorTerms": terms}
+    affinity = {**affinity, "nodeAffinity": {**of_nodes, REQUIRED_TERMS: required}}
+    return {**pod, "spec": {**pod["spec"], "affinity": affinity}}
+
+
+def _with_expressions(term: Json, wanted: Sequence[Json]) -> Json:
+    own = list(term.get("matchExpressions") or ())
+    return {**term, "matchExpressions": own + [each for each in wanted if each not in own]}
+
+
+def _profile_of(quota: QuotaNode, quotas: QuotaTree, profiles: Iterable[QuotaProfile]) -> QuotaProfile | None:
+    """The profile whose nodes a quota's tree has: it names the quota, or one above it, as the tree's root."""
+    names = {quota.name, *quotas.ancestors(quota)} - {ROOT_QUOTA}
+    return next((profile for profile in profiles if profile.quota in names), None)
 
 
 def _quota(quotas: QuotaTree, namespace: str, labels: Mapping[str, str]) -> QuotaNode | None:

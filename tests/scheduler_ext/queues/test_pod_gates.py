@@ -9,11 +9,12 @@ import pytest
 from cotenant.admission.guard_watchdog import absent_groups, gate_removal_patches
 from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
 from cotenant.admission.view import ClusterView
-from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, RESERVATION_GATE
+from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, REQUIRED_TERMS, RESERVATION_GATE
 from cotenant.base.kubernetes.quota_tree import QuotaNode, QuotaTree
-from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs, add_queue_gates
+from cotenant.scheduler_ext.queues.admission.pod_gates import NativeGangs, add_queue_gates, with_tree_affinity
 from cotenant.scheduler_ext.queues.model.gang import gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup, group_named
+from cotenant.scheduler_ext.queues.view import QuotaProfile
 from cotenant.scheduler_ext.reservations.guard import LONGEST_PROMISE_SECONDS, served_until
 
 NOW = 1_000.0
@@ -177,3 +178,59 @@ def test_pods_that_leave_the_gate_of_a_gang_nobody_looks_after_get_the_podgroup_
     waiting["metadata"]["namespace"] = "other"
     assert [str(intent.address) for intent in absent_groups([waiting, waiting], {GANG_GATE})] == ["podgroups/other/job"]
     assert absent_groups([waiting], {QUOTA_GATE}) == []
+
+
+GPU = QuotaProfile.parse(
+    {
+        "metadata": {"namespace": "koordinator-system", "name": "gpu"},
+        "spec": {
+            "quotaName": "gpu-root",
+            "nodeSelector": {
+                "matchLabels": {"pool": "gpu"},
+                "matchExpressions": [{"key": "spot", "operator": "DoesNotExist"}],
+            },
+        },
+    }
+)
+FOREST = QuotaTree({**TREE.quotas, "gpu-root": QuotaNode("gpu-root"), "train": QuotaNode("train", parent="gpu-root")})
+NODES = [{"key": "pool", "operator": "In", "values": ["gpu"]}, {"key": "spot", "operator": "DoesNotExist"}]
+
+
+def terms(pod: Any) -> list[dict[str, Any]]:
+    affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
+    found: list[dict[str, Any]] = affinity.get(REQUIRED_TERMS, {}).get("nodeSelectorTerms", [])
+    return found
+
+
+def test_a_pod_of_a_tree_goes_to_the_nodes_of_the_tree() -> None:
+    new = pod({QUOTA_LABEL: "train"})
+    once = with_tree_affinity(new, FOREST, [GPU], "other")
+    assert terms(once) == [{"matchExpressions": NODES}] and terms(new) == []
+    assert with_tree_affinity(once, FOREST, [GPU], "other") == once, "the webhook may be called again"
+    # What its author requires stays. Each of several terms is enough by itself, so that each gets the tree's nodes.
+    zones = [{"key": "zone", "operator": "In", "values": [zone]} for zone in "ab"]
+    own = {"nodeSelectorTerms": [{"matchExpressions": [zone]} for zone in zones]}
+    picky = pod({QUOTA_LABEL: "train"}, affinity={"nodeAffinity": {REQUIRED_TERMS: own}, "podAffinity": {"x": 1}})
+    found = with_tree_affinity(picky, FOREST, [GPU], "other")
+    assert terms(found) == [{"matchExpressions": [zone, *NODES]} for zone in zones]
+    assert found["spec"]["affinity"]["podAffinity"] == {"x": 1}
+
+
+@pytest.mark.parametrize(
+    ("new", "namespace"),
+    [
+        (pod({QUOTA_LABEL: "team"}), "other"),  # of the default tree
+        (pod(), "elsewhere"),
+        (pod({QUOTA_LABEL: "train"}, nodeName="n1"), "other"),
+        (pod({QUOTA_LABEL: "train"}, ownerReferences=[{"kind": "DaemonSet", "controller": True}]), "other"),
+    ],
+    ids=["default tree", "no quota", "placed", "daemon"],
+)
+def test_pods_of_no_tree_and_those_that_never_wait_go_where_they_would(new: Any, namespace: str) -> None:
+    assert with_tree_affinity(new, FOREST, [GPU], namespace) == new
+
+
+def test_the_webhook_adds_the_nodes_of_the_tree() -> None:
+    view = ClusterView(quotas=FOREST, quota_profiles=(GPU,))
+    call = AdmissionCall(operation="CREATE", namespace="other", uid="u", now_seconds=NOW)
+    assert terms(compute_mutation(pod({QUOTA_LABEL: "train"}), view, call).pod) == [{"matchExpressions": NODES}]

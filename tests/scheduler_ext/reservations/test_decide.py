@@ -77,6 +77,11 @@ def test_a_new_reservation_gets_a_placeholder_that_the_scheduler_places() -> Non
     assert "nodeName" not in made.body["spec"]
     assert made.body["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "4"}}
     assert made.body["metadata"]["ownerReferences"][0]["uid"] == "r-uid"
+    # Neither autoscaler takes the node that it holds.
+    assert made.body["metadata"]["annotations"] == {
+        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+        "karpenter.sh/do-not-disrupt": "true",
+    }
 
 
 def test_it_is_available_when_its_placeholder_is_bound() -> None:
