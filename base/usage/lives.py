@@ -6,7 +6,7 @@ samples: nothing lived. Whether something did is told, in this order, by
 - a pod's own samples, and that a pod whose name nobody else gets lives from its first to its last one;
 - kube-state-metrics, which lists the containers that there are once an hour: one that is listed and has no samples
   lived unseen, as where the kubelet of its node does not answer (pods of kinds that end stay listed afterwards: they
-  count as long as some node did not report);
+  count as long as some node did not report, or they are told to run now);
 - where nothing lists containers at all, the pod's start and end as the inventory has them;
 - none of them, where the source was silent: when no node reported, or nothing was listed while some node did not
   report, a missing sample is a gap, because nobody can say that nothing lived.
@@ -19,6 +19,7 @@ so that no verdict depends on which pods are looked at together.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -148,7 +149,7 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 class PodRule:
     """The known properties of the pods of a name.
 
-    named_anew, lasting: as the kinds; ended: it will never run again.
+    named_anew, lasting: as the kinds; ended: it will never run again; alive: it is told to run now.
     """
 
     named_anew: bool
@@ -156,6 +157,7 @@ class PodRule:
     ended: bool
     waiting: bool = False
     running: bool = False
+    alive: bool = False
     start_seconds: int = 0
     end_seconds: int | None = None
 
@@ -172,6 +174,7 @@ def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
             *(pod.workload.kind in NAMED_ANEW, pod.workload.kind in LASTING, pod.phase.ended),
             waiting=pod.phase is PodPhase.PENDING,
             running=pod.running,
+            alive=pod.running and pod.phase is PodPhase.RUNNING,
             start_seconds=pod.start_seconds,
             end_seconds=pod.end_seconds,
         )
@@ -234,7 +237,7 @@ class Lives:
             if starts or rule.ended or rule.waiting or not listed.any():
                 return None
             alive = self._of_hours(listed)
-            if not rule.lasting:  # too short a life for a sample may be listed for days after it
+            if not self._lasts(ref, rule):  # too short a life for a sample may be listed for days after it
                 alive &= self._blind if self._blind[alive][:_HOUR_SLOTS].any() else False
             return _span(self._without_outages(alive))
         first, end = int(some[0]), int(some[-1]) + 1
@@ -244,7 +247,7 @@ class Lives:
             self._leave_out_absences(alive, present, listed)
         if not starts and listed.any():
             outside = self._of_hours(self._outside(listed, first, end, ended=rule.ended))
-            if not rule.lasting:  # it ended where its samples do, unless nobody could see it from then on
+            if not self._lasts(ref, rule):  # it ended where its samples do, unless nobody could see it from then on
                 outside[end:] &= bool(self._blind[end : end + _EDGE_SLOTS + 1].any())
                 outside &= self._blind
             alive |= outside
@@ -254,6 +257,16 @@ class Lives:
         alive = self._without_outages(alive)
         bounds = np.flatnonzero(alive)
         return int(bounds[0]), int(bounds[-1]) + 1, alive & ~present
+
+    def _lasts(self, ref: PodContainerRef, rule: PodRule) -> bool:
+        """Return whether a listed container runs: by its kind, or because it is the only one of a pod that runs now."""
+        return rule.lasting or (rule.alive and self._listed_of_pod[ref.namespace, ref.pod] == 1)
+
+    @cached_property
+    def _listed_of_pod(self) -> Counter[tuple[str, str]]:
+        """Listed containers of each pod, but those that only start it."""
+        keys = (((ref.namespace, ref.pod), ref.container) for ref in self.row_of)
+        return Counter(pod for pod, container in keys if (pod, container) not in self.starting)
 
     def is_told_outside(self, ref: PodContainerRef, first: int, end: int) -> bool:
         """Return whether any sign of a container's life is before or after its samples in [first, end)."""

@@ -8,20 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache
 
 import pytest
 
+from cotenant.base.cluster import Container, Node, Pod, PodPhase
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube.live import LiveCluster
 from cotenant.base.reasons import Reason
-from cotenant.base.resource import Resource
+from cotenant.base.resource import GIB, Resource
 from cotenant.recommender.model.recommendation import Action, Field
-from tests.support.kube_series import START, Found, Line, PodSpec, link, node, scanned, served
+from tests.support.kube_series import NODE, START, Found, Line, PodSpec, link, node, scanned, served
 
 pytestmark = [pytest.mark.slow, pytest.mark.prometheus]
 
 CPU, MEMORY = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
 HOUR, OTHER = 3600, "node-2"
 OWNER = ("ReplicaSet", "web-5c9f7d8b6f")
+RUN = "web-29917440"
 FIRST, SECOND = f"{OWNER[1]}-bcdfg", f"{OWNER[1]}-hjklm"
 PART, NODE_MORE, LOW = Reason.PART_UNMEASURED, Reason.NODE_USES_MORE, Reason.LOW_COVERAGE
 
@@ -30,11 +33,34 @@ def pods(
     node_uses: tuple[float, float] = (0.5, 4096), kind: str = "Deployment", containers: Sequence[str] = ("main",)
 ) -> list[Line]:
     """Two pods of 1000m and 1 GiB, on a node each, that use 100m and 200 MiB; node_uses: of the second one."""
-    owner = OWNER if kind == "Deployment" else (kind, "web")
+    owner = {"Deployment": OWNER, "CronJob": ("Job", RUN)}.get(kind, (kind, "web"))
     first = PodSpec(FIRST, owner, uses=(100, 200), containers=containers)
     specs = (first, replace(first, name=SECOND, node=OTHER))
-    return [*(line for one in specs for line in one.lines()), link(*OWNER, ("Deployment", "web")), *node(),
-            *node(OTHER, uses=node_uses)]  # fmt: skip
+    links = (link(*OWNER, ("Deployment", "web")), link("Job", RUN, ("CronJob", "web")))
+    return [*(line for one in specs for line in one.lines()), *links, *node(), *node(OTHER, uses=node_uses)]
+
+
+def told_by_the_api(variant: str) -> LiveCluster:
+    """The two pods of a variant and their nodes, as the API server lists them."""
+    kind = variant.partition("'s pod ")[0] if "'s pod " in variant else "Deployment"
+    workload = WorkloadRef("shop", kind, "web")
+    asked = {Resource.CPU: 1000, Resource.MEMORY: GIB}
+    names = ("main", "side") if "one container" in variant else ("main",)
+    size = {Resource.CPU: 16_000, Resource.MEMORY: 64 * GIB}
+    whole = {resource: amount * len(names) for resource, amount in asked.items()}
+    places = ((FIRST, NODE), (SECOND, OTHER))
+    return LiveCluster(
+        nodes=tuple(Node(name, size, size) for _, name in places),
+        pods=tuple(
+            Pod("shop", pod, workload, place, START, requests=whole, phase=PodPhase.RUNNING) for pod, place in places
+        ),
+        containers={
+            ("shop", pod): tuple(Container(name, asked, {Resource.MEMORY: GIB}) for name in names) for pod, _ in places
+        },
+        autoscalers={},
+        limit_ranges=(),
+        quotas=(),
+    )
 
 
 def of_second(line: Line) -> bool:
@@ -82,7 +108,7 @@ VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None, float, str]]
     ),
     **{
         f"{kind}'s pod {name}": (cut(pods(kind=kind), of_second, *spans), PART, PART, share, SECOND)
-        for kind in ("StatefulSet", "DaemonSet")
+        for kind in ("StatefulSet", "DaemonSet", "Job", "CronJob")
         for name, spans, share in (("ended", [(0, 3)], 11 / 16), ("paused", [(0, 2), (6, 8)], 12 / 16))
     },
     "one container of the pod ended": (
@@ -109,18 +135,21 @@ VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None, float, str]]
 
 
 @pytest.fixture(scope="module")
-def scans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Found]]:
+def scans(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, bool], Found]]:
     lines = {name: lines for name, (lines, *_) in VARIANTS.items()}
     with served(tmp_path_factory.mktemp("parts"), lines) as url:
-        yield cache(lambda variant: scanned(url, variant, tmp_path_factory.mktemp("store")))
+        yield lambda variant, api: scanned(
+            url, variant, tmp_path_factory.mktemp("store"), live=told_by_the_api(variant) if api else None
+        )
 
 
+@pytest.mark.parametrize("api", [False, True], ids=["", "with the API"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_part_of_the_measurement_lowers_nothing_of_the_whole_and_is_named(
-    variant: str, scans: Callable[[str], Found]
+    variant: str, api: bool, scans: Callable[[str, bool], Found]
 ) -> None:
     _, cpu, memory, share, named = VARIANTS[variant]
-    found = next(one for name, one in scans(variant).recommendations.items() if name.endswith("/web/main"))
+    found = next(one for name, one in scans(variant, api).recommendations.items() if name.endswith("/web/main"))
     for resource, reason in ((Resource.CPU, cpu), (Resource.MEMORY, memory)):
         value = found.value(resource, Field.REQUEST)
         assert value is not None

@@ -16,6 +16,8 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base.kube.live import LiveCluster
+from cotenant.base.kube.overlay import overlay
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import MIB
@@ -269,13 +271,15 @@ def settings() -> Settings:
     )
 
 
-def scanned(url: str, variant: str, folder: Path, days: int = 1) -> Found:
-    """A scan of the variant's last days into an empty store, and what is proposed from it."""
+def scanned(url: str, variant: str, folder: Path, days: int = 1, live: LiveCluster | None = None) -> Found:
+    """A scan of the variant's last days into an empty store, and what is proposed from it. live: told by the API."""
     own = PrometheusSettings(url=url, labels={LABEL: variant}, backoff_seconds=0.01, outage_seconds=0.0)
     store, source = Store(f"file://{folder}", "c"), PrometheusSource(own, "c")
     try:
         record = pull(source, store, ProfilerSettings(window_days=days), FixedClock(END), Silent())
     finally:
         source.close()
+    if live is not None and (told := store.read_inventory()) is not None:
+        store.write_inventory(overlay(told, live))
     history = load(store, settings())
     return Found(history, record, assess(history, settings()))
