@@ -180,7 +180,7 @@ def test_what_a_node_puts_off_is_waited_for_and_taken_back_where_it_is_still_put
     actions = make(resize_seconds=3.0)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert done.state is ChangeState.APPLIED
-    assert done.words.startswith("2 of 2 pods do not have it yet (deferred: Node didn't have enough capacity)")
+    assert done.words.startswith("2 of 2 pods do not have it yet (deferred: Node didn't have enough capacity")
     assert cpus(control_plane, workload) == ["800m", "800m"]
     judged = verify(actions, done)
     assert judged.state is ChangeState.REGRESSED and "its node has no capacity for it now" in judged.words
