@@ -6,6 +6,9 @@ from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Final, TypeVar
 
 ItemT = TypeVar("ItemT", bound=Hashable)
+ResultT = TypeVar("ResultT")
+MOST_LEFT_OUT: Final = 10
+"""Items on which a computation fails: it is no fault of theirs if there are more."""
 MOST_TRIES: Final = 40
 """Parts that are tried alone; after that a part that fails is left out as a whole."""
 
@@ -30,3 +33,34 @@ def _halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
     """The second half, and then the first one; none of a single item, which was tried as a whole."""
     middle = len(items) // 2
     return [items[middle:], items[:middle]] if middle else []
+
+
+def compute_without_failing(
+    items: Sequence[ItemT], compute: Callable[[Collection[ItemT]], ResultT], of_others: tuple[type[Exception], ...]
+) -> tuple[ResultT, dict[ItemT, str]]:
+    """Return what `compute` makes without a few of the items, and why each is left out.
+
+    compute: given the items that it is to do without. of_others: errors that are no item's fault, which are raised as
+    is any other error if no few items explain it.
+    """
+    try:
+        return compute(()), {}
+    except of_others:
+        raise
+    except Exception as error:
+
+        def works(without: Collection[ItemT]) -> bool:
+            try:
+                compute(without)
+            except of_others:
+                raise
+            except Exception:  # noqa: BLE001 - it may be any error, and is what the search is for
+                return False
+            return True
+
+        if not items or not works(items):
+            raise
+        found = failing_items(items, works)
+        if len(found) > MOST_LEFT_OUT:
+            raise
+        return compute(found), dict.fromkeys(found, f"{type(error).__name__}: {error}"[:300])

@@ -30,7 +30,7 @@ from cotenant.base.controllers.feature import (
     is_of_source,
     message_of,
 )
-from cotenant.base.controllers.isolation import failing_items
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import (
     ClusterAbsent,
@@ -64,8 +64,6 @@ NOT_MADE: Final = "NotMade"
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
-MOST_LEFT_OUT: Final = 10
-"""Objects on which a decision fails: it is no fault of theirs if there are more."""
 Key = tuple[str, str]
 Changes = Mapping[str, set[Key]]
 _OF_OTHERS: Final = (ClusterError, SourceError, StoreError, NoData, MemoryError)
@@ -329,8 +327,7 @@ class FeatureRunner:
         except _OF_OTHERS:
             raise
         except Exception as error:  # noqa: BLE001 - it may be any error, of one object
-            changes = self._leave_out(changes, error)
-            decision = self._decide_without(self._left_out, changes)
+            decision = self._decide_for_the_others(changes, error)
         if self._left_out != before or not self.rounds:
             self._context.board.leave_out(self.feature.name, self._left_out_words())
         return decision
@@ -342,38 +339,30 @@ class FeatureRunner:
                 hidden.enter_context(self._context.hub.mirrors[name].hide(reasons))
             return self.feature.decide(changes, self._now_seconds())
 
-    def _leave_out(self, changes: Changes, error: Exception) -> Changes:
-        """Find the few objects on which the decision fails, those that changed first; the error again without any.
-
-        Returns the changes with all objects that were hidden for a while.
-        """
+    def _decide_for_the_others(self, changes: Changes, error: Exception) -> ControllerDecision:
+        """Decide without the few objects on which it fails, those that changed first; the error again without any."""
         mirrors = {name: self._context.hub.mirrors[name] for name in self._hears if name in self._context.hub.mirrors}
         present = {name: mirror.snapshot() for name, mirror in mirrors.items()}
-        everything = {name: set(values) for name, values in present.items()}
         why = f"{self.feature.name} fails on it: {type(error).__name__}: {error}"[:LONGEST_WHY]
-        for among in (changes, everything):
+        for among in (changes, {name: set(values) for name, values in present.items()}):
             places = sorted((name, key) for name, keys in among.items() for key in keys if key in present[name])
+            # what was hidden for a while has changed for the feature
             again = {name: {*changes.get(name, ()), *among.get(name, ())} for name in {*changes, *among}}
 
-            def works(
-                without: Collection[_Place],
-                again: Changes = again,
-            ) -> bool:
-                hidden = {place: (present[place[0]][place[1]], why) for place in without}
-                try:
-                    self._decide_without({**self._left_out, **hidden}, again)
-                except _OF_OTHERS:
-                    raise
-                except Exception:  # noqa: BLE001 - it may be any error, and is what the search is for
-                    return False
-                return True
+            def left_out(found: Collection[_Place]) -> dict[_Place, _LeftOutValue]:
+                return {**self._left_out, **{(name, key): (present[name][key], why) for name, key in found}}
 
-            if places and works(places):
-                found = failing_items(places, works)
-                if len(found) <= MOST_LEFT_OUT:
-                    left = {(name, key): (present[name][key], why) for name, key in found}
-                    self._left_out = {**self._left_out, **left}
-                    return again
+            def decide(without: Collection[_Place], again: Changes = again) -> ControllerDecision:
+                return self._decide_without(left_out(without), again)
+
+            try:
+                decision, found = compute_without_failing(places, decide, _OF_OTHERS)
+            except _OF_OTHERS:
+                raise
+            except Exception:  # noqa: BLE001, S112 - none of these objects explains it
+                continue
+            self._left_out = left_out(found)
+            return decision
         raise error
 
     def _left_out_words(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import structlog
 
 from cotenant.base.cluster import Inventory
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NotLeader, SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
@@ -333,12 +334,17 @@ class Recorder:
         restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
         # Nothing of this has a name here: each step's objects are gone before the next one makes its own.
-        inventory = writing.write_inventory(
-            store,
-            writing.present_inventory(store.cluster, self.watch.observe(), idle, int(now)),
-            blocks,
-            self._profiler,
+        inventory, found = compute_without_failing(
+            [pod.key for pod in pods],
+            lambda without: writing.write_inventory(
+                store,
+                writing.present_inventory(store.cluster, self.watch.observe(without), idle, int(now)),
+                blocks,
+                self._profiler,
+            ),
+            (CotenantError, MemoryError),
         )
+        self.watch.leave_out(found)
         self._account(now, inventory)
         self.watch.forget_placed()
         containers.clear()

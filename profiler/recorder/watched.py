@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final, TypeVar
+
+import structlog
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient, Mirror
@@ -17,12 +20,14 @@ from cotenant.base.kube.client import Many, unread_objects
 from cotenant.base.kube.live import NODES, PODS, LiveCluster, observe_pods
 from cotenant.base.kube.objects import ControllerObject
 from cotenant.base.kube.projection import own_annotations
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.pod import StatedPod
 from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.pod_records import PodRecords, RecordedNode, RecordedPod
 
 ItemT = TypeVar("ItemT")
+log = structlog.get_logger(__name__)
 LISTED_SECONDS: Final = 600.0
 """Owners, autoscalers and bounds are listed again after so long."""
 
@@ -40,6 +45,7 @@ class ClusterWatch:
         self._nodes: Mirror[RecordedNode] = Mirror(client, NODES, RecordedNode, gather_seconds=0.5)
         self._lists: dict[str, tuple[float, Many[Any]]] = {}
         self._placed: dict[tuple[str, str], RecordedPod] = {}
+        self._failing: dict[Key, str] = {}
 
     def start(self) -> None:
         """Begin to watch."""
@@ -72,8 +78,9 @@ class ClusterWatch:
     def left_out(self) -> dict[str, str]:
         """Kind, namespace and name of each pod and node that cannot be read, and why."""
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
-        refused = {str(ObjectVersion(m.path, *key, "")): why for m in mirrors for key, why in m.refusals.items()}
-        return refused | unread_objects()
+        found = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
+        found += [(PODS, key, why) for key, why in self._failing.items()]
+        return {str(ObjectVersion(path, *key, "")): why for path, key, why in found} | unread_objects()
 
     def kubelets(self) -> list[KubeletAddress]:
         """Return the addresses of the kubelets that have published one."""
@@ -101,11 +108,21 @@ class ClusterWatch:
         self._placed.update((pod.key, pod) for pod in versions if pod.occupies_node)
         return versions
 
-    def observe(self) -> LiveCluster:
-        """The cluster with all pods of versions that were taken and not forgotten: those that are gone by now too."""
+    def observe(self, without: Collection[Key] = ()) -> LiveCluster:
+        """The cluster with all pods of versions that were taken and not forgotten: those that are gone by now too.
+
+        without: pods of which nothing is to be read but that they are there.
+        """
         present = {pod.key: pod for pod in self.pods() if pod.occupies_node}
-        pods = list({**self._placed, **present}.values())
-        return observe_pods(_Lists(self._client, self._lists, self._nodes.snapshot().values), pods)
+        pods = [pod for key, pod in {**self._placed, **present}.items() if key not in without]
+        live = observe_pods(_Lists(self._client, self._lists, self._nodes.snapshot().values), pods)
+        return replace(live, unread=live.unread.union(without))
+
+    def leave_out(self, pods: Mapping[Key, str]) -> None:
+        """Note pods on which the inventory fails, instead of those before, and why."""
+        for key in pods.keys() - self._failing.keys():
+            log.error("an object is left out", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
+        self._failing = dict(pods)
 
     def forget_placed(self) -> None:
         """Forget the pods that were taken: they are stored."""

@@ -14,7 +14,8 @@ import pytest
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.feature import LEFT_OUT_STATE, ControllerCondition, FeatureState
-from cotenant.base.controllers.loop import MOST_LEFT_OUT, AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
+from cotenant.base.controllers.isolation import MOST_LEFT_OUT
+from cotenant.base.controllers.loop import AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
 from cotenant.base.controllers.sender import Sender
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.client import unread_objects

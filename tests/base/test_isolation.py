@@ -1,0 +1,44 @@
+"""A computation over many things does without the few on which it fails, and blames nobody for a fault of ours."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cotenant.base.controllers.isolation import MOST_LEFT_OUT, compute_without_failing
+from cotenant.base.errors import ClusterUnreachable
+
+
+def total(texts: list[str], without: Collection[int]) -> int:
+    return sum(int(text) for at, text in enumerate(texts) if at not in without)
+
+
+@given(st.lists(st.integers(0, 999).map(str), max_size=300), st.sets(st.integers(0, 299), max_size=4))
+def test_exactly_what_fails_is_left_out(texts: list[str], bad: set[int]) -> None:
+    bad = {at for at in bad if at < len(texts)}
+    written = ["no number" if at in bad else text for at, text in enumerate(texts)]
+    result, found = compute_without_failing(range(len(texts)), lambda without: total(written, without), ())
+    assert found.keys() == bad
+    assert result == total(texts, bad)
+    assert all(why.startswith("ValueError: invalid literal") for why in found.values())
+
+
+def test_more_than_a_few_are_a_fault_of_ours() -> None:
+    written = ["no number"] * (MOST_LEFT_OUT + 1) + ["1"] * 100
+    with pytest.raises(ValueError, match="invalid literal"):
+        compute_without_failing(range(len(written)), lambda without: total(written, without), ())
+
+
+def test_an_error_that_is_no_items_fault_is_raised_at_once() -> None:
+    tries = []
+
+    def compute(without: Collection[int]) -> int:
+        tries.append(without)
+        raise ClusterUnreachable("the API server is away")
+
+    with pytest.raises(ClusterUnreachable):
+        compute_without_failing(range(100), compute, (ClusterUnreachable,))
+    assert len(tries) == 1
