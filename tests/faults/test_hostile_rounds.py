@@ -21,7 +21,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.profiler.recorder.writing import write_inventory
 from cotenant.profiler.settings import ProfilerSettings
-from cotenant.scheduler_ext.cluster_size.reading import BUDGETS
+from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS
 from tests.support.api_server import ApiServer, make_certificate
 
 pytestmark = pytest.mark.server
@@ -137,7 +137,7 @@ def test_the_inventory_has_the_good_object_beside_each_hostile_one_of_its_kind(
     api.objects[PODS] = [good_pod()]
     for place, parts in DOCUMENTS.items():
         api.objects[place] = [{"metadata": METADATA, **parts}]
-    documents = list(hostile(api.objects[path][0]))  # type: ignore[index]
+    documents = list(hostile(api.objects[path][0]))
     api.objects[path] = documents
     assert len(documents) > 50
     found, seconds = read(client, tmp_path)

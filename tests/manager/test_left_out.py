@@ -10,7 +10,9 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+import yaml
 
+from bench.platform.fuzz.hostile import ROOT
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.feature import LEFT_OUT_STATE, ControllerCondition, FeatureState
@@ -136,11 +138,10 @@ def test_an_object_that_is_nested_deeper_than_the_interpreter_goes_hides_no_othe
 ) -> None:
     api = control_plane.api()
     install_crd(api, "reservationplans.cotenant.dev")
-    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    body = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ReservationPlan", "spec": {"targetRef": target}}
-    good = json.dumps({**body, "metadata": {"name": "good", "namespace": namespace}})
+    written = yaml.safe_load((ROOT / "deploy" / "examples" / "reservationplan.yaml").read_text())
+    good = json.dumps({**written, "metadata": {"name": "good", "namespace": namespace}, "status": {}})
     nested = '{"a":' * 3_000 + "1" + "}" * 3_000  # a pod template keeps unknown fields
-    deep = good.replace('"good"', '"deep"').replace('"targetRef"', f'"template": {nested}, "targetRef"')
+    deep = good.replace('"good"', '"deep"').replace('"spec": {', f'"spec": {{"template": {nested}, ')
     mirror = reservation_mirror("plans", control_plane.admin_client(), threading.Event())
     control_plane.kubectl("create", "--validate=false", "-f", "-", text=deep)
     mirror.start()
