@@ -77,7 +77,7 @@ def test_nobody_changes_who_pays_for_a_living_pod_where_no_webhook_stands(api: A
     annotations += [(key, "w", "annotations") for key in FIXED_ANNOTATIONS]
     for key, value, side in (*labels, *annotations):
         for door in (path, f"{path}/status"):
-            with pytest.raises(ApiError, match=f"keeps {re.escape(key)} for life"):
+            with pytest.raises(ApiError, match=f"{re.escape(key)} of a living pod may not be changed"):
                 api.patch(door, labelled(key, value, side))
     api.patch(path, {"metadata": {"labels": {"team": "b"}, "annotations": {"team": "b"}}})
     assert api.get(path)["metadata"]["labels"] == {**body["metadata"]["labels"], "team": "b"}
