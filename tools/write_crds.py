@@ -32,6 +32,15 @@ QUANTITY = (
 )
 DURATION = r"^(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|ms|s|m|h))+)$"
 
+OWN_GROUP = "cotenant.dev"
+LONGEST_TEXT, LONGEST_OWN_TEXT = 32_768, 4_096
+"""Characters of a text that no flag bounds: as of a condition's message; in a field of our own kinds that is no message
+less, since Koordinator's programs write none of them."""
+MOST_ITEMS = 10_000
+"""Entries of a list or map that `.most` does not bound."""
+LONG = {"message", "annotations"}
+"""Fields of our own kinds whose texts others write."""
+
 Schema = dict[str, Any]
 
 SCALARS: dict[str, Schema] = {
@@ -48,7 +57,11 @@ SCALARS: dict[str, Schema] = {
         "maxLength": 64,
         "x-kubernetes-int-or-string": True,
     },
-    "percent": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
+    "percent": {
+        "anyOf": [{"type": "integer"}, {"type": "string"}],
+        "maxLength": 16,
+        "x-kubernetes-int-or-string": True,
+    },
     "promql": {"type": "string", "minLength": 1, "maxLength": 2000},
     "object": {"type": "object"},
     "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
@@ -138,6 +151,24 @@ class Tree:
         return about | {"type": "array", "items": inner} | known
 
 
+def bounded(schema: Schema, longest: int, name: str = "") -> Schema:
+    """The schema with a bound for each text, list and map that has none."""
+    longest = LONGEST_TEXT if name in LONG else longest
+    bounds: Schema = {}
+    if schema.get("type") == "string" and not schema.keys() & {"enum", "format"}:
+        bounds = {"maxLength": longest}
+    if schema.get("type") == "array":
+        bounds = {"maxItems": MOST_ITEMS, "items": bounded(schema["items"], longest, name)}
+    if isinstance(schema.get("additionalProperties"), dict):
+        bounds = {
+            "maxProperties": MOST_ITEMS,
+            "additionalProperties": bounded(schema["additionalProperties"], longest, name),
+        }
+    if "properties" in schema:
+        bounds = {"properties": {key: bounded(inner, longest, key) for key, inner in schema["properties"].items()}}
+    return schema | {key: bound for key, bound in bounds.items() if not key.startswith("max") or key not in schema}
+
+
 def definition(source: dict[str, Any], types: dict[str, Any]) -> Schema:
     """The CustomResourceDefinition of one tree."""
     group, _, version = source["group"].partition("/")
@@ -172,7 +203,8 @@ def _version(source: dict[str, Any], name: str, types: dict[str, Any]) -> Schema
         "metadata": {"type": "object"},
     }
     found = [tree.field(k, v, is_open=k in opened) for k, v in fields.items() if not k.startswith(".")]
-    schema["properties"] = own | {field: inner for field, inner, _ in found}
+    longest = LONGEST_OWN_TEXT if source["group"].startswith(OWN_GROUP) else LONGEST_TEXT
+    schema["properties"] = own | {field: bounded(inner, longest, field) for field, inner, _ in found}
     if wanted := [field for field, _, required in found if required]:
         schema["required"] = wanted
     version: Schema = {"name": name, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.server
 NOW = 1_795_089_600
 SHORT = 1_000
 """Characters of a text: each object of a list has another one, and a list of 10 MB is none that one tenant writes."""
-METADATA = {
+METADATA: dict[str, Any] = {
     "name": "good",
     "namespace": "shop",
     "uid": "u",
@@ -114,7 +114,7 @@ def good_pod() -> dict[str, Any]:
     status = {**pod.get("status", {}), "phase": "Running", "startTime": "2026-11-01T00:00:00Z"}
     spec = {**pod["spec"], "nodeName": "n1"}
     meta = {**pod["metadata"], **METADATA, "ownerReferences": [owner]}
-    meta["annotations"] = pod["metadata"]["annotations"] | METADATA["annotations"]  # type: ignore[operator]
+    meta["annotations"] = pod["metadata"]["annotations"] | METADATA["annotations"]
     return {**pod, "metadata": meta, "spec": spec, "status": status}
 
 
@@ -134,11 +134,9 @@ def read(client: KubeClient, folder: Path) -> tuple[Inventory, float]:
 def test_the_inventory_has_the_good_object_beside_each_hostile_one_of_its_kind(
     path: str, api: ApiServer, client: KubeClient, tmp_path: Path
 ) -> None:
-    api.objects[PODS] = [good_pod()]
-    for place, parts in DOCUMENTS.items():
-        api.objects[place] = [{"metadata": METADATA, **parts}]
-    documents = list(hostile(api.objects[path][0]))
-    api.objects[path] = documents
+    good = {PODS: good_pod(), **{place: {"metadata": METADATA, **parts} for place, parts in DOCUMENTS.items()}}
+    documents = list(hostile(good[path]))
+    api.objects |= {**{place: [document] for place, document in good.items()}, path: documents}
     assert len(documents) > 50
     found, seconds = read(client, tmp_path)
     assert "good" in {pod.name for pod in found.pods}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tools.write_crds import files
+from tools.write_crds import LONG, LONGEST_OWN_TEXT, LONGEST_TEXT, MOST_ITEMS, OWN_GROUP, files
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -55,6 +55,34 @@ def test_every_field_is_explained_and_every_list_says_how_it_merges(path: Path) 
     assert [p for p, s in found.items() if s.get("type") == "array" and "x-kubernetes-list-type" not in s] == []
     conditions = found.get(".status.conditions")
     assert conditions is None or conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+@pytest.mark.parametrize("path", DEFINITIONS, ids=lambda p: p.stem)
+def test_every_text_list_and_map_has_a_bound(path: Path) -> None:
+    definition = loaded(path)["spec"]
+    schema = definition["versions"][0]["schema"]["openAPIV3Schema"]
+    own = definition["group"] == OWN_GROUP
+    for place, field in _with_elements(schema):
+        if place in (".apiVersion", ".kind", ".metadata") or field.keys() & {"enum", "format"}:
+            continue
+        if field.get("type") == "string" or field.get("x-kubernetes-int-or-string"):
+            most = LONGEST_OWN_TEXT if own and not LONG & set(re.split(r"[.\[]", place)) else LONGEST_TEXT
+            assert field["maxLength"] <= most, place
+        if field.get("type") == "array":
+            assert field["maxItems"] <= MOST_ITEMS, place
+        if "additionalProperties" in field:
+            assert field["maxProperties"] <= MOST_ITEMS, place
+
+
+def _with_elements(schema: dict[str, Any], path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """All schemas of fields, and of what lists and maps have in them."""
+    for name, inner in schema.get("properties", {}).items():
+        yield f"{path}.{name}", inner
+        yield from _with_elements(inner, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if isinstance(schema.get(key), dict):
+            yield f"{path}[]", schema[key]
+            yield from _with_elements(schema[key], f"{path}[]")
 
 
 def undeclared(value: Any, schema: dict[str, Any], path: str = "") -> Iterator[str]:
