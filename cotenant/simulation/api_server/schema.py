@@ -104,7 +104,8 @@ def from_openapi(node: Json, metadata: FieldSchema | None = None) -> FieldSchema
 
 _STRING: Final = FieldSchema("scalar", "string")
 _LIMITS: Final = (
-    *("enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems", "nullable", "default"),
+    *("enum", "minimum", "maximum", "minLength", "maxLength", "pattern", "minItems", "maxItems"),
+    *("maxProperties", "nullable", "default"),
 )
 
 

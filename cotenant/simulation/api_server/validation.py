@@ -19,7 +19,11 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "number or string": lambda value: isinstance(value, str | int) and not isinstance(value, bool),
 }
 _LARGER: Final[dict[str, Callable[[Any], float]]] = {"minimum": float, "minLength": len, "minItems": len}
-_SMALLER: Final[dict[str, Callable[[Any], float]]] = {"maximum": float, "maxLength": len, "maxItems": len}
+_SMALLER: Final[dict[str, Callable[[Any], float]]] = {
+    "maximum": float,
+    "maxLength": lambda value: len(value) if isinstance(value, str) else 0,  # a quantity may be an integer
+    **dict.fromkeys(("maxItems", "maxProperties"), len),
+}
 
 
 def wrong_types(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
