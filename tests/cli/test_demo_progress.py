@@ -12,7 +12,7 @@ import requests
 
 from cotenant.base.progress import Silent
 from cotenant.cli.demo.progress_page import ProgressPage
-from cotenant.cli.demo.time_left import STAGE_SECONDS, WHOLE_SIZE, MakingTime
+from cotenant.cli.demo.time_left import COPY_STAGE, STAGE_SECONDS, WHOLE_SIZE, MakingTime
 
 pytestmark = pytest.mark.server
 
@@ -82,17 +82,20 @@ def test_an_error_while_the_cluster_is_made_ends_the_page_and_stays_an_error(lis
 
 
 def test_the_time_left_is_there_from_the_first_second_and_follows_the_speed_of_the_machine() -> None:
-    whole = sum(STAGE_SECONDS.values())  # 45 s
+    whole = sum(STAGE_SECONDS.values())  # 47 s
     assert (MakingTime().left_seconds(0.0), MakingTime().done_ratio(0.0)) == (whole, 0.0)
     # Programs are read for 9 s, and the first stage takes 32 s in place of 4: (10 + 32) / (10 + 4) = 3 times as long.
     slow = MakingTime().stage("Generate cluster", 1, 9.0).stage("Store history", 16, 41.0)
-    assert slow.left_seconds(41.0) == pytest.approx(3 * 41.0)
-    # Half of the steps of a stage of 7 s: 4 + 3.5 of 45 s are done.
-    assert slow.with_steps(8).done_ratio(41.0) == pytest.approx(7.5 / 45)
+    assert slow.left_seconds(41.0) == pytest.approx(3 * 43.0)
+    # Half of the steps of a stage of 7 s: 4 + 3.5 of 47 s are done.
+    assert slow.with_steps(8).done_ratio(41.0) == pytest.approx(7.5 / 47)
     # A stage without steps moves with the time, and waits just before its end for the next one.
-    last = MakingTime().stage("Generate cluster", 1, 0.0).stage("Start the cluster", 1, 37.0)
-    assert last.done_ratio(41.0) == pytest.approx(41 / 45) and last.done_ratio(900.0) == pytest.approx(44.6 / 45)
-    # 97 s after a stage of 8 s began: (10 + 134) / (10 + 44.6) times as long, for the 0.4 s that are left.
-    assert last.left_seconds(134.0) == pytest.approx(0.4 * 144 / 54.6)
+    last = MakingTime().stage("Generate cluster", 1, 0.0).stage("Start the cluster", 1, 39.0)
+    assert last.done_ratio(43.0) == pytest.approx(43 / 47) and last.done_ratio(900.0) == pytest.approx(46.6 / 47)
+    # 97 s after a stage of 8 s began: (10 + 136) / (10 + 46.6) times as long, for the 0.4 s that are left.
+    assert last.left_seconds(136.0) == pytest.approx(0.4 * 146 / 56.6)
+    # A demo that was kept is copied in 2 s and started in 8 s; nothing before them counts as done or as left.
+    kept = MakingTime().stage(COPY_STAGE, 1, 3.0)
+    assert (kept.left_seconds(3.0), kept.done_ratio(3.0)) == (10.0, 0.0)
     # A demo of half the workloads takes half the time.
     assert MakingTime(WHOLE_SIZE / 2).left_seconds(0.0) == pytest.approx(whole / 2)

@@ -85,7 +85,8 @@ def test_a_recorder_whose_terminal_is_closed_frees_its_lease(tmp_path: Path) -> 
 @pytest.mark.parametrize("until", ["Store history", "use your own data"])
 def test_a_demo_whose_terminal_is_closed_leaves_no_file(tmp_path: Path, until: str) -> None:
     size = ("--nodes", "4", "--workloads", "12", "--days", "8", "--no-browser", "--port", "0")
-    demo = OnATerminal(sys.executable, "-c", ENTRY, "demo", *size, TMPDIR=str(tmp_path))
+    places = {"TMPDIR": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    demo = OnATerminal(sys.executable, "-c", ENTRY, "demo", *size, **places)
     demo.await_text(until)
     assert list(tmp_path.glob("cotenant-demo-*"))
     assert demo.close_terminal() == (130 if until == "Store history" else 0)

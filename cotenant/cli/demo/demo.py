@@ -1,4 +1,4 @@
-"""`cotenant demo`: a whole cluster in the browser, without network or Kubernetes; leaves nothing behind."""
+"""`cotenant demo`: a whole cluster in the browser, without network or Kubernetes; the next start finds its history."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from cotenant.base.table import Kind
 from cotenant.base.text import counted, percent
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.cli.demo.on_cluster import DEFAULT_WORKLOADS, DemoOptions, run
+from cotenant.cli.demo.time_left import COPY_STAGE
 from cotenant.settings import Settings
 
 if TYPE_CHECKING:
@@ -88,7 +89,9 @@ def demo(
     remove_store: RemoveStoreOption = False,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Generate a cluster, analyse it and show it in the browser. Ctrl-C ends it and leaves nothing behind.
+    """Generate a cluster, analyse it and show it in the browser until Ctrl-C.
+
+    Nothing is left behind but its history, in the user's cache (~/.cache/cotenant/demo): the next start takes seconds.
 
     With --cluster its workloads are created on a test cluster instead, in namespaces of their own; their history goes
     to the store, and until Ctrl-C the usage of fake nodes is reported as their agents would.
@@ -164,6 +167,7 @@ def _prepare_demo(
 ) -> tuple[Store, DemoScenario]:
     from cotenant.base.process.clock import FixedClock
     from cotenant.base.store import FACTS, Store, StoreFacts
+    from cotenant.cli.demo.kept_demo import demo_folder, keep_demo, restore_demo
     from cotenant.manager.decisions.results import collect
     from cotenant.pipeline import daily_analysis
     from cotenant.simulation.cluster import DemoScenario
@@ -176,9 +180,14 @@ def _prepare_demo(
         f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
         " Synthetic: nothing is applied to a real cluster."
     )
-    store = Store((folder / "store").as_uri(), CLUSTER)
+    store, kept = Store((folder / "store").as_uri(), CLUSTER), demo_folder(spec, settings)
     with bars() as shown:
         progress = page.following(shown, spec.workloads * spec.days) if page else shown
+        if kept.exists():
+            progress.stage(COPY_STAGE, 1)
+            if (scenario := restore_demo(kept, folder / "store")) is not None:
+                message(f"Its history is that of the last start, which is kept in {kept}.")
+                return store, scenario
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
         store.write_document(FACTS, StoreFacts(demo=True))
@@ -190,7 +199,10 @@ def _prepare_demo(
         spikes(store, inventory, spec.seed, progress)
         analysis = daily_analysis.analyse(store, settings, clock, progress, sharding=_default_sharding(settings))
         daily_analysis.publish(analysis, store, settings)
-    return store, DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
+        scenario = DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
+        progress.stage(COPY_STAGE, 1)
+        keep_demo(kept, folder / "store", scenario)
+    return store, scenario
 
 
 def _default_sharding(settings: Settings) -> Sharding | None:

@@ -227,7 +227,7 @@ def way_in(folder: Path, url: str) -> Path:
 
 def _ready(config: Path, printed: Callable[[str], str]) -> Callable[[str], None]:
     def ready(served: str) -> None:
-        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo and removes its files)\n")
+        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo)\n")
         for line in equals(config):
             message(line)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+COPY_STAGE: Final = "Copy the history"
+"""The stage that keeps a new demo for the next start, and with which one that was kept begins."""
 STAGE_SECONDS: Final = {
     "Generate cluster": 4.0,
     "Store history": 7.0,
@@ -17,6 +19,7 @@ STAGE_SECONDS: Final = {
     "Workloads, shard by shard": 17.0,
     "Forecasts of nodes and the cluster": 2.0,
     "Reclaimable": 3.0,
+    COPY_STAGE: 2.0,
     "Start the cluster": 8.0,
 }
 """Each stage in its order -> seconds of the demo of 900 workloads and 28 days on two cores, measured 2026-11-29."""
@@ -33,12 +36,13 @@ MOST_OF_A_STAGE: Final = 0.95
 class MakingTime:
     """The making of a demo at a moment.
 
-    first_seconds, begun_seconds: when the first stage and the present one began, counted from the start; size:
-    workloads times days of the demo.
+    first_name, first_seconds, begun_seconds: the first stage, and when it and the present one began, counted from the
+    start; size: workloads times days of the demo.
     """
 
     size: float = WHOLE_SIZE
     name: str = ""
+    first_name: str = ""
     first_seconds: float = 0.0
     begun_seconds: float = 0.0
     steps: int = 0
@@ -46,8 +50,8 @@ class MakingTime:
 
     def stage(self, name: str, total: int, at_seconds: float) -> MakingTime:
         """The next stage has begun."""
-        first_seconds = self.first_seconds if self.name else at_seconds
-        return replace(self, name=name, first_seconds=first_seconds, begun_seconds=at_seconds, steps=0, total=total)
+        begun = replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
+        return begun if self.name else replace(begun, first_name=name, first_seconds=at_seconds)
 
     def with_steps(self, steps: int) -> MakingTime:
         """Some steps of the stage are done."""
@@ -69,14 +73,21 @@ class MakingTime:
 
     @property
     def _whole_seconds(self) -> float:
-        return self._factor * sum(STAGE_SECONDS.values())
+        return self._factor * sum(self._stages.values())
+
+    @property
+    def _stages(self) -> dict[str, float]:
+        """The stages from the first one on: a demo that was kept is not made again."""
+        names = list(STAGE_SECONDS)
+        first = names.index(self.first_name) if self.first_name in names else 0
+        return {name: STAGE_SECONDS[name] for name in names[first:]}
 
     @property
     def _before_seconds(self) -> float:
         """Expected time of the stages before the present one; one that has no share of its own takes none."""
-        names = list(STAGE_SECONDS)
+        names = list(self._stages)
         place = names.index(self.name) if self.name in names else 0
-        return self._factor * sum(list(STAGE_SECONDS.values())[:place])
+        return self._factor * sum(list(self._stages.values())[:place])
 
     @property
     def _slowness(self) -> float:
