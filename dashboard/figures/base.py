@@ -70,6 +70,14 @@ def with_alpha(colour: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha:g})"
 
 
+def cut_name(name: str, most: int) -> str:
+    """A name of at most so many letters: what a longer one loses is in its middle, since its ends tell names apart."""
+    if len(name) <= most:
+        return name
+    end = (most - 1) // 2
+    return f"{name[: most - 1 - end]}…{name[-end:]}"
+
+
 def plain(name: str) -> str:
     """A name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
     return visible(name).replace("&", "&amp;").replace("<", "&lt;")

@@ -26,7 +26,8 @@ from cotenant.scheduler_ext.reservations.model.plan import Score
 
 Floats = npt.NDArray[np.float64]
 STEP_SECONDS: Final = 1800
-MOST_BARS: Final = 14
+MOST_IN_SIGHT: Final = 14
+"""Lines of the chart that its frame shows at a time; the others scroll."""
 BAR_HEIGHT: Final = 26
 LABEL: Final = 22
 BESIDE: Final = 44
@@ -103,7 +104,7 @@ def height(lines_drawn: int) -> int:
 
 
 def chart(
-    bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_BARS
+    bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_IN_SIGHT
 ) -> Chart:
     """One line per workload with the windows of its plans, at most `most`: by rank, then the first to begin on top."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
@@ -211,13 +212,14 @@ def _bar_labels(placed: Sequence[tuple[int, Bar]], start_seconds: int, days: int
 
 
 def _label(bar: Bar) -> str:
-    return _short(bar.words, BESIDE)
+    return base.plain(bar.words if len(bar.words) <= BESIDE else f"{bar.words[: BESIDE - 1]}…")
 
 
 def _label_position(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> tuple[int, str]:
     """Return the time and text position of a bar's label within the free space around it.
 
-    The order of preference is after the bar, before it, inside it; the position is "" where the label fits nowhere.
+    The order of preference is after the bar, before it; the position is "" where the label fits nowhere: on the
+    hatching of the bar itself nobody could read it.
     """
     first, after = gap
     middle = (max(bar.start_seconds, int(first)) + min(bar.end_seconds, int(after))) // 2
@@ -225,8 +227,6 @@ def _label_position(bar: Bar, need_seconds: float, gap: tuple[float, float]) -> 
         return bar.end_seconds, "middle right"
     if bar.start_seconds - first >= need_seconds:
         return bar.start_seconds, "middle left"
-    if min(bar.end_seconds, after) - max(bar.start_seconds, first) >= need_seconds:
-        return middle, "middle center"
     return middle, ""
 
 
@@ -239,8 +239,8 @@ def _hover(bar: Bar) -> str:
     return f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}"
 
 
-def _short(name: str, most: int = LABEL) -> str:
-    return base.plain(name if len(name) <= most else f"{name[: most - 1]}…")
+def _short(name: str) -> str:
+    return base.plain(base.cut_name(name, LABEL))
 
 
 def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
@@ -283,7 +283,7 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
     cores = demand.wanted / MILLICORES_PER_CORE
     demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")
     free = lines.level(x, demand.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
-    traces = [demand_line | {"fill": "tozeroy", "fillpattern": _hatch(base.VIOLET, "/")}, free]
+    traces = [demand_line | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.VIOLET, 0.2)}, free]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} cores"
     layout = lines.over_time(
@@ -349,11 +349,11 @@ class Pods:
 
 
 def pods(plan_pods: Pods) -> Chart:
-    """Steps: what usually runs, the forecast's median above it, and the capacity to hold, hatched."""
+    """Steps: what usually runs, the forecast's median above it, and the capacity to hold, filled."""
     x = base.milliseconds([plan_pods.start_seconds + STEP_SECONDS * k for k in range(len(plan_pods.wanted) + 1)])
     steps = [plan_pods.base + np.append(path, path[-1:]) for path in (plan_pods.wanted, plan_pods.median)]
     usual = lines.level(x, plan_pods.base, "Baseline pods", base.BLUE, width=2, dash="solid")
-    filled = {"fill": "tonexty", "fillpattern": _hatch(base.VIOLET, "/")}
+    filled = {"fill": "tonexty", "fillcolor": base.with_alpha(base.VIOLET, 0.2)}
     name = f"Reserved pods, {display.percent(plan_pods.quantile)}"
     traces = [
         usual,

@@ -219,8 +219,7 @@ def _label(row: QuotaRow) -> str:
 
 
 def _short(row: QuotaRow) -> str:
-    name = row.quota if len(row.quota) <= LABEL else f"{row.quota[: LABEL - 1]}…"
-    return INDENT * row.depth + base.plain(name)
+    return INDENT * row.depth + base.plain(base.cut_name(row.quota, LABEL))
 
 
 def _hover(row: QuotaRow) -> str:

@@ -86,5 +86,5 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
 
 def _plain(name: str) -> str:
     """A short name that plotly shows as it is: its pseudo-HTML needs an escaped "<"."""
-    short = name if len(name) <= LABEL else name[: LABEL - 1] + "…"
+    short = base.cut_name(name, LABEL)
     return base.plain(short)

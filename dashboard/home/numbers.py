@@ -115,7 +115,7 @@ def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
 def _by_state(statuses: list[ChangeStatus]) -> list[Any]:
     """Count the verified changes, and those that wait for their verdict, in words."""
     if not statuses:
-        return ["Nothing was changed yet. A change counts here once its soak has shown no harm."]
+        return ["Nothing was changed yet. A change counts here once it was watched and did no harm."]
     verified, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
     words = f"{display.counted(verified, 'change')} verified"
     return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]

@@ -108,7 +108,8 @@ def verdict(report: RebalanceReport, search: str) -> Component:
     notes = html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in report.notes], className="notes")
     links = [(what, {"plugin": name}, name == report.plugin) for name, what in PLUGINS]
     ways = panels.choices("Plugin", links, search)
-    return panels.panel(ROUND, line, html.Div(chips, className="chips"), notes, aside=ways)
+    rests = html.Details([html.Summary("What this rests on"), notes], className="more")
+    return panels.panel(ROUND, line, html.Div(chips, className="chips"), rests, aside=ways)
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:

@@ -25,6 +25,7 @@ from cotenant.base.tables.queries import Relation
 from cotenant.base.text import visible
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures.base import cut_name
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row
@@ -36,13 +37,12 @@ from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase, proposal_name
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import (
     PLAN_STATES,
     PlanGroup,
     available_pods,
-    by_need,
     counts,
     phase_of,
     state_of,
@@ -54,9 +54,9 @@ DAY: Final = "The next 24 hours"
 WEEK: Final = "The next 7 days"
 WEEK_DAYS: Final = 7
 LIVE: Final = "Peaks and plans"
-MOST_LIVE: Final = 60
+MOST_LIVE: Final = 200
+MOST_LETTERS: Final = 28
 SHOW_WEEK: Final = "7d"
-SHOW_ALL: Final = "all"
 LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
 NO_PLAN_WHY: Final = (
@@ -191,7 +191,7 @@ class PlanSelection:
 
 
 def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: BoardPlans) -> PlanSelection:
-    """The plan or workload in the URL; else the plan that waits for an approval, else the first proposed peak.
+    """The plan or workload in the URL; else the best plan that waits for an approval, else the best proposed peak.
 
     rows: the listed ones.
     """
@@ -204,8 +204,10 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
         return PlanSelection(plan) if plan else PlanSelection(ref=ref, missing=str(ref))
     everything = list(snapshot.tables[PLANS.name].read().rows()) if opened else rows
     row = proposed_plans.in_hand(everything, search)
-    mine = [p for p in by_need(plans.plans) if opened is None or p.workload == opened]
-    first = next((p for p in mine if phase_of(p) is PlanPhase.PROPOSED), mine[0] if mine else None)
+    entries = story.merge_entries(rows, plans.plans)
+    mine = [(e.row, p) for e in entries for p in e.plans if opened is None or p.workload == opened]
+    waiting = [(of, p) for of, p in mine if phase_of(p) is PlanPhase.PROPOSED] or mine[:1]
+    first = max(waiting, key=lambda pair: proposed_plans.proposal_merit(pair[0]), default=(None, None))[1]
     if first and (opened is not None or row is None or phase_of(first) is PlanPhase.PROPOSED):
         return PlanSelection(first)
     if row is None and opened is not None:
@@ -258,12 +260,12 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     most = len(entries) if asked else MOST_LIVE
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
-    frame = html.Div(table, className="scroll short", tabIndex=0, role="region", **{"aria-label": LIVE})
+    frame = html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": LIVE})
     return panels.panel(LIVE, *left_out, _state_counts(search, entries, plans.plans, asked), frame)
 
 
 def shown_words(search: str) -> set[str]:
-    """Return the values of `show` in the address: "7d", "all", groups of plans; separated by commas."""
+    """Return the values of `show` in the address: "7d", groups of plans; separated by commas."""
     return set(panels.address_value(search, "show").split(",")) - {""}
 
 
@@ -278,11 +280,15 @@ def _state_counts(
     """Show the number of plans in each state, each a link to its plans alone, and of the lines left out."""
     number = counts(plans)
     peaks = measures.matching_count(not entry.plans for entry in entries)
-    parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if number.plans else ""]
+    several = len(number.by_phase) > 1
+    parts: list[Any] = [html.Strong(display.counted(number.plans, "plan")), ": " if several else " "]
     for phase, count in number.by_phase.items():
         state = PLAN_STATES[phase]
         where = _show_address(search, shown_words(search) - set(PlanGroup) | {state.group.value})
-        parts += [dcc.Link(f"{count:,} {state.words}", href=where, className="quiet-link"), ", "]
+        parts += [
+            dcc.Link(f"{count:,} {state.words}" if several else state.words, href=where, className="quiet-link"),
+            ", ",
+        ]
     parts = parts[:-1] if number.by_phase else parts
     parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
     hidden = 0 if asked else measures.left_out_count(len(entries), MOST_LIVE)
@@ -316,7 +322,7 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
     covered = _backtest_coverage(row)
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
-        link = dcc.Link(visible(name), href=f"?{urlencode({'open': key})}")
+        link = dcc.Link(_cut(name), href=f"?{urlencode({'open': key})}", title=visible(name))
         who = [link, html.Div("not in the cluster yet", className="dim")]
         cells = [
             panels.chip("forecast", "violet"),
@@ -326,6 +332,11 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
         ]
         return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]
     return [_plan_line(view, plan, name, covered, chosen) for plan in entry.plans]
+
+
+def _cut(name: str) -> str:
+    """A name that stays on its line of the list; hovering shows all of it."""
+    return visible(cut_name(name, MOST_LETTERS))
 
 
 def _line(who: list[Any], cells: Sequence[Any], *, opened: bool, **more: str) -> Component:
@@ -339,9 +350,11 @@ def _plan_line(view: View, plan: Plan, name: str, covered: str, chosen: PlanSele
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else "none"
     further = len(story.more_windows(plan))
     when = [*when, f" and {further} more"] if further else when
-    here = dcc.Link(visible(name), href=f"?{urlencode({'open': _key(ref)})}")
+    here = dcc.Link(_cut(name), href=f"?{urlencode({'open': _key(ref)})}", title=visible(name))
     page = dcc.Link("page", href=plan_actions.page_of(view.settings.base_path, ref), className="quiet-link")
-    who = [here, html.Div([visible(plan.name), " ", page], className="dim")]
+    is_proposal = plan.name == proposal_name(plan.workload)  # whose name says nothing that the workload's does not
+    own = [] if is_proposal else [html.Span(_cut(plan.name), title=visible(plan.name)), " "]
+    who = [here, html.Div([*own, page], className="dim")]
     scores = plan.status.scores
     past = f"last: {plan_scores.short_summary(scores[0])}" if scores else covered
     phase = panels.chip(phase_of(plan).value, state_of(plan).tone, story.bar_label(plan))
@@ -384,10 +397,11 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     all_bars = [*proposed_plans.bars(bare), *(bar for p in live_plans for bar in story.bars(p, windows[p.key]))]
     bars = [bar for bar in all_bars if bar.end_seconds > start and bar.start_seconds < start + days * DAY_SECONDS]
     names = len({bar.name for bar in bars})
-    most = names if SHOW_ALL in shown_words(search) else gantt.MOST_BARS
-    chart = gantt.chart(bars, start, now, days, most)
+    chart = gantt.chart(bars, start, now, days, MOST_LIVE)
     drawn = (
-        panels.tall_figure(chart, "plans-figure", gantt.height(min(names, most)), gantt.height(gantt.MOST_BARS))
+        panels.tall_figure(
+            chart, "plans-figure", gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
+        )
         if bars
         else panels.empty(
             "None of these workloads has a window.",
@@ -408,11 +422,10 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     note = "Reservations take what no request holds. Whether a plan fits node by node, its preview says."
     if days > 1:
         note = f"Forecasts reach a day ahead: what comes after is drawn from schedules and windows alone. {note}"
-    parts = [over, drawn, _all_bars(search, names, most), html.H3("Together against what is free"), lane]
-    memory = html.P(_memory(lanes[Resource.MEMORY]), className="panel-note")
-    shown = [part for part in parts if part is not None]
+    memory = html.P(_memory(lanes[Resource.MEMORY]))
+    together = html.Details([html.Summary("Together against what is free"), lane, memory], className="more")
     why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
-    return panels.panel(title, *shown, memory, *why_not, note=note, aside=switch)
+    return panels.panel(title, *([over] if over else []), drawn, together, *why_not, note=note, aside=switch)
 
 
 def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
@@ -422,18 +435,6 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
         return service.occurrences(plan, days) if service else ()
     except CotenantError:
         return ()
-
-
-def _all_bars(search: str, names: int, most: int) -> Component | None:
-    """Show how many of the workloads are drawn, and a link that draws all; None where all fit."""
-    if names <= gantt.MOST_BARS:
-        return None
-    words = shown_words(search)
-    more = names > most
-    where = _show_address(search, words | {SHOW_ALL} if more else words - {SHOW_ALL})
-    label_ = f"Draw all {names:,}" if more else f"Draw the first {gantt.MOST_BARS}"
-    text = f"{measures.shown_count(names, most):,} of {display.counted(names, 'workload')} drawn. "
-    return html.P([text, dcc.Link(label_, href=where, className="quiet-link", id="all-bars")], className="panel-note")
 
 
 def _switch(view: View, search: str, days: int) -> Component:

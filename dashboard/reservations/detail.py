@@ -9,9 +9,11 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures.base import cut_name
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row
@@ -28,6 +30,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import phase_of
 IN_HAND: Final = "Plan in hand"
 PODS_HEIGHT: Final = 200
 FIRST_COMMANDS: Final = 2
+MOST_LETTERS: Final = 36
 
 
 def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> Component:
@@ -78,14 +81,23 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
         [dcc.Link("Its page", href=page, className="quiet-link", id="to-plan"), *(_ways(view, row, search))],
         className="ways",
     )
-    title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
+    title = panel_title(ref)
     name = html.P(
-        [html.Strong(visible(plan.name)), f" · {plan.source.value} · {_recurrence_words(plan)}"], className="said"
+        [
+            html.Strong(visible(cut_name(plan.name, MOST_LETTERS)), title=visible(plan.name)),
+            f" · {plan.source.value} · {_recurrence_words(plan)}",
+        ],
+        className="said",
     )
     begin = 0.0 if phase_of(plan).over else plan.status.reserve_at_seconds
     behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
     acts = plan_actions.plan_panel(view, plan)
     return panels.panel(title, name, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
+
+
+def panel_title(ref: WorkloadRef) -> str:
+    """The workload on one line of the panel; the list and the plan's page have its whole name."""
+    return visible(cut_name(f"{ref.namespace}/{ref.kind}/{ref.name}", MOST_LETTERS))
 
 
 def _recurrence_words(plan: Plan) -> str:
@@ -104,14 +116,14 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
     ahead = f"{view.settings.base_path}forecast?{urlencode({'open': key})}"
     return [
         dcc.Link("Forecast", href=ahead, className="quiet-link", id="to-forecast"),
-        dcc.Link(visible(ref.name), href=address, className="quiet-link", id="to-portrait"),
+        dcc.Link("Workload", href=address, className="quiet-link", id="to-portrait"),
     ]
 
 
 def _peak(view: View, row: Row, search: str) -> Component:
     """A predicted peak of which the cluster holds no plan."""
     ref = proposed_plans.ref_of(row)
-    title = visible(f"{ref.namespace}/{ref.kind}/{ref.name}")
+    title = panel_title(ref)
     parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
     return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search), className="ways"))
 

@@ -93,9 +93,16 @@ def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
     window, phase = story.window_of(plan), phase_of(plan)
     when = [panels.moment(window.start_seconds), " – ", panels.clock(window.end_seconds)] if window else ["no window"]
     size = f"{display.counted(wanted_pods(plan), 'pod')} of {plan.cores_per_pod:g} cores"
-    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when, f" · {size}"], className="verdict")
-    lines = [line, html.P(story.next_step(plan, now_seconds), className="said", id="plan-next")]
-    lines += _plan_notes(plan, "plan-beside")
+    line = html.P([panels.chip(phase.value, state_of(plan).tone), " ", *when], className="verdict")
+    lines = [
+        line,
+        html.P(size, className="said"),
+        html.P(story.next_step(plan, now_seconds), className="said", id="plan-next"),
+    ]
+    notes = _plan_notes(plan, "plan-beside")
+    lines += [html.Details([html.Summary("Other windows, and what is kept ready"), *notes], className="more")] * bool(
+        notes
+    )
     return [*lines, *units(plan)] if plan.status.units else lines
 
 
@@ -140,30 +147,34 @@ def units(plan: Plan) -> list[Component]:
 
 
 def buttons(view: View, plan: Plan) -> list[Component]:
-    """All that can be done; what may not be is disabled and says why."""
-    reasons = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
-    for what, reason in settled_reasons(plan).items():
-        reasons[what] = reasons[what] or reason
-    if plan.source is WindowSource.MANUAL:
-        reasons["skip"] = reasons["skip"] or "A plan for one window has no other occurrence: reject it instead."
+    """Show what can be done in the plan's state, and why not the rest; what the person may not do is disabled."""
+    refused = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
+    settled = settled_reasons(plan)
+    due = "approve" if phase_of(plan) is PlanPhase.PROPOSED else ""
     act_buttons = [
-        _button(what, label, key, opens, disabled=bool(reasons[what])) for what, label, key, _, opens in ACTS
+        _button(what, label, key, opens, disabled=bool(refused[what]), due=what == due)
+        for what, label, key, _, opens in ACTS
+        if what not in settled
     ]
-    why = list(dict.fromkeys(reason for reason in reasons.values() if reason))
+    offered = [reason for what, reason in refused.items() if reason and what not in settled]
+    why = list(dict.fromkeys([*offered, *settled.values()]))
     notes = [html.P(reason, className="panel-note") for reason in why]
     group = html.Div(act_buttons, className="plan-buttons", role="group", **{"aria-label": "What to do with this plan"})
     return [group, html.Div(notes, id="plan-why-not")]
 
 
 def settled_reasons(plan: Plan) -> dict[str, str]:
-    """Return the decisions that are taken already, each with who took it and when: its button has nothing to do."""
-    decision = decision_in_force(plan)
+    """Return the acts that have nothing to do in the plan's state, each with why, such as who has decided and when."""
+    decision, single = decision_in_force(plan), plan.source is WindowSource.MANUAL
+    if single and phase_of(plan).over:
+        return dict.fromkeys(("preview", "approve", "reject", "skip"), "Its only window is over.")
+    skip = {"skip": "A plan for one window has no other occurrence: reject it instead."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
-        return {what: f"It was {decision_text(decision)}; what comes next stands above."}
+        return {what: f"It was {decision_text(decision)}; what comes next stands above.", **skip}
     if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
-        return {"approve": "Its policy has approved it; what comes next stands above."}
-    return {}
+        return {"approve": "Its policy has approved it; what comes next stands above.", **skip}
+    return skip
 
 
 def refused_buttons(view: View) -> list[Component]:
@@ -175,10 +186,10 @@ def refused_buttons(view: View) -> list[Component]:
     return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
 
 
-def _button(what: str, label: str, key: str, opens: str, *, disabled: bool) -> Component:
+def _button(what: str, label: str, key: str, opens: str, *, disabled: bool, due: bool) -> Component:
     return html.Button(
         label,
-        className="button",
+        className="button primary" if due else "button",
         disabled=disabled,
         title=f"{label} ({key})",
         **panels.asks(ASKED, act=what),

@@ -178,7 +178,7 @@ def last_peak(plan: Plan, currency: str) -> list[Component]:
 def _expected_words(expected: Expected) -> str:
     peaks = display.counted(expected.occurrences, "past peak")
     return (
-        f"Expected by {peaks}: hit ratio {display.percent(expected.hit_ratio)} of the reserved pod-time used, "
+        f"Expected by {peaks}: {display.percent(expected.hit_ratio)} of the reserved pod-time used, "
         f"{expected.idle_core_hours:,.1f} core-hours idle a day."
     )
 
@@ -190,7 +190,7 @@ def _scores(scores: Sequence[Score], currency: str) -> Component:
         "Used",
         "Waited",
         "Coverage",
-        "Hit ratio",
+        "Used of reserved",
         "Idle core-hours",
         "Cost",
         "All available",

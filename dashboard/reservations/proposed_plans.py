@@ -51,11 +51,19 @@ def open_workload(search: str) -> WorkloadRef | None:
 
 
 def in_hand(rows: Sequence[Row], search: str) -> Row | None:
-    """The row that the URL names, else the first that is proposed, else the first; None when the named one is gone."""
+    """The row that the URL names, else the best that is proposed, else the first; None when the named one is gone."""
     opened_ref = open_workload(search)
     if opened_ref is not None:
         return next((row for row in rows if ref_of(row) == opened_ref), None)
-    return next((row for row in rows if is_proposed(row)), rows[0] if rows else None)
+    return max((row for row in rows if is_proposed(row)), key=proposal_merit, default=rows[0] if rows else None)
+
+
+def proposal_merit(row: Row | None) -> float:
+    """Share of its reserved pod-time that past peaks used, times the share of what they needed that it covered.
+
+    0 where no back-test tells.
+    """
+    return float(row["hit_ratio"] or 0.0) * float(row["coverage"] or 0.0) if row else 0.0
 
 
 def is_proposed(row: Row) -> bool:
@@ -202,15 +210,15 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     per_day = display.MISSING if idle is None else f"{idle:,.1f} core-hours a day"
     money = "" if row["cost"] is None else f" ({display.money(row['cost'], currency)})"
     skill = display.signed_number(row["skill"])
-    skill += "" if row["skill"] is None else " against the same time last week"
+    skill += "" if row["skill"] is None else " than the same time last week"
     return [
         ("Capacity", f"{pods} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),
-        ("Quantile", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
+        ("Planned for", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
         ("Coverage", covered if row["coverage"] is not None else "not back-tested"),
-        ("Hit ratio", hits if row["hit_ratio"] is not None else "not back-tested"),
+        ("Used", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Would stay idle", per_day + money),
-        ("Skill", skill),
+        ("Forecast better by", skill),
     ]
 
 
@@ -272,4 +280,5 @@ def withheld_reasons(rows: Sequence[Row]) -> list[Component]:
         html.Li([panels.chip(label(code), "orange"), f" {display.counted(count, 'workload')}: {sentence}"])
         for code, count, sentence in counted
     ]
-    return [html.H3("Not proposed, and why"), html.Ul(items, className="reasons", id="withheld")]
+    reasons = html.Ul(items, className="reasons", id="withheld")
+    return [html.Details([html.Summary("Not proposed, and why"), reasons], className="more")]

@@ -12,7 +12,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures.gantt import Bar
 from cotenant.dashboard.nodes.workload_story import Row
-from cotenant.dashboard.reservations.proposed_plans import WindowDemand, ref_of
+from cotenant.dashboard.reservations.proposed_plans import WindowDemand, proposal_merit, ref_of
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -27,6 +27,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import (
+    PLAN_STATES,
     available_pods,
     by_need,
     decision_text,
@@ -142,7 +143,7 @@ def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[Wind
 
 
 def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEntry]:
-    """One entry per workload: those with a plan first, in the order of PLAN_STATES, then proposed peaks without one."""
+    """One entry per workload in the order of PLAN_STATES, the best proposal first; peaks without a plan follow them."""
     by_ref = {ref_of(row): row for row in rows}
     grouped: dict[WorkloadRef, list[Plan]] = {}
     for plan in by_need(plans):
@@ -151,7 +152,14 @@ def merge_entries(rows: Sequence[Row], plans: Sequence[Plan]) -> list[PlanListEn
     bare = [
         PlanListEntry(ref, row, ()) for ref, row in by_ref.items() if ref not in grouped and row["start"] is not None
     ]
-    return entries + [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
+    entries += [entry for entry in bare if entry.row and str(entry.row["reason"]) == "ok"]
+    return sorted(entries, key=_place)
+
+
+def _place(entry: PlanListEntry) -> tuple[int, bool, float]:
+    phase = phase_of(entry.plans[0]) if entry.plans else PlanPhase.PROPOSED
+    merit = proposal_merit(entry.row) if phase is PlanPhase.PROPOSED else 0.0
+    return list(PLAN_STATES).index(phase), not entry.plans, -merit
 
 
 def rows_without_plan(rows: Sequence[Row], plans: Sequence[Plan]) -> list[Row]:
@@ -171,13 +179,12 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
             f"{capacity} is reserved before {display.moment(window.start_seconds)}; the manager says when in a moment."
         )
     start, lead = display.clock(window.start_seconds), _lead(plan)
-    if phase_of(plan) is PlanPhase.PROPOSED and status.reserve_at_seconds <= now_seconds:
-        return f"{capacity} is reserved as soon as it is approved: start {start} UTC − lead {lead} has passed."
     if status.reserve_at_seconds <= now_seconds:
-        return f"{capacity} is reserved now: start {start} UTC − lead {lead} has passed."
-    when = f"{display.moment(status.reserve_at_seconds)} (start {start} − lead {lead})"
+        is_approved = phase_of(plan) is PlanPhase.APPROVED or phase_of(plan).holds
+        when = "now" if is_approved else "as soon as it is approved"
+        return f"{capacity} is reserved {when}: start {start} UTC − lead {lead} has passed."
     wait = display.duration(measures.length_seconds(now_seconds, status.reserve_at_seconds))
-    return f"{capacity} will be reserved at {when}, in {wait}."
+    return f"{capacity} will be reserved at {display.moment(status.reserve_at_seconds)}, in {wait}."
 
 
 def next_step(plan: Plan, now_seconds: float) -> str:

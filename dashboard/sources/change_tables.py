@@ -127,11 +127,13 @@ def health_words(health: LedgerHealth) -> str:
         return f"Audit log damaged: entry {health.bad_row} is not what was written{why}."
     if health.rows is None:
         return (
-            "Audit log intact (anchored in the cluster)" if health.anchored else "What there is of the audit log fits"
+            "Audit log intact: nothing changed, nothing cut off"
+            if health.anchored
+            else "What there is of the audit log fits"
         )
     entries = "1 entry" if health.rows == 1 else f"{health.rows:,} entries"
     if health.anchored:
-        return f"Audit log intact ({entries}, anchored in the cluster)"
+        return f"Audit log intact: {entries}, none changed, none cut off"
     unknown = "whether entries were cut off its end cannot be checked: no head of it is kept in the cluster"
     return f"The audit log is empty; {unknown}" if health.rows == 0 else f"{entries} of the audit log fit; {unknown}"
 

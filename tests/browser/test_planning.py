@@ -16,6 +16,7 @@ from tests.browser.test_browsing import serious
 from tests.browser.test_pages import THEMES, settled
 from tests.dashboard.test_reservations_page import plan
 from tests.support import dashboard as support
+from tests.support import first_sight
 from tests.support.dashboard import Results
 from tests.support.extent import full
 
@@ -72,6 +73,7 @@ def test_a_plan_leads_to_its_forecast_and_its_portrait_and_back(open_page: Open,
 def test_filters_reach_the_day_and_markup_stays_text(open_page: Open, planned: str) -> None:
     page = settled(open_page(f"{planned}/reservations"))
     expect(page.locator("#plans-figure")).to_contain_text("4 pods, no better than last week")
+    first_sight.unfold(page, "#plan-day .more")
     # 900 pods of two cores are more than the eight nodes have free.
     expect(page.locator("#lane-figure")).to_contain_text("conflict")
     expect(page.locator("#withheld")).to_contain_text("no-window")

@@ -184,4 +184,4 @@ def test_the_panel_of_a_plan_says_its_row(shown: Scene) -> None:
         text = text_of(detail.selected_panel(view, f"?open={row['namespace']}/{row['kind']}/{row['workload']}"))
         covered, hits = row["coverage"], row["hit_ratio"]
         assert f"Coverage{'not back-tested' if covered is None else f'{percent(covered)} of the needed'}" in text
-        assert f"Hit ratio{'not back-tested' if hits is None else f'{percent(hits)} of the reserved'}" in text
+        assert f"Used{'not back-tested' if hits is None else f'{percent(hits)} of the reserved'}" in text

@@ -134,10 +134,10 @@ def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
 
 
 def test_more_plans_than_fit_are_told() -> None:
-    many = [Bar(f"ns/w{k}", DAY + k, DAY + 3600 + k, 1, "ok") for k in range(gantt.MOST_BARS + 3)]
+    many = [Bar(f"ns/w{k}", DAY + k, DAY + 3600 + k, 1, "ok") for k in range(gantt.MOST_IN_SIGHT + 3)]
     chart = gantt.chart(many, DAY)
-    assert f"; {gantt.MOST_BARS} of {gantt.MOST_BARS + 3} workloads are drawn." in chart.summary
-    assert len(plotted(chart).layout.yaxis.ticktext) == gantt.MOST_BARS
+    assert f"; {gantt.MOST_IN_SIGHT} of {gantt.MOST_IN_SIGHT + 3} workloads are drawn." in chart.summary
+    assert len(plotted(chart).layout.yaxis.ticktext) == gantt.MOST_IN_SIGHT
 
 
 def test_an_empty_day_is_said_in_words() -> None:
@@ -187,8 +187,8 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     assert given_pods is not None
     chart = gantt.pods(given_pods)
     room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90 %")
-    # 3 pods run anyway and 6 more are wanted; the room is hatched down to what usually runs.
-    assert max(room.y) == 9 and min(room.y) == 3 and room.fillpattern.shape == "/"
+    # 3 pods run anyway and 6 more are wanted; the room is filled down to what usually runs.
+    assert max(room.y) == 9 and min(room.y) == 3 and room.fill == "tonexty"
     assert "3 pods run anyway; capacity for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
 
 

@@ -20,9 +20,9 @@ class PlanGroup(StrEnum):
     """The groups of phases by what they ask of a person; in the order of lists and charts."""
 
     RUNNING = "running"
+    COMING = "coming"
     WAITING = "waiting"
     FAILED = "failed"
-    COMING = "coming"
     ENDED = "ended"
 
 
@@ -42,14 +42,14 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.IN_WINDOW: PlanState(PlanGroup.RUNNING, "held in the window", "teal", "reserved"),
     PlanPhase.EXTENDED: PlanState(PlanGroup.RUNNING, "extended beyond the window", "teal", "reserved"),
     PlanPhase.RELEASED: PlanState(PlanGroup.RUNNING, "being released", "gray", "over"),
+    PlanPhase.APPROVED: PlanState(PlanGroup.COMING, "approved", "orange", "approved"),
     PlanPhase.PROPOSED: PlanState(PlanGroup.WAITING, "waiting for approval", "violet", "proposed"),
     PlanPhase.FAILED: PlanState(PlanGroup.FAILED, "failed", "red", "failed"),
     PlanPhase.MISSED: PlanState(PlanGroup.FAILED, "missed", "red", "failed"),
-    PlanPhase.APPROVED: PlanState(PlanGroup.COMING, "approved", "orange", "approved"),
     PlanPhase.SCORED: PlanState(PlanGroup.ENDED, "over", "gray", "over"),
     PlanPhase.REJECTED: PlanState(PlanGroup.ENDED, "rejected", "gray", "over"),
 }
-"""Every phase, in the order of lists: what runs now, what waits for a person, what went wrong, what comes, the rest."""
+"""Every phase, in the order of lists: what runs now, what comes, what waits for a person, what went wrong, the rest."""
 _ORDER: Final = tuple(PLAN_STATES)
 
 
