@@ -94,6 +94,9 @@ class Feature(Protocol):
     """Why what it makes for an object was not made, by who asked for it (`Create.asker`), as of the last round."""
     by_clock: bool = False
     """Whether what it does rests on the age of reports or on times that people wrote: a doubtful clock freezes it."""
+    by_server_time: bool = False
+    """Whether it ends what has an end: by the API server's time where ours is far from it, and not before that is
+    known."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
         """Return what to write; changes: the differences in each mirror since the last call that returned."""
@@ -417,19 +420,26 @@ class FeatureRunner:
             if mirror.age_seconds() > self._settings.stale_seconds:
                 return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
         doubt = self._clock_doubt() if self.feature.by_clock else ""
+        if self.feature.by_server_time:
+            doubt = self._unknown_time()
         return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
 
     def _now_seconds(self) -> float:
         """Our time; the API server's while the two disagree."""
         return BelievableClock(self._context.clock, self._context.server_clock).now_seconds()
 
+    def _unknown_time(self) -> str:
+        """Say that the API server's time, which objects carry, is not known; "" when it is, or is not to be gone by."""
+        server = self._context.server_clock
+        if server is None or server.now_seconds() is not None:
+            return ""
+        return "no answer of the API server told its time. What strips the Date header of its answers?"
+
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""
         server = self._context.server_clock
-        if server is None:
-            return ""
-        if server.now_seconds() is None:
-            return "no answer of the API server told its time. What strips the Date header of its answers?"
+        if server is None or server.now_seconds() is None:
+            return self._unknown_time()
         mirror: Mirror[object] | None = self._context.hub.mirrors.get("nodemetrics")
         reports = (
             report for report in (mirror.snapshot() if mirror else {}).values() if isinstance(report, NodeMetric)

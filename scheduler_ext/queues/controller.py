@@ -50,6 +50,7 @@ class QueueController(Feature):
     """Feature `queues`."""
 
     name = "queues"
+    by_server_time = True
     needs: tuple[str, ...] = (
         "ended-members",
         "pod-groups",

@@ -43,6 +43,7 @@ class ReservationController(Feature):
     """Feature `reservations`."""
 
     name = "reservations"
+    by_server_time = True
     needs: tuple[str, ...] = (
         "reservations",
         "swapguards",

@@ -63,6 +63,7 @@ class PlanController(Feature):
     """Feature `plans`."""
 
     name = "plans"
+    by_server_time = True
     needs: tuple[str, ...] = ("plans", "reservations")
     listed: frozenset[str] = frozenset({"horizontalpodautoscalers", "capacitybuffers"})
 

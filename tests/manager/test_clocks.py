@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from email.utils import formatdate
+from pathlib import Path
 
 import pytest
 
+from cotenant.autopilot.controller import AutopilotController
+from cotenant.autopilot.ladder_controller import LadderController
+from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.clocks import nodes_disagree, server_disagrees, source_disagrees
+from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.controllers.loop import AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
+from cotenant.base.controllers.sender import Sender
+from cotenant.base.kube import connect
+from cotenant.base.kubernetes.intent import Outcome
 from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import ServerClock, ShiftedClock
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.manager.feature_status import Board
 from cotenant.manager.run import Manager, Options
+from cotenant.profiler.node_metric.controller import NodeMetricController
+from cotenant.recommender.colocation.controller import ColocationController
+from cotenant.scheduler_ext.load_taints.controller import LoadTaintController
+from cotenant.scheduler_ext.queues.controller import QueueController
+from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerController
+from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
+from cotenant.scheduler_ext.reservations.controller import ReservationController
+from cotenant.scheduler_ext.reservations.plan_controller import PlanController
 from tests.cluster.waiting import wait_for
 from tests.manager.scene import Scene
 
@@ -153,3 +175,82 @@ def test_amounts_stay_when_the_api_server_shares_the_managers_wrong_clock(
         assert off.board.states["colocation"].condition.works
         # an hour is four times the 15 minutes after which a report is too old, and seconds have passed
         assert scene.allocatable(nodes) == before
+
+
+BY_AGE: set[type[Feature]] = {
+    ColocationController,
+    NodeMetricController,
+    DeschedulerController,
+    LoadTaintController,
+    AutopilotController,
+    LadderController,
+}
+"""Controllers that wait while two clocks disagree: what they read has no end, but grows old."""
+BY_END: set[type[Feature]] = {ReservationController, PlanController, MigrationController, QueueController}
+"""Controllers that end what has an end, as people or the API server wrote it."""
+
+
+def test_each_controller_that_judges_by_the_time_waits_for_the_servers() -> None:
+    assert all(kind.by_clock and not kind.by_server_time for kind in BY_AGE)
+    assert all(kind.by_server_time and not kind.by_clock for kind in BY_END)
+
+
+class _Ends(Feature):
+    """Notes by which time it is asked to decide."""
+
+    name = "ends"
+    needs: tuple[str, ...] = ()
+    interval_seconds: float = 1.0
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
+        self.times.append(now_seconds)
+        return ControllerDecision()
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        assert not outcomes  # it writes nothing
+
+
+class _JumpingClock:
+    """A clock that somebody sets."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def now_seconds(self) -> float:
+        return self.seconds
+
+
+@pytest.mark.parametrize("shift", [HOUR, -HOUR, 5 * HOUR], ids=["ahead", "behind", "far ahead"])
+@pytest.mark.parametrize("when", ["at the start", "at a hand-over", "in the middle"])
+@pytest.mark.parametrize("by_clock", [True, False], ids=["by age", "by ends"])
+def test_nothing_is_decided_by_a_doubtful_clock(shift: float, when: str, by_clock: bool, tmp_path: Path) -> None:
+    file = tmp_path / "kubeconfig"
+    file.write_text(
+        "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+        " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+    )
+    ours, server = _JumpingClock(NOW + shift if when == "at the start" else NOW), ServerClock()
+    board, audit = Board("ns", Audit(Metrics("test", "3")), None), Audit(Metrics("test", "3"))
+    feature = _Ends()
+    feature.by_clock, feature.by_server_time = by_clock, not by_clock
+    context = LoopContext(Hub({}, threading.Event()), AlwaysLeads(), ours, ManagerSettings(), audit, board, server)
+
+    def runner() -> FeatureRunner:
+        client = connect(KubeSettings(kubeconfig=str(file)))  # of which nothing is asked
+        return FeatureRunner(feature, Sender(client, AlwaysLeads(), lambda: 0.0), context)
+
+    first = runner()
+    assert first.round().condition is ControllerCondition.STALE  # no answer has told the server's time
+    assert feature.times == []
+    server.observe(formatdate(NOW, usegmt=True))
+    first.round()
+    if when != "at the start":
+        ours.seconds = NOW + shift
+    (runner() if when == "at a hand-over" else first).round()
+    # within what the two clocks may differ by, and the time that this test took
+    assert all(abs(now - NOW) < APART_SECONDS for now in feature.times)
+    # by age nothing is decided while the clocks disagree, by ends the server's time is gone by
+    assert len(feature.times) == ((0 if when == "at the start" else 1) if by_clock else 2)

@@ -41,6 +41,7 @@ class MigrationController(Feature):
     """Feature `migrations`."""
 
     name = "migrations"
+    by_server_time = True
     needs: tuple[str, ...] = ("disruption-budgets", "migration-jobs", "migration-pods", "reservations", "swapguards")
     coalesce_seconds = 0.05
 
