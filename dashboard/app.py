@@ -28,6 +28,7 @@ from cotenant.changes.access import grants
 from cotenant.changes.access.settings import AccessMode
 from cotenant.dashboard import pages
 from cotenant.dashboard.access import answers, headers, login
+from cotenant.dashboard.access.faults import Faults, request_id
 from cotenant.dashboard.access.gate import Gate
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import shell
@@ -36,7 +37,6 @@ from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rest import autopilot, plans, queues, rebalance, reference, results
 from cotenant.dashboard.rest import changes as api_acts
 from cotenant.dashboard.server.connections import BoundedHeads
-from cotenant.dashboard.server.faults import Faults, request_id
 from cotenant.dashboard.server.health import Health
 from cotenant.dashboard.server.listener import bind_socket
 from cotenant.dashboard.server.packed import PackedAnswers

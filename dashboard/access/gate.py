@@ -26,14 +26,13 @@ from cotenant.base.store.buckets import QUICK
 from cotenant.base.store.files import Folder
 from cotenant.changes.access import grants
 from cotenant.changes.access.settings import AccessMode, AccessSettings
-from cotenant.dashboard.access import answers, forgery, front, headers
+from cotenant.dashboard.access import answers, faults, forgery, front, headers
 from cotenant.dashboard.access.answers import Refused
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token
 from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
 from cotenant.dashboard.access.sessions import SESSION, Seals, Session, Sessions, fresh_id
 from cotenant.dashboard.access.shared_sessions import SessionKeys, SharedSessions
-from cotenant.dashboard.server import faults
 
 MOST_SESSIONS: Final = 2000
 """People logged in at once, which bounds the process's memory; one more ends the oldest session."""

@@ -22,10 +22,10 @@ from cotenant.base.kubernetes.moments import moment as to_wire
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
+from cotenant.dashboard.access import faults
 from cotenant.dashboard.figures import legend
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.legend import Sign
-from cotenant.dashboard.server import faults
 from cotenant.dashboard.tables import display
 
 Children: TypeAlias = Any

@@ -15,12 +15,12 @@ from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
 from cotenant.changes.access.settings import AccessMode
+from cotenant.dashboard.access import faults
 from cotenant.dashboard.access.menu import menu
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.frame import demo_clock, extent, palette, panels
 from cotenant.dashboard.frame.navigation import navigation, tab_title
 from cotenant.dashboard.frame.view import Obeyed, Page, View, everywhere
-from cotenant.dashboard.server import faults
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
 from cotenant.dashboard.tables import display

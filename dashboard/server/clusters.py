@@ -21,11 +21,11 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import CLUSTER, Column, Kind
 from cotenant.base.text import visible
 from cotenant.dashboard.access import login
+from cotenant.dashboard.access.faults import Faults
 from cotenant.dashboard.access.gate import OPEN, Gate
 from cotenant.dashboard.rest import reference, results
 from cotenant.dashboard.rest.tools import TAG, path_in_id
 from cotenant.dashboard.rest.wire import json_answer
-from cotenant.dashboard.server.faults import Faults
 from cotenant.dashboard.tables import display
 from cotenant.recommender.model.clusters import CLUSTERS, clusters_table
 from cotenant.recommender.model.views import Overview
