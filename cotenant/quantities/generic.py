@@ -124,7 +124,7 @@ _TIMES: Final = (
     _of("policy_age_seconds", "Age of the policy", "How long ago a node agent last heard of its policy.", Unit.SECONDS,
         "cotenant.enforcer.report.status.NodeStatus.policy_age_seconds", _NODE),
     _of("job_age_seconds", "Age of a kind of work", "How long ago a kind of regular work last succeeded.", Unit.SECONDS,
-        "cotenant.dashboard.server.status.UpkeepJob.age_seconds"),
+        "cotenant.dashboard.sources.status.UpkeepJob.age_seconds"),
     _of("length_seconds", "Length", "How long a span of time is, or is still to come.", Unit.SECONDS,
         f"{_MEASURES}.length_seconds", sign=Sign.EITHER),
     _of("job_wait_seconds", "Wait of a job", "How long from now until a job's pod fits.", Unit.SECONDS,

@@ -19,8 +19,8 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes.workload_story import Row
-from cotenant.dashboard.server.status import PULL, Status, UpkeepJob, status
 from cotenant.dashboard.sources.source import Upkeep
+from cotenant.dashboard.sources.status import PULL, Status, UpkeepJob, status
 from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "health"

@@ -13,8 +13,8 @@ from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
-from cotenant.dashboard.server.status import PULLS_SHOWN, status
 from cotenant.dashboard.sources.source import StoreSource, Upkeep
+from cotenant.dashboard.sources.status import PULLS_SHOWN, status
 from cotenant.profiler.recorder.status import NodeSource, RecorderStatus
 from cotenant.recommender.model.views import COVERAGE, COVERAGE_BY_DAY
 from tests.support import dashboard as support
