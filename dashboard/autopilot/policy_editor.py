@@ -24,6 +24,7 @@ from cotenant.dashboard.autopilot.preview_job import PreviewJob
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.changes.jobs import Jobs
+from cotenant.dashboard.changes.select_bar import NEW
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import Drawn, cells, reason_chips, subject, titles, without_empty_columns
 from cotenant.dashboard.frame.view import View, in_cluster
@@ -32,8 +33,6 @@ from cotenant.dashboard.tables.savings import saving_parts
 from cotenant.recommender.model.savings_text import FREES, RAISES
 from cotenant.recommender.model.todo import TodoList
 
-NEW: Final = "new"
-"""In the URL's `policy`: one that does not exist yet."""
 TITLE: Final = "Policy"
 MOST_ROWS: Final = 200
 JOBS: Final[Jobs[PreviewJob]] = Jobs()
@@ -75,11 +74,6 @@ DIRECTIONS: Final = {
     TodoList.CUT.value: ["Down"],
 }
 """List of what there is to do -> the directions of a policy about it."""
-
-
-def draft_name(namespace: str, todo: str = "") -> str:
-    """The name by which the address asks for a new policy of a namespace, about one of the two lists or all."""
-    return "/".join((NEW, namespace, *([todo] if todo else [])))
 
 
 def draft_of(name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.table import Schema, Table
 from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import acting, bundles, policy_editor
+from cotenant.dashboard.changes.select_bar import NEW
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.shell import path_of
@@ -104,7 +105,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
 
 def policy_panel(view: View, now: AutopilotRound) -> Component:
     """One row per policy, with the way to its text and to its approval."""
-    add = dcc.Link("New policy", href=f"?policy={policy_editor.NEW}", className="button")
+    add = dcc.Link("New policy", href=f"?policy={NEW}", className="button")
     rows = list(now.status.rows())
     if not rows:
         why = "A policy says which workloads of its namespace may be changed, how far and when. An example:"

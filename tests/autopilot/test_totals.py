@@ -13,7 +13,8 @@ from cotenant.autopilot.policy_draft import parse_draft
 from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.table import Table
-from cotenant.dashboard.autopilot.policy_editor import draft_name, draft_of
+from cotenant.dashboard.autopilot.policy_editor import draft_of
+from cotenant.dashboard.changes.select_bar import draft_name
 from cotenant.recommender.model.savings import RequestTotals, Savings
 from tests.changes.world import recommended
 

@@ -18,6 +18,7 @@ from cotenant.base.text import percent
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
+from cotenant.dashboard.changes import select_bar
 from cotenant.dashboard.home import numbers
 from cotenant.dashboard.home import overview as page_overview
 from cotenant.dashboard.home.page_data import overview_page
@@ -25,7 +26,6 @@ from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.rest.wire import json_answer
 from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.list_totals import planned_savings
 from cotenant.recommender.model.savings import Savings

@@ -9,12 +9,11 @@ import pytest
 
 from cotenant.base.people import Grant, Person, Right, Role
 from cotenant.changes.access.configured_service import change_service_of
-from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import callbacks, select_bar
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import plan_actions
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import select_bar
 from cotenant.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support

@@ -20,12 +20,12 @@ from cotenant.base.tables.filters import parse
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
+from cotenant.dashboard.changes import select_bar
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import numbers, overview
 from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import select_bar
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.list_totals import next_review, planned_savings

@@ -30,7 +30,16 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest, FieldMove, Method, WorkloadReview
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.changes.model.tables import rollback_lines, write_lines
-from cotenant.dashboard.changes import change_story, jobs, ladders, review_end, review_job, review_steps, snooze
+from cotenant.dashboard.changes import (
+    change_story,
+    jobs,
+    ladders,
+    review_end,
+    review_job,
+    review_steps,
+    select_bar,
+    snooze,
+)
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
 from cotenant.dashboard.frame import panels
@@ -41,7 +50,7 @@ from cotenant.dashboard.pages.recommendations import LIST
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display, select_bar
+from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.views import RECOMMENDATIONS, portraits_of
 from tests.cluster.waiting import wait_for

@@ -17,7 +17,6 @@ from cotenant.base.people import Right
 from cotenant.base.tables import filters
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
-from cotenant.dashboard.autopilot import policy_editor
 from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.frame import panels
@@ -32,6 +31,8 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 
 PUT_OFF: Final = "put-off-asked"
 """What a button asks for: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""
+NEW: Final = "new"
+"""In the URL's `policy`: one that does not exist yet."""
 NONE_YET: Final = "Nothing is selected: tick rows, or press x."
 
 
@@ -94,6 +95,11 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
     return line([sums, html.Div([*why, *buttons], className="selection-acts")], chosen)
 
 
+def draft_name(namespace: str, todo: str = "") -> str:
+    """The name by which the address asks for a new policy of a namespace, about one of the two lists or all."""
+    return "/".join((NEW, namespace, *([todo] if todo else [])))
+
+
 def _policy_way(view: View, query: Query) -> Component:
     """The way from a filter to an autopilot policy of it: of one namespace, for the list that it shows."""
     patterns = query.values("ns")
@@ -107,7 +113,7 @@ def _policy_way(view: View, query: Query) -> Component:
     if not why and (len(shown) != 1 or not shown[0]):
         why = "A policy is of one namespace: filter by one."
     todo = query.values("todo")
-    name = "" if why else policy_editor.draft_name(shown[0], todo[0] if len(todo) == 1 else "")
+    name = "" if why else draft_name(shown[0], todo[0] if len(todo) == 1 else "")
     link = way(
         "Make a policy", "policy-of-filter", f"{view.settings.base_path}autopilot?{urlencode({'policy': name})}", why
     )

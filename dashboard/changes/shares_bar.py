@@ -16,11 +16,11 @@ from cotenant.base.errors import UsageError
 from cotenant.base.people import Right
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import FilterCondition, Query
-from cotenant.dashboard.changes import callbacks
+from cotenant.dashboard.changes import callbacks, select_bar
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display, select_bar
+from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.dashboard.tables.selection import Selection
