@@ -56,6 +56,7 @@ KINDS: Final = {
     "elasticquotaprofiles": (PROFILE_GROUP, "ElasticQuotaProfile"),
     "pods": ("v1", "Pod"),
     "nodes": ("v1", "Node"),
+    "configmaps": ("v1", "ConfigMap"),
 }
 """Plural -> API version and kind of the objects that notes are about."""
 log = structlog.get_logger(__name__)
@@ -175,8 +176,6 @@ class Board(Feature):
         """The object of a note: configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status itself."""
         kind, _, name = subject.partition("/")
         namespace, _, inside = name.rpartition("/")
-        if kind == "configmaps" and name:
-            return Regarding("v1", "ConfigMap", name, self._namespace)
         if kind not in KINDS or not name:
             return self._subject()
-        return Regarding(*KINDS[kind], inside, namespace)
+        return Regarding(*KINDS[kind], inside, namespace or (self._namespace if kind == "configmaps" else ""))
