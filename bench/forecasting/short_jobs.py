@@ -28,6 +28,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
@@ -40,7 +41,7 @@ from bench.record import Row, record_on_traces
 from cotenant.base.resource import Resource
 from cotenant.forecasting.node_peaks.peak_rule import RATES, SHARES
 
-Floats = npt.NDArray[np.float64]
+Floats = npt.NDArray[np.floating[Any]]
 
 LENGTHS_HOURS = (1, 2, 4)
 HISTORY_DAYS, WEEK_DAYS, HOURS = 14, 7, 24
@@ -82,14 +83,15 @@ class Outcome:
 def highest_before(hours: Floats, count: int) -> Floats:
     """Return the highest of the `count` hours before each hour, (n, hours); -inf where none is known."""
     padded = np.concatenate([np.full((len(hours), count), -np.inf), np.nan_to_num(hours, nan=-np.inf)], axis=1)
-    return np.lib.stride_tricks.sliding_window_view(padded[:, :-1], count, axis=1).max(axis=2)
+    highest: Floats = np.lib.stride_tricks.sliding_window_view(padded[:, :-1], count, axis=1).max(axis=2)
+    return highest
 
 
 def same_hours(hours: Floats, length: int, days: int) -> Floats:
     """Return the highest of the coming `length` hours on each of the `days` before, (n, hours)."""
     ahead = np.concatenate([np.nan_to_num(hours, nan=-np.inf), np.full((len(hours), length - 1), -np.inf)], axis=1)
     window = np.lib.stride_tricks.sliding_window_view(ahead, length, axis=1).max(axis=2)
-    found = np.full_like(window, -np.inf)
+    found: Floats = np.full(window.shape, -np.inf)
     for day in range(1, days + 1):
         found[:, HOURS * day :] = np.maximum(found[:, HOURS * day :], window[:, : -HOURS * day])
     return found
