@@ -241,7 +241,7 @@ def answering() -> Iterator[Callable[[int, bytes], str]]:
     ("data", "names", "said"),
     [
         ({"resultType": "matrix", "result": []}, ["up"], "CPU usage is unknown"),
-        ({"resultType": "matrix", "result": []}, sorted(NEEDED), "no container has a CPU metric"),
+        ({"resultType": "matrix", "result": []}, sorted(NEEDED), "no series of container_cpu_usage_seconds_total has"),
     ],
 )
 def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, names: list[str], said: str) -> None:

@@ -141,9 +141,9 @@ def test_how_long_the_worst_day_lasted_is_read_from_the_usage_of_then(
 
 
 def test_the_overview_has_the_worst_day_in_numbers_and_words(analysis: Analysis) -> None:
-    # Six-hourly decisions from the first that has half of its seventh day (6.5 days) to a day before the end (27): 83.
-    # The first of six parts, 14 of them, is never tested; 69 decisions are 17 whole days.
+    # Six-hourly decisions from the first that has half of its seventh day (6.5 days) to a day before the end (27): 83,
+    # which are 20 whole days.
     page = overview.overview(analysis, demo=False, strategy="balanced")
     assert set(page.worst_days) == {"cpu", "memory"}
-    assert [day.tested_days for day in page.worst_days.values()] == [17, 17]
+    assert [day.tested_days for day in page.worst_days.values()] == [20, 20]
     assert [said.partition(" at risk ")[0] for said in page.worst_day_sentences] == ["CPU", "Memory"]
