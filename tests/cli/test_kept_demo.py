@@ -20,7 +20,7 @@ def test_the_same_demo_starts_from_what_the_last_one_kept_and_says_the_same(tmp_
     assert REUSED not in first.stderr and first.returncode == 0
     again = command_line.cotenant(*SMALL, variables=places)
     assert REUSED in again.stderr and again.stdout == first.stdout
-    (kept / "scenario").write_bytes(b"half of a file")
+    (kept / "scenario.msgpack").write_bytes(b"half of a file")
     anew = command_line.cotenant(*SMALL, variables=places)
     assert REUSED not in anew.stderr and anew.stdout == first.stdout
     other = command_line.cotenant(*SMALL, "--seed", "3", variables=places)

@@ -185,7 +185,7 @@ def _prepare_demo(
         progress = page.following(shown, spec.workloads * spec.days) if page else shown
         if kept.exists():
             progress.stage(COPY_STAGE, 1)
-            if (scenario := restore_demo(kept, folder / "store")) is not None:
+            if (scenario := restore_demo(kept, store, folder / "store")) is not None:
                 message(f"Its history is that of the last start, which is kept in {kept}.")
                 return store, scenario
         # The demo's clock stands at the end of its history, so that every run shows the same.

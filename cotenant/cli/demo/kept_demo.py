@@ -7,25 +7,30 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import numpy as np
 
 import cotenant
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.private_files import make_private_folder
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.manager.decisions.results import RunResults
 
 if TYPE_CHECKING:
+    from cotenant.base.store import Store
     from cotenant.profiler.synthetic import SyntheticSpec
     from cotenant.settings import Settings
     from cotenant.simulation.cluster import DemoScenario
 
 STORE: Final = "store"
-_SCENARIO: Final = "scenario"
+_SCENARIO, _ARRAYS = "scenario.msgpack", "arrays.npz"
 
 
 def demo_folder(spec: SyntheticSpec, settings: Settings) -> Path:
@@ -55,25 +60,62 @@ def _program_files() -> Iterator[str]:
                 yield f"{os.path.relpath(folder, root)}/{name} {state.st_size} {state.st_mtime_ns}\n"
 
 
-def restore_demo(kept: Path, store: Path) -> DemoScenario | None:
-    """Copy the history of the kept demo to the folder `store`; None where none is kept, or it cannot be read."""
+class _KeptScenario(msgspec.Struct, frozen=True):
+    """The parts of a scenario that are not in its store; `*_rows` name the rows of the arrays beside it, in order."""
+
+    results: RunResults
+    node_metrics: tuple[dict[str, Any], ...]
+    gpus: tuple[tuple[WorkloadRef, str], ...]
+    demand_rows: tuple[WorkloadRef, ...]
+    demand_grid: TimeGrid
+    usage_rows: tuple[tuple[str, str], ...]
+    usage_grid: TimeGrid
+
+
+def restore_demo(kept: Path, store: Store, folder: Path) -> DemoScenario | None:
+    """Copy the history of the kept demo to the store's `folder`; None where none is kept, or it cannot be read."""
+    from cotenant.simulation.cluster import DemoScenario
+    from cotenant.simulation.controllers.autoscaler import CpuDemand
+    from cotenant.simulation.usage_now import Curves
+
     try:
-        with (kept / _SCENARIO).open("rb") as file:
-            scenario: DemoScenario = pickle.load(file)  # noqa: S301 - this user's own, in a folder of 0700
-        shutil.copytree(kept / STORE, store, dirs_exist_ok=True)
+        of = msgspec.msgpack.decode((kept / _SCENARIO).read_bytes(), type=_KeptScenario)
+        with np.load(kept / _ARRAYS, allow_pickle=False) as arrays:
+            demand, usage = (
+                arrays["demand"],
+                {Resource(name): arrays[name] for name in arrays.files if name != "demand"},
+            )
+        shutil.copytree(kept / STORE, folder, dirs_exist_ok=True)
+        inventory = store.read_inventory()
+        if inventory is None:
+            raise FileNotFoundError(kept / STORE)
     except Exception:  # noqa: BLE001 - whatever is wrong with a cache, the demo is made anew
-        shutil.rmtree(store, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         return None
-    return scenario
+    asked = CpuDemand({ref: row for row, ref in enumerate(of.demand_rows)}, of.demand_grid, demand)
+    used = Curves({key: row for row, key in enumerate(of.usage_rows)}, of.usage_grid, usage)
+    return DemoScenario(inventory, of.results, asked, of.node_metrics, used, dict(of.gpus))
 
 
 def keep_demo(kept: Path, store: Path, scenario: DemoScenario) -> None:
     """Keep this demo in the place of earlier ones; nothing where the cache cannot be written."""
-    draft = kept.with_suffix(".draft")
+    draft, asked, used = kept.with_suffix(".draft"), scenario.demand, scenario.curves
+    if used is None:
+        return
+    described = _KeptScenario(
+        scenario.results,
+        tuple(map(dict, scenario.node_metrics)),
+        tuple(scenario.gpus.items()),
+        tuple(sorted(asked.rows, key=asked.rows.__getitem__)),
+        asked.grid,
+        tuple(sorted(used.rows, key=used.rows.__getitem__)),
+        used.grid,
+    )
     with suppress(OSError):
         make_private_folder(kept.parent)
         for earlier in kept.parent.iterdir():
             shutil.rmtree(earlier, ignore_errors=True)
         shutil.copytree(store, draft / STORE)
-        (draft / _SCENARIO).write_bytes(pickle.dumps(scenario, pickle.HIGHEST_PROTOCOL))
+        (draft / _SCENARIO).write_bytes(msgspec.msgpack.encode(described))
+        np.savez(draft / _ARRAYS, demand=asked.millicores, **{r.value: values for r, values in used.values.items()})
         draft.rename(kept)
