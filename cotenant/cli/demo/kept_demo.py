@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cotenant.simulation.cluster import DemoScenario
 
 STORE: Final = "store"
-_SCENARIO, _ARRAYS = "scenario.msgpack", "arrays.npz"
+_SCENARIO: Final = "scenario.msgpack"
 
 
 def demo_folder(spec: SyntheticSpec, settings: Settings) -> Path:
@@ -61,15 +61,17 @@ def _program_files() -> Iterator[str]:
 
 
 class _KeptScenario(msgspec.Struct, frozen=True):
-    """The parts of a scenario that are not in its store; `*_rows` name the rows of the arrays beside it, in order."""
+    """The parts of a scenario that are not in its store; arrays are bytes of float64, a row for each of `*_rows`."""
 
     results: RunResults
     node_metrics: tuple[dict[str, Any], ...]
     gpus: tuple[tuple[WorkloadRef, str], ...]
     demand_rows: tuple[WorkloadRef, ...]
     demand_grid: TimeGrid
+    demand: bytes
     usage_rows: tuple[tuple[str, str], ...]
     usage_grid: TimeGrid
+    usage: dict[Resource, bytes]
 
 
 def restore_demo(kept: Path, store: Store, folder: Path) -> DemoScenario | None:
@@ -80,11 +82,9 @@ def restore_demo(kept: Path, store: Store, folder: Path) -> DemoScenario | None:
 
     try:
         of = msgspec.msgpack.decode((kept / _SCENARIO).read_bytes(), type=_KeptScenario)
-        with np.load(kept / _ARRAYS, allow_pickle=False) as arrays:
-            demand, usage = (
-                arrays["demand"],
-                {Resource(name): arrays[name] for name in arrays.files if name != "demand"},
-            )
+        demand = np.frombuffer(of.demand).reshape(len(of.demand_rows), of.demand_grid.size)
+        shape = len(of.usage_rows), of.usage_grid.size
+        usage = {resource: np.frombuffer(values).reshape(shape) for resource, values in of.usage.items()}
         shutil.copytree(kept / STORE, folder, dirs_exist_ok=True)
         inventory = store.read_inventory()
         if inventory is None:
@@ -108,8 +108,10 @@ def keep_demo(kept: Path, store: Path, scenario: DemoScenario) -> None:
         tuple(scenario.gpus.items()),
         tuple(sorted(asked.rows, key=asked.rows.__getitem__)),
         asked.grid,
+        asked.millicores.astype(np.float64).tobytes(),
         tuple(sorted(used.rows, key=used.rows.__getitem__)),
         used.grid,
+        {resource: values.astype(np.float64).tobytes() for resource, values in used.values.items()},
     )
     with suppress(OSError):
         make_private_folder(kept.parent)
@@ -117,5 +119,4 @@ def keep_demo(kept: Path, store: Path, scenario: DemoScenario) -> None:
             shutil.rmtree(earlier, ignore_errors=True)
         shutil.copytree(store, draft / STORE)
         (draft / _SCENARIO).write_bytes(msgspec.msgpack.encode(described))
-        np.savez(draft / _ARRAYS, demand=asked.millicores, **{r.value: values for r, values in used.values.items()})
         draft.rename(kept)
