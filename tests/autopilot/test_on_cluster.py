@@ -254,10 +254,14 @@ def test_what_others_keep_is_never_touched(scene: AutopilotScene) -> None:
 
 
 def test_pods_that_are_lsr_by_their_own_labels_alone_are_never_touched(scene: AutopilotScene, web: WorkloadRef) -> None:
-    pod = pods(scene.plane, web)[0]["metadata"]["name"]
-    path = f"/api/v1/namespaces/{web.namespace}/pods/{pod}"
-    # as the webhook leaves it under a ClusterColocationProfile: the template says nothing
-    scene.plane.api().patch(path, {"metadata": {"labels": {"koordinator.sh/qosClass": "LSR"}}})
+    # as the webhook makes them under a ClusterColocationProfile: the template says nothing
+    path = f"/apis/apps/v1/namespaces/{web.namespace}/deployments/{web.name}"
+    label = "koordinator.sh/qosClass"
+    scene.plane.api().patch(path, {"spec": {"template": {"metadata": {"labels": {label: "LSR"}}}}})
+    wait_for("the roll-out", lambda: is_rolled_out(scene, web))
+    without = {"spec": {"paused": True, "template": {"metadata": {"labels": {label: None}}}}}
+    scene.plane.api().patch(path, without)
+    assert {pod["metadata"]["labels"].get(label) for pod in pods(scene.plane, web)} == {"LSR"}
     scene.policy()
     (entry,) = scene.round()[0].queue
     assert (entry.reason, entry.words) == (Reason.AUTOPILOT_NEVER_TOUCHED, "its pods are LSR")
@@ -447,7 +451,7 @@ def test_a_right_that_is_missing_is_shown_and_rests_until_a_person_resumes(
     assert act.changes and own_policy(scene, rounds.read(SystemClock().now_seconds())).gap == ""
 
 
-def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: WorkloadRef) -> None:
+def test_harm_is_rolled_back_and_the_same_is_not_tried_again(scene: AutopilotScene, web: WorkloadRef) -> None:
     acting(scene)
     assert scene.round()[2][0].changes
     wait_for("the roll-out", lambda: is_rolled_out(scene, web))
@@ -456,7 +460,8 @@ def test_harm_is_rolled_back_and_its_workload_rests(scene: AutopilotScene, web: 
     moved = [status.state for status in scene.round()[1]]
     assert moved == [ChangeState.ROLLED_BACK] and cpu(scene, web) == "1"
     reading, _, acts = scene.round()
-    assert acts == [] and [e.reason for e in reading.queue] == [Reason.AUTOPILOT_BACKS_OFF]
+    (entry,) = reading.queue
+    assert acts == [] and entry.reason is Reason.AUTOPILOT_GUARDRAIL and entry.words.startswith("tried-before: ")
 
 
 def test_a_starting_pod_gets_cpu_in_place_and_gives_it_back_when_it_is_ready(

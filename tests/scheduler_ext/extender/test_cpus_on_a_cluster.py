@@ -71,8 +71,10 @@ def publish(api: Api, node: str, topology: CpuTopology) -> None:
     api.create(topologies.PATH, {**head, "metadata": metadata, "topologyPolicies": ["None"], "zones": []})
 
 
-def create_pod(api: Api, namespace: str, name: str, cpus: int = 2, *, spread: bool = False) -> dict[str, Any]:
-    """An LSR pod that requires whole cores, wants them for itself, and asks to be bound by us.
+def create_pod(
+    api: Api, namespace: str, name: str, cpus: int = 2, *, spread: bool = False, qos: str = "LSR"
+) -> dict[str, Any]:
+    """A pod that requires whole cores, wants them for itself, and asks to be bound by us.
 
     spread: an LSE pod that requires a thread of as many cores.
     """
@@ -82,7 +84,7 @@ def create_pod(api: Api, namespace: str, name: str, cpus: int = 2, *, spread: bo
     wish = {"requiredCPUBindPolicy": policy, "preferredCPUExclusivePolicy": "PCPULevel"}
     metadata = {
         "name": name,
-        "labels": {"koordinator.sh/qosClass": "LSE" if spread else "LSR"},
+        "labels": {"koordinator.sh/qosClass": "LSE" if spread else qos},
         "annotations": {"scheduling.koordinator.sh/resource-spec": json.dumps(wish)},
     }
     spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
@@ -253,8 +255,7 @@ def test_a_node_without_a_topology_is_refused_and_a_pod_of_another_class_is_boun
 ) -> None:
     (node,) = fake_nodes(1)
     binds = binder(control_plane, account(control_plane, EXTENDER))
-    shared = create_pod(kinds, namespace, "ls")
-    kinds.patch(f"/api/v1/namespaces/{namespace}/pods/ls", {"metadata": {"labels": {"koordinator.sh/qosClass": "LS"}}})
+    shared = create_pod(kinds, namespace, "ls", qos="LS")
     assert binds.bind(asked(shared, node)) == ""
     assert not kinds.exists(f"{LEDGERS}/{node}")
     assert "publishes no CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))

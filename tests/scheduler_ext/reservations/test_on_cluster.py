@@ -52,14 +52,23 @@ def test_ten_owners_get_their_room_under_eight_waiting_strangers_each(scene: Sce
 
 def test_a_running_pod_gives_its_place_to_its_owner(scene: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="4")
-    standby = scene.pod("standby", schedulerName="nobody", **pinned_to(node))
     owners = '[{"labelSelector": {"matchLabels": {"app": "web"}}}]'
-    patch = {
-        "labels": {"scheduling.koordinator.sh/operating-mode": "Reservation"},
-        "annotations": {"scheduling.koordinator.sh/reservation-owners": owners},
+    requests = {"cpu": "3", "memory": "1Gi"}
+    standby = {
+        "metadata": {
+            "name": "standby",
+            "labels": {"scheduling.koordinator.sh/operating-mode": "Reservation"},
+            "annotations": {"scheduling.koordinator.sh/reservation-owners": owners},
+        },
+        "spec": {
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{"name": "main", "image": "app", "resources": {"requests": requests}}],
+            "schedulerName": "nobody",
+            **pinned_to(node),
+        },
     }
     path = f"/api/v1/namespaces/{scene.namespace}/pods/standby"
-    scene.api.patch(path, {"metadata": patch})
+    scene.api.create(f"/api/v1/namespaces/{scene.namespace}/pods", standby)
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     scene.api.create(f"{path}/binding", {"metadata": {"name": "standby"}, "target": target})
     wait_for("it runs", lambda: scene.api.get(path)["status"]["phase"] == "Running")
@@ -71,7 +80,6 @@ def test_a_running_pod_gives_its_place_to_its_owner(scene: Scene, fake_nodes: No
         assert not scene.api.exists(path)
         assert not any(scene.node_of(stranger) for stranger in strangers)
         wait_for("the guard is off", lambda: scene.guarded() == {})
-    assert standby["metadata"]["name"] == "standby"
 
 
 def test_an_owner_that_the_webhook_missed_gets_its_room_too(scene: Scene, fake_nodes: Nodes) -> None:
