@@ -7,7 +7,9 @@ allowed untouched. Only what is needed is decoded: the envelope first, the objec
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -79,6 +81,19 @@ class _Review(msgspec.Struct, frozen=True, rename="camel"):
     request: AdmissionRequest | None = None
 
 
+class _WrittenMetadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    generate_name: str = ""
+    labels: msgspec.Raw = msgspec.Raw()
+    annotations: msgspec.Raw = msgspec.Raw()
+
+
+class _Written(msgspec.Struct):
+    metadata: _WrittenMetadata = msgspec.field(default_factory=_WrittenMetadata)
+    spec: msgspec.Raw = msgspec.Raw()
+    data: msgspec.Raw = msgspec.Raw()
+
+
 class _QuotaSpec(msgspec.Struct):
     min: dict[str, Any] | None = None
     max: dict[str, Any] | None = None
@@ -112,6 +127,9 @@ class ReviewContext:
     config_warnings: ConfigWarnings = lambda _data: []
     own_namespace: str = ""
     """Where our processes have their accounts."""
+    reading: Callable[[str, str, str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
+    """Entered for as long as an object is judged: of which webhook and resource, its namespace, its name, its
+    version; may raise what the edge raises."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +168,8 @@ def answer(path: str, body: bytes, context: ReviewContext) -> ReviewResponse:
         return ReviewResponse(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
     try:
         request = decode(body)
-        verdict = judge(request, context)
+        with context.reading(*version_of(path, request)):
+            verdict = judge(request, context)
     except BadReview as error:
         return ReviewResponse(400, f"{error}\n".encode("utf-8", "replace"), "bad-review")
     return ReviewResponse(200, encode(request.uid, verdict), verdict.outcome, verdict.profiles)
@@ -170,6 +189,26 @@ def decode(body: bytes) -> AdmissionRequest:
     if review.request is None or not review.request.uid:
         raise BadReview("the review has no request with a uid")
     return review.request
+
+
+def version_of(path: str, request: AdmissionRequest) -> tuple[str, str, str, str]:
+    """Webhook and resource, namespace, name of the object, and a version that stays when the object is sent again.
+
+    The API server gives each new review an id, and writes random names of one length into a pod's volumes: of a spec
+    its length counts.
+    """
+    written = _Written()
+    for raw in (request.new, request.old):
+        try:
+            written = msgspec.json.decode(raw, type=_Written)
+            break
+        except UNDECODABLE:
+            continue
+    meta = written.metadata
+    parts = (*map(bytes, (meta.labels, meta.annotations, written.data)), b"%d" % len(bytes(written.spec)))
+    version = hashlib.blake2b(b"\0".join(parts), digest_size=8).hexdigest()
+    name = request.name or meta.name or meta.generate_name
+    return f"{path}/{request.resource.resource}", request.namespace or "", name, version
 
 
 def encode(uid: str, verdict: AdmissionDecision) -> bytes:

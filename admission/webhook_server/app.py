@@ -2,6 +2,7 @@
 
 Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
 code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.
+So is an object on which this process, or the one before it, stood still: it is not read a second time.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from cotenant.base.http.http_connection import Request, Response
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
+from cotenant.base.process.in_hand import LeftOut, ObjectVersion, in_hand
 
 LATENCY_BUCKETS: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 ASKS_THE_SERVER: Final = frozenset({"/validate-quota"})
@@ -111,26 +113,28 @@ class WebhookApp:
 
     def _review_response(self, path: str, body: bytes) -> review.ReviewResponse:
         """The answer; a fault of our own lets pods through and refuses quotas."""
-        context = review.ReviewContext(
-            self._view(),
-            self._clock.now_seconds(),
-            self._settings.translate_overhead,
-            self._record_key,
-            self._pods_of_quota,
-            problems_of_config,
-            self._config_place,
-            warnings_of_config,
-            self._settings.namespace,
-        )
         try:
+            context = review.ReviewContext(
+                self._view(),
+                self._clock.now_seconds(),
+                self._settings.translate_overhead,
+                self._record_key,
+                self._pods_of_quota,
+                problems_of_config,
+                self._config_place,
+                warnings_of_config,
+                self._settings.namespace,
+                lambda *version: in_hand(ObjectVersion(*version)),
+            )
             return review.answer(path, body, context)
         except ClusterError as error:
             return review.ReviewResponse(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
+        except LeftOut as error:
+            _log.warning("an object is not judged", webhook=path, why=error.message)
+            return _answer_unjudged(path, body, f"cotenant does not judge it: {error.message}", "left-out")
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
             _log.exception("review failed", webhook=path)
-            if path in ASKS_THE_SERVER:
-                return review.ReviewResponse(500, b"the webhook failed; its log says why\n", "failed")
-            return review.ReviewResponse(200, review.encode(review.decode(body).uid, review.UNTOUCHED), "failed")
+            return _answer_unjudged(path, body, "the webhook failed; its log says why", "failed")
 
     def _answer_get(self, request: Request) -> Response:
         """Probes and metrics."""
@@ -142,3 +146,11 @@ class WebhookApp:
             return Response(404, b"not found: try /healthz, /readyz or /metrics\n")
         passed, report = self.checks.report(endpoint)
         return Response(200 if passed else 503, report.encode("utf-8", "replace"))
+
+
+def _answer_unjudged(path: str, body: bytes, why: str, outcome: str) -> review.ReviewResponse:
+    """The answer about an object that was not judged: a quota is refused, all else let through with a warning."""
+    if path in ASKS_THE_SERVER:
+        return review.ReviewResponse(500, f"{why}\n".encode("utf-8", "replace"), outcome)
+    verdict = review.AdmissionDecision(warnings=(why,))
+    return review.ReviewResponse(200, review.encode(review.decode(body).uid, verdict), outcome)

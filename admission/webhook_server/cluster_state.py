@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from cotenant.admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.models.pod_template import SizedTemplate
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
@@ -30,6 +34,7 @@ from cotenant.base.kubernetes.protocol import (
     SWAP_GUARD,
 )
 from cotenant.base.kubernetes.quota_tree import NAME_LABEL, QuotaNode, QuotaTree
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.changes.model.annotated_resources import (
     CHANGE_ANNOTATION,
     KINDS,
@@ -48,6 +53,7 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 STOP_SECONDS: Final = 1.0
+log = structlog.get_logger(__name__)
 _PATHS: Final = {
     "profiles": f"/apis/{CONFIG_GROUP}/clustercolocationprofiles",
     "namespaces": "/api/v1/namespaces",
@@ -165,22 +171,33 @@ class ClusterState:
         synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)
         same = self._seen and all(snapshots[name] is self._seen[name] for name in snapshots)
         if not same or (self._view.synced, self._view.quotas_synced) != (synced, ready["quotas"]):
-            self._view = ClusterView(
-                profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
-                namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
-                priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
-                quotas=QuotaTree.of(snapshots["quotas"]),
-                quota_profiles=tuple(profile for _, profile in sorted(snapshots["quota_profiles"].items())),
-                offers=_offers(snapshots),
-                annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
-                synced=synced,
-                quotas_synced=ready["quotas"],
-                queues_served_until_seconds=_promises(snapshots)[1],
-                natives=self._natives(snapshots),
-                demands=_demands(snapshots),
-            )
+            places = [(name, key) for name, objects in snapshots.items() for key in objects]
+
+            def view_without(places: Collection[tuple[str, Key]]) -> ClusterView:
+                kept = dict(snapshots)
+                for name in {name for name, _ in places}:
+                    kept[name] = {key: value for key, value in kept[name].items() if (name, key) not in places}
+                return replace(self._view_of(kept), synced=synced, quotas_synced=ready["quotas"])
+
+            self._view, found = compute_without_failing(places, view_without, (MemoryError,))
+            for (name, key), why in found.items():
+                log.error("an object is left out", object=str(ObjectVersion(_PATHS[name], *key, "")), why=why)
             self._seen = snapshots
         return self._view
+
+    def _view_of(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> ClusterView:
+        return ClusterView(
+            profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
+            namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
+            priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
+            quotas=QuotaTree.of(snapshots["quotas"]),
+            quota_profiles=tuple(profile for _, profile in sorted(snapshots["quota_profiles"].items())),
+            offers=_offers(snapshots),
+            annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
+            queues_served_until_seconds=_promises(snapshots)[1],
+            natives=self._natives(snapshots),
+            demands=_demands(snapshots),
+        )
 
     def _natives(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> NativeGangs | None:
         """None until Kubernetes' own PodGroups were listed, which needs a server that has them."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import Final, TypeVar
 
 ItemT = TypeVar("ItemT", bound=Hashable)
+AnyT = TypeVar("AnyT")
 ResultT = TypeVar("ResultT")
 MOST_LEFT_OUT: Final = 10
 """Items on which a computation fails: it is no fault of theirs if there are more."""
@@ -63,4 +64,21 @@ def compute_without_failing(
         found = failing_items(items, works)
         if len(found) > MOST_LEFT_OUT:
             raise
-        return compute(found), dict.fromkeys(found, f"{type(error).__name__}: {error}"[:300])
+        return compute(found), dict.fromkeys(found, _why(error))
+
+
+def take_each(items: Iterable[AnyT], take: Callable[[AnyT], object]) -> list[tuple[AnyT, str]]:
+    """Take each item alone; return those on which that failed, and why."""
+    failed = []
+    for item in items:
+        try:
+            take(item)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may be any error, of one item
+            failed.append((item, _why(error)))
+    return failed
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

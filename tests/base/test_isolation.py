@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.controllers.isolation import MOST_LEFT_OUT, compute_without_failing
+from cotenant.base.controllers.isolation import MOST_LEFT_OUT, compute_without_failing, take_each
 from cotenant.base.errors import ClusterUnreachable
 
 
@@ -42,3 +42,10 @@ def test_an_error_that_is_no_items_fault_is_raised_at_once() -> None:
     with pytest.raises(ClusterUnreachable):
         compute_without_failing(range(100), compute, (ClusterUnreachable,))
     assert len(tries) == 1
+
+
+def test_each_item_that_cannot_be_taken_is_named_and_all_others_are_taken() -> None:
+    taken: list[int] = []
+    failed = take_each(["1", "x", "3"], lambda text: taken.append(int(text)))
+    assert taken == [1, 3]
+    assert [item for item, _ in failed] == ["x"] and failed[0][1].startswith("ValueError: ")
