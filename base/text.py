@@ -142,6 +142,11 @@ def duration(seconds: float) -> str:
     return f"{max(0, seconds):.0f} s"
 
 
+def in_time(seconds: float) -> str:
+    """The time until something is done again that is to wait so long: "in 42 s", "in 4 min"; "at once" in the end."""
+    return f"in {duration(math.ceil(seconds))}" if seconds > 0 else "at once"
+
+
 def moment(seconds: float) -> str:
     """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")

@@ -7,6 +7,7 @@ its failures are its own, with growing pauses; only the Lease's holder writes.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
@@ -46,7 +47,7 @@ from cotenant.base.kube import Mirror
 from cotenant.base.kube.watch import LONGEST_WHY
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.process.clock import BelievableClock, Clock, ServerClock
-from cotenant.base.process.in_hand import ObjectVersion
+from cotenant.base.process.in_hand import ObjectVersion, in_hand
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import agree
 
@@ -61,6 +62,8 @@ CLOSING_PAUSE_SECONDS: Final = 0.3
 """Between two attempts to end in good order: a mirror shows our own last write by then."""
 NOT_MADE: Final = "NotMade"
 """Reason of the Event on an object that asked for something which could not be made."""
+MOST_IN_HAND: Final = 16
+"""Changed objects that are noted for the time of a decision; a quarter of what may be noted at once."""
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
@@ -325,15 +328,24 @@ class FeatureRunner:
             for (name, key), left in self._left_out.items()
             if mirrors[name].snapshot().get(key) == left[0]
         }
-        try:
-            decision = self._decide_without(self._left_out, changes)
-        except _OF_OTHERS:
-            raise
-        except Exception as error:  # noqa: BLE001 - it may be any error, of one object
-            decision = self._decide_for_the_others(changes, error)
+        with ExitStack() as noted:
+            for version in self._in_hand(changes):
+                noted.enter_context(in_hand(version, math.inf))
+            try:
+                decision = self._decide_without(self._left_out, changes)
+            except _OF_OTHERS:
+                raise
+            except Exception as error:  # noqa: BLE001 - it may be any error, of one object
+                decision = self._decide_for_the_others(changes, error)
         if self._left_out != before or not self.rounds:
             self._context.board.leave_out(self.feature.name, self._left_out_words())
         return decision
+
+    def _in_hand(self, changes: Changes) -> list[ObjectVersion]:
+        """Return what the next process leaves out if this decision never ends: what changed, else us for an hour."""
+        if 0 < sum(map(len, changes.values())) <= MOST_IN_HAND:
+            return [v for name, keys in changes.items() for v in self._context.hub.mirrors[name].versions(keys)]
+        return [ObjectVersion("features", "", self.feature.name, f"hour {self._now_seconds() // 3600:.0f}")]
 
     def _decide_without(self, objects: Mapping[_Place, _LeftOutValue], changes: Changes) -> ControllerDecision:
         with ExitStack() as hidden:

@@ -11,7 +11,7 @@ import http.client
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
@@ -68,20 +68,27 @@ class _WatchStatus(msgspec.Struct):
 
 
 def read_each(
-    client: KubeClient, path: str, kind: Any, project: Callable[[Any], ValueT]
+    client: KubeClient, path: str, kind: Any, project: Callable[[Any], ValueT], **query: str
 ) -> tuple[dict[Key, ValueT], dict[Key, str]]:
     """Read a collection once, as a mirror does: its values by (namespace, name), and why each other object is left out.
 
-    kind, project: as of `Mirror`. ClusterError when the collection cannot be listed.
+    kind, project, query: as of `Mirror`. ClusterError when the collection cannot be listed.
     """
     values: dict[Key, ValueT] = {}
     refused: dict[Key, str] = {}
-    for raw in client.list(path, msgspec.Raw):
-        meta = decoder_of(_Head).decode(raw).metadata
-        try:
-            values[meta.key] = _value_of(path, meta, raw, kind, project)
-        except UnreadableObject as error:
-            refused[meta.key] = str(error)
+    for page in client.pages(
+        path, msgspec.Raw, limit=None, **query
+    ):  # page by page, so that their JSON is not all in memory
+        if page is None:
+            values.clear()
+            refused.clear()
+            continue
+        for raw in page.items or ():
+            meta = decoder_of(_Head).decode(raw).metadata
+            try:
+                values[meta.key] = _value_of(path, meta, raw, kind, project)
+            except UnreadableObject as error:
+                refused[meta.key] = str(error)[:LONGEST_WHY]
     return values, refused
 
 
@@ -228,6 +235,12 @@ class Mirror(Generic[ValueT]):
         with self._lock:
             items = self._state.items
             return {key: items[key].value if key in items else None for key in self._state.take_changes()}
+
+    def versions(self, keys: Collection[Key]) -> list[ObjectVersion]:
+        """Return the present versions of these objects, without those that are gone or left out."""
+        with self._lock:
+            items = [(key, self._state.items[key]) for key in keys if key in self._state.items]
+        return [ObjectVersion(self.path, *key, f"{i.uid}/{i.version}") for key, i in items if i.value is not None]
 
     def age_seconds(self) -> float:
         """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.

@@ -43,7 +43,7 @@ _NOTE_BYTES: Final = 1024
 _DELIVERY_TRIES: Final = 100
 MOST_LEFT_OUT: Final = 1000
 """Objects that are remembered; the oldest are forgotten, and tried again."""
-_STILL_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s while it read it, and was ended"
+_STILL_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s on it, and was ended"
 log = structlog.get_logger(__name__)
 
 
@@ -177,11 +177,11 @@ def keep_notes(program: str) -> None:
 class in_hand:  # noqa: N801 - it is used like a function
     """The span in which a thread reads an object of somebody else's. LeftOut when it begins, SlowObject at any time."""
 
-    __slots__ = ("_began", "_interrupted", "_note", "_thread", "version")
+    __slots__ = ("_began", "_interrupted", "_most_seconds", "_note", "_thread", "version")
 
-    def __init__(self, version: ObjectVersion) -> None:
-        """version: of the object that is about to be read."""
-        self.version = version
+    def __init__(self, version: ObjectVersion, most_seconds: float = MOST_SECONDS) -> None:
+        """version: of the object that is about to be read. most_seconds: of processor time that it may take."""
+        self.version, self._most_seconds = version, most_seconds
         self._interrupted = False
 
     def __enter__(self) -> None:
@@ -209,7 +209,7 @@ class in_hand:  # noqa: N801 - it is used like a function
         except SlowObject:
             slow = True
             self._end()
-        if slow or self._interrupted or time.thread_time() - self._began > MOST_SECONDS:
+        if slow or self._interrupted or time.thread_time() - self._began > self._most_seconds:
             _notes.leave_out(self.version, SlowObject().message)
             log.error("an object is left out", object=str(self.version), why=SlowObject().message)
             raise SlowObject from None
@@ -227,7 +227,7 @@ class in_hand:  # noqa: N801 - it is used like a function
     def interrupt(self) -> None:
         """Raise SlowObject in the thread that reads if it has taken too long; the caller has the lock."""
         clock = time.pthread_getcpuclockid(self._thread)  # it is alive: it would not be among those that read else
-        if time.clock_gettime(clock) - self._began > MOST_SECONDS:
+        if time.clock_gettime(clock) - self._began > self._most_seconds:
             self._interrupted = True
             thread = ctypes.c_ulong(self._thread)
             ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(SlowObject))

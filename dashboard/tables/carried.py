@@ -26,7 +26,7 @@ def carried_parts(search: str, *keys: str) -> str:
     chosen = keys or (*KEYS, "q")
     parts = map(filters.read, filters.query_parts(search))
     pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]
-    return urlencode(pairs, safe="!")
+    return urlencode(pairs, safe="!", errors="replace")
 
 
 def idle_parts(search: str, schema: Schema) -> tuple[str, ...]:

@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from urllib.parse import quote
 
 import pytest
 
 from bench.platform.fuzz import seeds
 from bench.platform.fuzz.hostile import LONGEST, annotated_pod, texts, worst
 from bench.platform.fuzz.surfaces import DOCUMENTED, SURFACES, Surface
+from cotenant.autopilot.decide.policy import read_policy
+from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
+from cotenant.base.tables import filters
 from cotenant.base.text import stable_text, visible
+from cotenant.dashboard.autopilot import policy_form
+from cotenant.dashboard.autopilot.policy_text import parse_policy
+from cotenant.dashboard.reservations import forms
+from cotenant.dashboard.tables import carried
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
+from cotenant.recommender.model.views import WORKLOADS
+from cotenant.scheduler_ext.reservations.service.terms import validate_terms
 
 MOST_SECONDS = 1.0
 """Of processor time, for one object: nobody else's answer may wait longer."""
@@ -65,11 +76,52 @@ def _kubelet_line(text: str) -> None:
     container_ref(b'container="%b",namespace="a",pod="b"' % encoded)
 
 
+def _filtered(text: str) -> None:
+    """An address of a page, as its tables and its charts read it."""
+    text = text[:16_000]  # more than a browser sends
+    for search in (
+        f"ns={text}",
+        f"q={quote(text, errors='replace')}",
+        f"range={text}",
+        f"{text}={text}",
+        f"cpu>{text}",
+    ):
+        with suppress(CotenantError):
+            filters.parse(carried.about(search, WORKLOADS), WORKLOADS)
+        with suppress(CotenantError):
+            carried.namespace_query(search)
+        carried.back_seconds(search, 60.0)
+
+
+def _edited(text: str) -> None:
+    """The editor's YAML, and the form that shows what it holds."""
+    for body in (text, f"spec: {text}", f"metadata: {{name: {text}}}\nspec: {{mode: {text}, windows: [{text}]}}"):
+        with suppress(CotenantError):
+            policy_form.form(policy := parse_policy(body))
+            read_policy(policy)
+
+
+def _typed(text: str) -> None:
+    """Each field of a plan's form, and of a policy's."""
+    form = {"pods": 2, "when": "schedule", "schedule": "0 18 * * *", "zone": "Etc/UTC", "minutes": 60, "lead": 5}
+    dated = {"pods": 2, "when": "window", "start": "2026-11-20T18:00", "end": "2026-11-20T19:00", "lead": 5}
+    for fields in (form, dated):
+        for key in fields.keys() - {"when"}:
+            with suppress(CotenantError):
+                validate_terms(forms.terms({**fields, key: text, "ttl": text if key == "lead" else ""}), 1.8e9)
+    for field in policy_form.FIELDS:
+        with suppress(CotenantError):
+            read_policy(policy_form.with_form_value(seeds.POLICY, field, text))
+
+
 TAKES: dict[str, Callable[[str], object]] = {
     "name of a pod": lambda text: role_of(WorkloadRef("data", "RayCluster", "lake"), text, {}, None),
     "message that is compared": stable_text,
     "message that is shown": visible,
     "line of a kubelet": _kubelet_line,
+    "address of a page": _filtered,
+    "YAML of the editor": _edited,
+    "fields of forms": _typed,
 }
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -10,6 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pytest
+import structlog
 import yaml
 
 from bench.platform.fuzz.hostile import ROOT
@@ -17,7 +21,7 @@ from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.feature import LEFT_OUT_STATE, ControllerCondition, FeatureState
 from cotenant.base.controllers.isolation import MOST_LEFT_OUT
-from cotenant.base.controllers.loop import AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
+from cotenant.base.controllers.loop import MOST_IN_HAND, AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
 from cotenant.base.controllers.sender import Sender
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.client import unread_objects
@@ -25,6 +29,7 @@ from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import FixedClock
+from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.feature_status import Board
@@ -37,6 +42,7 @@ from tests.cluster.waiting import wait_for
 from tests.contract.target import embedded_target
 
 pytestmark = pytest.mark.server
+HOLDS = "hold on"
 MAPS = "/api/v1/namespaces/shop/configmaps"
 
 
@@ -52,37 +58,51 @@ class Sums(Feature):
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
         self.rounds += 1
-        self.sum = sum(int(value["data"]["text"]) for value in self.mirror.snapshot().values())
+        texts = [value["data"]["text"] for value in self.mirror.snapshot().values()]
+        if HOLDS in texts:
+            re.match("(a+)+b", "a" * 60)  # exponential, in C that never lets go of the interpreter
+        self.sum = sum(map(int, texts))
         return ControllerDecision()
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         assert not outcomes  # it writes nothing
 
 
-class World:
-    """An API server, and a feature that follows its ConfigMaps."""
+class Manager:
+    """A feature that follows ConfigMaps, with what it takes of a manager."""
 
-    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
-        target = embedded_target(server)
-        self.api: Api = target.admin
-        self.api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
-        self.client: KubeClient = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))))
-        self.mirror: Mirror[Any] = Mirror(self.client, MAPS, dict[str, Any])
+    def __init__(self, client: KubeClient) -> None:
+        self.mirror: Mirror[Any] = Mirror(client, MAPS, dict[str, Any])
         clock, audit = FixedClock(1_700_000_000.0), Audit(Metrics("test", "3"))
         self.board = Board("shop", audit, None, {"texts": self.mirror})
         self.feature = Sums(self.mirror)
         hub = Hub({"texts": self.mirror}, threading.Event())
         context = LoopContext(hub, AlwaysLeads(), clock, ManagerSettings(write=True), audit, self.board)
-        self.runner = FeatureRunner(self.feature, Sender(self.client.sibling(), AlwaysLeads(), lambda: 0.0), context)
+        self.runner = FeatureRunner(self.feature, Sender(client.sibling(), AlwaysLeads(), lambda: 0.0), context)
         hub.join(self.runner)
-
-    def write(self, name: str, text: str) -> None:
-        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
-        self.api.patch(f"{MAPS}/{name}", body, kind="apply", fieldManager="person", force="true")
 
     def round(self) -> FeatureState:
         self.mirror.list_once()
         return self.runner.round()
+
+    def refusals(self) -> dict[str, str]:
+        return {name: why for (_, name), why in self.mirror.refusals.items()}
+
+
+class World(Manager):
+    """An API server, and a manager that follows its ConfigMaps."""
+
+    def __init__(self, server: EmbeddedServer, folder: Path) -> None:
+        target = embedded_target(server)
+        self.api: Api = target.admin
+        self.api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
+        self.kubeconfig = server.write_kubeconfig(folder / "kubeconfig")
+        self.client: KubeClient = connect(KubeSettings(kubeconfig=str(self.kubeconfig)))
+        super().__init__(self.client)
+
+    def write(self, name: str, text: str) -> None:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
+        self.api.patch(f"{MAPS}/{name}", body, kind="apply", fieldManager="person", force="true")
 
     def listed(self) -> str:
         """The condition of the ConfigMap that lists what is left out."""
@@ -130,6 +150,77 @@ def test_a_decision_that_fails_on_everything_is_a_fault_of_ours_and_leaves_nothi
     assert world.round().condition is ControllerCondition.FAILED
     assert len(world.mirror.snapshot()) == MOST_LEFT_OUT + 1
     assert world.listed() == ""
+
+
+def serve(kubeconfig: str) -> None:
+    """A program that decides once for each line, and says what it has."""
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    keep_notes("test")
+    manager = Manager(connect(KubeSettings(kubeconfig=kubeconfig)))
+    for _ in sys.stdin:
+        state = manager.round()
+        print(json.dumps([str(state.condition), state.message, manager.feature.sum, manager.refusals()]), flush=True)
+
+
+class Program:
+    """The program in a process of its own."""
+
+    def __init__(self, world: World, folder: Path) -> None:
+        code = "import sys; from tests.manager.test_left_out import serve; serve(sys.argv[1])"
+        environment = {"TMPDIR": str(folder), "PATH": "", "PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        command = [sys.executable, "-c", code, str(world.kubeconfig)]
+        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
+        self.folder = folder
+
+    def decide(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+
+    def said(self) -> list[Any]:
+        self.decide()
+        assert self.process.stdout is not None
+        found: list[Any] = json.loads(self.process.stdout.readline())
+        return found
+
+    def stand_still(self) -> None:
+        """Decide, wait until the process has noted that nothing of Python runs, and end it as a kubelet does."""
+        self.decide()
+        wait_for("the timer", lambda: any(f.stat().st_size for f in self.folder.glob("cotenant-test-*/still")))
+        self.process.kill()
+        self.process.wait()
+
+
+@pytest.mark.slow
+def test_an_object_on_which_a_decision_stands_still_is_left_out_by_the_next_process(
+    world: World, tmp_path: Path
+) -> None:
+    for number in range(50):
+        world.write(f"good-{number}", str(number))
+    first = Program(world, tmp_path)
+    assert first.said()[2] == sum(range(50))
+    world.write("bad", HOLDS)
+    first.stand_still()
+    second = Program(world, tmp_path)
+    condition, _, found, refused = second.said()
+    assert (condition, found) == ("Up", sum(range(50)))
+    assert list(refused) == ["bad"] and "stood still for 10 s on it" in refused["bad"]
+    world.write("bad", "7")
+    assert second.said()[2:] == [sum(range(50)) + 7, {}]
+    second.process.kill()
+
+
+@pytest.mark.slow
+def test_a_first_decision_that_never_ends_costs_its_feature_alone(world: World, tmp_path: Path) -> None:
+    for number in range(MOST_IN_HAND):
+        world.write(f"good-{number}", str(number))
+    world.write("bad", HOLDS)
+    Program(world, tmp_path).stand_still()
+    second = Program(world, tmp_path)
+    condition, message, found, refused = second.said()
+    assert (condition, found, refused) == ("Failed", 0, {}) and "stood still for 10 s on it" in message
+    second.process.kill()
 
 
 @pytest.mark.cluster

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.errors import SettingsError
-from cotenant.base.settings.document import DEPTH_CAP, SIZE_CAP_BYTES, Tree, parse, plain
+from cotenant.base.settings.document import DEPTH_CAP, SIZE_CAP_BYTES, VALUE_CAP, Tree, parse, plain
 
 
 def test_scalars_stay_text_whatever_yaml_would_guess() -> None:
@@ -51,6 +51,13 @@ def test_an_alias_bomb_is_refused_while_it_is_small() -> None:
     levels += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 30)]
     with pytest.raises(SettingsError, match="line 1 uses an anchor or alias"):
         parse("\n".join(levels), "s.yaml")
+
+
+def test_more_values_than_anybody_writes_are_refused_before_they_are_built() -> None:
+    zeros = ["0"] * (VALUE_CAP - 1)  # and the word `room`
+    assert plain(parse(f"room: [{','.join(zeros)}]", "s.yaml")) == {"room": zeros}
+    with pytest.raises(SettingsError, match="has more than 5,000 values"):
+        parse(f"room: [{'0,' * VALUE_CAP}]", "s.yaml")
 
 
 @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])

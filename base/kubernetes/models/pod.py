@@ -17,6 +17,7 @@ from cotenant.base.kubernetes.models.metadata import (
     EndingMeta,
     ObjectLabels,
     ObjectMeta,
+    ObjectName,
     ObjectOwner,
     ObjectReference,
 )
@@ -466,6 +467,17 @@ class GatedPod(msgspec.Struct):
 
     metadata: ObjectMeta
     spec: _GatedSpec
+
+
+class _NodeName(msgspec.Struct, rename="camel"):
+    node_name: str = ""
+
+
+class PodPlace(msgspec.Struct):
+    """A Pod's name and node alone: what can be read of one that cannot be read otherwise."""
+
+    metadata: ObjectName
+    spec: _NodeName
 
 
 class _Variable(msgspec.Struct):
