@@ -165,6 +165,11 @@ class Kubelets:
             take(address.node, text, self._now())
         except CotenantError as error:
             self._note(address.node, error)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever a node answers, all others are recorded
+            why = f"{type(error).__name__}: {error}"[:300]
+            self._note(address.node, SourceProtocol(f"{_who(address)}: its answer cannot be read: {why}"))
         else:
             self._troubles.pop(address.node, None)
 

@@ -13,17 +13,18 @@ import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, Final, Protocol
 
 import structlog
 
 from cotenant.base.cluster import Inventory
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import compute_without_failing, take_each
 from cotenant.base.controllers.sender import Leadership
 from cotenant.base.errors import CotenantError, NotLeader, SourceProtocol
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import KubeClient
+from cotenant.base.kube.reflection import Key
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.manager import ManagerSettings
@@ -34,7 +35,7 @@ from cotenant.profiler.recorder import metrics_api, writing
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.gaps import GAPS_KEPT, RecordingGap, count_missing, gap_before, gaps_between, join_gaps
 from cotenant.profiler.recorder.kubelets import SPREAD, THROTTLING, KubeletRules, Kubelets
-from cotenant.profiler.recorder.pod_records import declared_amounts
+from cotenant.profiler.recorder.pod_records import RecordedPod, declared_amounts
 from cotenant.profiler.recorder.restarts import RestartLog
 from cotenant.profiler.recorder.slots import AHEAD_SECONDS, ClosedSlot, UsageSlots
 from cotenant.profiler.recorder.status import (
@@ -325,11 +326,15 @@ class Recorder:
         containers, nodes = self._pending
         containers[:] = [slot for slot in containers if not self._is_stored(slot)]
         nodes[:] = [slot for slot in nodes if not self._is_stored(slot)]
-        for version in (*self.watch.take(), *pods):
-            restarts.note(version.ends(), now)
-        restarts.state.complete = True
+        failing = self._note_ends((*self.watch.take(), *pods), restarts, now)
         blocks = writing.slot_usage(containers, nodes)
-        blocks += self._hourly.usage(declared_amounts(pod for pod in pods if pod.occupies_node), restarts, now)
+        present = [pod for pod in pods if pod.occupies_node]
+        amounts, unread = compute_without_failing(
+            [pod.key for pod in present],
+            lambda without: declared_amounts(pod for pod in present if pod.key not in without),
+            (MemoryError,),
+        )
+        blocks += self._hourly.usage(amounts, restarts, now)
         writing.write_usage(store, blocks, restarts)
         restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
         idle = writing.idle_rows(containers, self.containers.resting_series(), int(now))
@@ -344,7 +349,7 @@ class Recorder:
             ),
             (CotenantError, MemoryError),
         )
-        self.watch.leave_out(found)
+        self.watch.leave_out(failing | unread | found)
         self._account(now, inventory)
         self.watch.forget_placed()
         containers.clear()
@@ -385,11 +390,15 @@ class Recorder:
         is_first = self._restarts is None
         restarts = self._earlier_restarts(now)
         versions = [*self.watch.take(), *(self.watch.pods() if is_first else ())]
-        for version in versions:
-            restarts.note(version.ends(), now)
-        restarts.state.complete = True
+        self._note_ends(versions, restarts, now)
         if versions and restarts.changed:
             writing.write_counts(self._store, restarts)
+
+    def _note_ends(self, pods: Iterable[RecordedPod], restarts: RestartLog, now: float) -> dict[Key, str]:
+        """Count how containers of these pods ended; return the pods that cannot be counted, and why."""
+        failing = take_each(pods, lambda pod: restarts.note(pod.ends(), now))
+        restarts.state.complete = True
+        return {pod.key: why for pod, why in failing}
 
     def _earlier_restarts(self, now: float) -> RestartLog:
         """Return what is counted so far, with what an earlier process left the first time."""

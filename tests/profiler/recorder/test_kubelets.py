@@ -77,6 +77,19 @@ def test_each_kubelet_is_asked_once_a_round_and_all_of_its_answer_is_read(server
     assert kubelets.errors == {}
 
 
+def test_an_answer_on_which_the_reader_fails_costs_the_other_nodes_nothing(servers: KubeletServers) -> None:
+    kubelets, taken = Kubelets(access(servers.authority), KubeletRules(), 60.0), []
+    bad = servers.addresses[0].node
+
+    def take(node: str, _text: bytes, _received: float) -> None:
+        taken.append(int("no number" if node == bad else 1))
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, kubelets.read_round(servers.addresses, take, spread=0.0)).result()
+    assert taken == [1] * (NODES - 1)
+    assert list(kubelets.errors) == [bad] and "cannot be read: ValueError" in kubelets.errors[bad].message
+
+
 def test_a_certificate_of_another_authority_is_refused_with_its_fix(servers: KubeletServers, tmp_path: Path) -> None:
     other = Authority.create(tmp_path / "other").certificate
     kubelets = Kubelets(access(other), KubeletRules(), 60.0)

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -294,3 +294,26 @@ def test_a_request_that_was_taken_away_is_not_set_and_not_unknown(tmp_path: Path
     found = write_inventory(store, Inventory("c", 3 * HOUR_SECONDS, (node,), (bare,), (now,)), [], ProfilerSettings())
     assert {p.name for p in found.pods} == {"web-old", "web-new"}
     assert [(w.ref, w.gaps) for w in found.workloads] == [(ref, ())]
+
+
+def test_pods_that_cannot_be_counted_are_named_and_all_others_are_stored(api: ApiServer, tmp_path: Path) -> None:
+    store, clock = Store(tmp_path.as_uri(), "c"), HandClock(BEGUN)
+    ended = [killed("main", BEGUN + 9, 1, shown_in="lastState")]
+    api.objects["/api/v1/pods"] = [pod(name, "Running", containerStatuses=ended) for name in ("web", "ends", "amounts")]
+    with recorder_of(api, store, clock) as recorder:
+        recorder.watch.start()
+        assert recorder.watch.wait_synced(30)
+        items = recorder.watch._pods._state.items
+        for name in ("ends", "amounts"):
+            whole: Any = items["shop", name].value
+            bad = {"restarted": (None,)} if name == "ends" else {"shape": replace(whole.shape, containers=(None,))}
+            items["shop", name] = items["shop", name]._replace(value=replace(whole, **bad))
+        recorder.watch._pods._copy = None
+        for k in range(6):
+            read(recorder, BEGUN + 60 * k, 6.0 * k, 100)
+        clock.seconds = BEGUN + FIVE_MINUTES_SECONDS + 100
+        assert recorder.store_closed(float("inf"))
+        assert set(recorder.watch.left_out()) == {"pods/shop/ends", "pods/shop/amounts"}
+        recorder.watch.stop()
+    assert values(store, Signal.CPU_REQUEST, "web", "main", slots=1) == [1000]
+    assert values(store, Signal.RESTARTS, "web", "main", slots=1) == [1]
