@@ -10,10 +10,15 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData
+import msgspec
+
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData
+from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient
+from cotenant.base.kube.watch import LONGEST_WHY, read_each
 from cotenant.base.kubernetes.models.node import SchedulableNode
-from cotenant.base.kubernetes.models.pod import SizedPodWire
+from cotenant.base.kubernetes.models.pod import PodPlace, SizedPodWire
 from cotenant.base.kubernetes.protocol import NOT_ENDED
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import KEPT_NODE
@@ -52,24 +57,34 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     gaps: list[str] = []
     objects = _read_objects(client, gaps)
-    pods = _read_pods(client, objects, proposals)
+    rooms = {wire.metadata.name: node_of(wire).allocatable for wire in wires}
+    pods = _read_pods(client, objects, proposals, rooms)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
     nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
     return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), tuple(gaps))
 
 
-def _read_pods(client: KubeClient, objects: ClusterObjects, proposals: Proposals) -> list[SizedPod]:
-    """Pods that have not ended, page by page, so that their JSON is not all in memory; equal rules are one object."""
-    pods: list[SizedPod] = []
+def _read_pods(
+    client: KubeClient, objects: ClusterObjects, proposals: Proposals, rooms: Mapping[str, Mapping[str, int]]
+) -> list[SizedPod]:
+    """Pods that have not ended; equal rules are one object. One that cannot be read stays, and takes all of its node.
+
+    rooms: what is allocatable of each node.
+    """
     known: dict[PodRules, PodRules] = {}
-    for page in client.pages(PODS, SizedPodWire, fieldSelector=NOT_ENDED):
-        if page is None:
-            pods.clear()
-            continue
-        for wire in page.items or ():
-            pod = sized_pod(wire, objects, proposals)
-            pods.append(replace(pod, rules=known.setdefault(pod.rules, pod.rules)))
-    return pods
+
+    def read_pod(raw: msgspec.Raw) -> SizedPod:
+        try:
+            pod = sized_pod(decoder_of(SizedPodWire).decode(raw), objects, proposals)
+        except (CotenantError, *UNDECODABLE) as error:
+            placed = decoder_of(PodPlace).decode(raw)
+            name = f"{placed.metadata.namespace}/{placed.metadata.name}"
+            stays = Stay(Reason.RULE_NOT_MODELLED, f"{name} cannot be read: {error}"[:LONGEST_WHY], name)
+            at, taken = placed.spec.node_name, rooms.get(placed.spec.node_name, {})
+            return SizedPod(placed.metadata.namespace, placed.metadata.name, at, taken, stays=stays)
+        return replace(pod, rules=known.setdefault(pod.rules, pod.rules))
+
+    return list(read_each(client, PODS, msgspec.Raw, read_pod, fieldSelector=NOT_ENDED)[0].values())
 
 
 def _sized_node(wire: SchedulableNode, limits: Mapping[str, Mapping[str, int]], taken: set[str]) -> SizedNode:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageE
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.kubernetes.models.node import SchedulableNode
@@ -25,6 +27,7 @@ from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.scheduler_ext.extender.metric import LoadMetric, MetricWire, Outlook, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.watcher import PATHS
@@ -40,6 +43,7 @@ from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob, address
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 from cotenant.scheduler_ext.volumes.reading import read_volumes
 
+_ValueT = TypeVar("_ValueT")
 WAITING: Final = "spec.nodeName=,status.phase=Pending"
 BUDGETS: Final = "/apis/policy/v1/poddisruptionbudgets"
 ALWAYS_ALLOW: Final = "AlwaysAllow"
@@ -90,18 +94,18 @@ def read(
 
     namespace: the manager's, where it publishes the forecasts of workloads.
     """
-    nodes = {wire.metadata.name: node_of(wire) for wire in client.list(PATHS["nodes"], SchedulableNode)}
+    gaps: list[str] = []
+    nodes = {name: n for (_, name), n in _readable(client, PATHS["nodes"], SchedulableNode, node_of, gaps).items()}
     if not nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
-    gaps: list[str] = []
     metrics = _metrics(client, gaps)
     outlooks = _outlooks(client, gaps)
     budgets = _budgets(client, gaps)
     pods: dict[str, list[RebalancePod]] = defaultdict(list)
-    for raw in client.list(PATHS["pods"], msgspec.Raw, fieldSelector=ON_NODES):
-        pod = pod_of(raw, settings)
+    read_pod = partial(pod_of, settings=settings)
+    for pod in _readable(client, PATHS["pods"], msgspec.Raw, read_pod, gaps, fieldSelector=ON_NODES).values():
         pods[pod.facts.node].append(pod)
-    waiting = _list_unschedulable_pods(client, settings)
+    waiting = _list_unschedulable_pods(client, settings, gaps)
     resolve = _volume_resolver(client, [*waiting, *chain.from_iterable(pods.values())], gaps)
     loads = [
         NodeLoad(nodes[n], metrics.get(n), outlooks.get(n), tuple(map(resolve, pods.get(n, ())))) for n in sorted(nodes)
@@ -136,12 +140,31 @@ def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
     return tuple(jobs.values())
 
 
-def _list_unschedulable_pods(client: KubeClient, settings: LoadAwareSettings) -> tuple[RebalancePod, ...]:
+def _readable(
+    client: KubeClient,
+    path: str,
+    kind: Any,
+    project: Callable[[Any], _ValueT],
+    gaps: list[str],
+    **query: str,
+) -> dict[Key, _ValueT]:
+    """The values of a collection, and a gap for each object that cannot be read."""
+    values, refused = read_each(client, path, kind, project, **query)
+    gaps.extend(f"{ObjectVersion(path, *key, '')} cannot be read: {why}" for key, why in refused.items())
+    return values
+
+
+def _list_unschedulable_pods(
+    client: KubeClient, settings: LoadAwareSettings, gaps: list[str]
+) -> tuple[RebalancePod, ...]:
     """Pods that the scheduler found no node for, without those that only reserve capacity."""
-    raws = client.list(PATHS["pods"], msgspec.Raw, fieldSelector=WAITING)
-    unschedulable = [raw for raw in raws if msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable]
-    pods = [pod_of(raw, settings) for raw in unschedulable]
-    return tuple(pod for pod in pods if pod.facts.placeholder_of is None)
+
+    def read_pod(raw: msgspec.Raw) -> RebalancePod | None:
+        is_unschedulable = msgspec.json.decode(raw, type=WaitingPodWire).is_unschedulable
+        return pod_of(raw, settings) if is_unschedulable else None
+
+    pods = _readable(client, PATHS["pods"], msgspec.Raw, read_pod, gaps, fieldSelector=WAITING).values()
+    return tuple(pod for pod in pods if pod is not None and pod.facts.placeholder_of is None)
 
 
 def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:

@@ -1,27 +1,62 @@
-"""Whatever tenants write into objects, the inventory of a scan and of the recorder has all the others, in time."""
+"""Whatever tenants and nodes write into objects, each process has all the others, in time."""
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 
+from bench.platform.fuzz import seeds
 from bench.platform.fuzz.hostile import annotated_pod, replaced, worst
+from cotenant.admission.review import ReviewContext, answer
+from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.autopilot.rounds.cluster_state import read_policies
+from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.cluster import Inventory
+from cotenant.base.errors import ClusterAbsent
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube import KubeClient, connect
+from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.client import unread_objects
 from cotenant.base.kube.live import AUTOSCALERS, CONTROLLERS, LIMIT_RANGES, PODS, QUOTAS, observe
 from cotenant.base.kube.overlay import overlay
+from cotenant.base.kubernetes.protocol import (
+    CONFIG_GROUP,
+    OWN_GROUP,
+    PROFILE_GROUP,
+    QUOTA_GROUP,
+    SCHEDULING_GROUP,
+    SLO_GROUP,
+)
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
+from cotenant.enforcer.model.agents import EVENTS, ask
 from cotenant.profiler.recorder.writing import write_inventory
 from cotenant.profiler.settings import ProfilerSettings
+from cotenant.scheduler_ext.cluster_size.reading import read_cluster
+from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, DeviceAllocationSettings, ExtenderSettings
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
+from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster as read_extended
+from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER
+from cotenant.scheduler_ext.extender.watch.watcher import Watching
+from cotenant.scheduler_ext.queues.commands.live_queues import read_report
+from cotenant.scheduler_ext.queues.model.tables import tables_of
+from cotenant.scheduler_ext.queues.service.queue_view import read_view
+from cotenant.scheduler_ext.queues.view import QueueView
+from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS
 from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS
+from cotenant.scheduler_ext.rebalance.cluster_reading import read as read_rebalance
+from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.service.plans import plans, preview_plan
+from cotenant.scheduler_ext.volumes.reading import CLAIMS, VOLUMES
+from cotenant.settings import Settings
 from tests.support.api_server import ApiServer, make_certificate
 
 pytestmark = pytest.mark.server
@@ -147,3 +182,170 @@ def test_the_inventory_has_the_good_object_beside_each_hostile_one_of_its_kind(
         assert all(not subject.endswith("/good") for subject in unread_objects())
     # some tens of milliseconds for each object on a busy machine, however it is written
     assert seconds < 2 + 0.02 * len(documents)
+
+
+def listed(mirrors: Mapping[str, Mirror[Any]]) -> None:
+    """List each once; not the kinds that the cluster lacks."""
+    for mirror in mirrors.values():
+        with suppress(ClusterAbsent):
+            mirror.list_once()
+
+
+def of_queues(client: KubeClient) -> set[str]:
+    """Quotas and gangs of the tables that command line, REST and page Queues show."""
+    tables = tables_of(read_report(client, Settings(), NOW)[1])
+    return {*tables["quotas"].columns["quota"], *tables["gangs"].columns["gang"]}
+
+
+def of_webhook(client: KubeClient) -> set[str]:
+    """What the webhook goes by while it answers."""
+    state = ClusterState(client, native_gangs=True)
+    listed(state.mirrors)
+    view = state.view()
+    resource = {"group": "", "version": "v1", "resource": "pods"}
+    request = {"uid": "u", "operation": "CREATE", "namespace": "shop", "resource": resource, "object": seeds.POD}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    for path in ("/mutate-pod", "/validate-pod"):
+        assert answer(path, msgspec.json.encode(review), ReviewContext(view, NOW)).status == 200
+    return {*view.quotas.quotas, *(profile.name for profile in view.profiles)}
+
+
+def of_extender(client: KubeClient) -> set[str]:
+    """Nodes in the frames of the watcher, and in the one look of `cotenant explain pod`."""
+    settings = ExtenderSettings(cpus=CpuAllocationSettings(on=True), devices=DeviceAllocationSettings(on=True))
+    watching = Watching(client, settings, threading.Event())
+    listed(watching.mirrors)
+    for mirror in watching.mirrors.values():
+        mirror._synced.set()
+    snapshot = next_snapshot(NodeSnapshot(), DECODER.decode(ENCODER.encode(watching.frame())))
+    assert "web-0" in {name for _, name in watching.table.pods}
+    return {*snapshot.names} & {*read_extended(client, settings).snapshot.names}
+
+
+def of_rebalance(client: KubeClient) -> set[str]:
+    inputs = read_rebalance(client, ExtenderSettings().load_aware, NOW).inputs
+    assert decide(inputs, DEFAULT_ARGS, with_forecast=True) is not None
+    pods = {pod.facts.identity.name for load in inputs.loads for pod in load.pods}
+    return {*(load.node.name for load in inputs.loads), *pods}
+
+
+def of_cluster_size(client: KubeClient) -> set[str]:
+    found = read_cluster(client)
+    return {*(node.name for node in found.nodes), *(pod.name for pod in found.pods)}
+
+
+def of_enforcement(client: KubeClient) -> set[str]:
+    return {act.pod for act in ask(client, NOW).acts}
+
+
+def of_preview(client: KubeClient) -> set[str]:
+    """Whether a preview of a plan finds nodes for its pods."""
+    found = preview_plan(client, parse_plan(seeds.PLAN), NOW, Settings())
+    return {"placed"} if found.nodes and not found.unplaced else set()
+
+
+QUOTAS_PATH, GROUPS = f"/apis/{QUOTA_GROUP}/elasticquotas", f"/apis/{QUOTA_GROUP}/podgroups"
+NODES, METRICS = "/api/v1/nodes", f"/apis/{SLO_GROUP}/nodemetrics"
+RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
+VOLUME: dict[str, Any] = {"metadata": {"name": "pv"}, "spec": {"capacity": {"storage": "1Gi"}, "csi": {"driver": "d"}}}
+READINGS: dict[str, tuple[Callable[[KubeClient], set[str]], dict[str, dict[str, Any]], set[str]]] = {
+    "queues": (
+        of_queues,
+        {
+            QUOTAS_PATH: seeds.QUOTA,
+            GROUPS: seeds.POD_GROUP,
+            f"/apis/{PROFILE_GROUP}/elasticquotaprofiles": seeds.QUOTA_PROFILE,
+            RESERVATIONS: seeds.RESERVATION,
+            PODS: seeds.POD,
+            NODES: seeds.NODE,
+        },
+        {"team-a", "train"},
+    ),
+    "webhook": (
+        of_webhook,
+        {
+            f"/apis/{CONFIG_GROUP}/clustercolocationprofiles": seeds.PROFILE,
+            QUOTAS_PATH: seeds.QUOTA,
+            GROUPS: seeds.POD_GROUP,
+            LIMIT_RANGES: seeds.LIMIT_RANGE,
+            QUOTAS: seeds.RESOURCE_QUOTA,
+            RESERVATIONS: seeds.RESERVATION,
+            CONTROLLERS["Deployment"]: DOCUMENTS[CONTROLLERS["Deployment"]] | {"metadata": METADATA},
+        },
+        {"team-a", "batch"},
+    ),
+    "extender": (
+        of_extender,
+        {
+            NODES: seeds.NODE,
+            METRICS: seeds.NODE_METRIC,
+            COLLECTION: seeds.TOPOLOGY,
+            RESERVATIONS: seeds.RESERVATION,
+            PODS: seeds.POD,
+        },
+        {"n1"},
+    ),
+    "rebalance": (
+        of_rebalance,
+        {NODES: seeds.NODE, METRICS: seeds.NODE_METRIC, BUDGETS: seeds.BUDGET, CLAIMS: seeds.CLAIM, PODS: seeds.POD},
+        {"n1", "web-0"},
+    ),
+    "cluster size": (
+        of_cluster_size,
+        {NODES: seeds.NODE, BUDGETS: seeds.BUDGET, CLAIMS: seeds.CLAIM, VOLUMES: VOLUME, PODS: seeds.POD},
+        {"n1", "web-0"},
+    ),
+    "enforcement": (of_enforcement, {EVENTS: seeds.EVENT, PODS: seeds.POD}, {"shop/web"}),
+    "plans": (
+        lambda client: {plan.name for plan in plans(client).plans},
+        {f"/apis/{OWN_GROUP}/reservationplans": seeds.PLAN},
+        {"evening"},
+    ),
+    "preview": (
+        of_preview,
+        {
+            f"/apis/{OWN_GROUP}/reservationplans": seeds.PLAN,
+            "/api/v1/namespaces/shop/resourcequotas": seeds.RESOURCE_QUOTA,
+            NODES: seeds.NODE,
+            PODS: {**seeds.POD, "spec": {**seeds.POD["spec"], "nodeName": "n2"}},
+        },
+        {"placed"},
+    ),
+    "autopilot": (
+        lambda client: {policy.name for policy in read_policies(client)},
+        {f"/apis/{OWN_GROUP}/autopilotpolicies": seeds.POLICY},
+        {"p"},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [(name, path) for name, (_, documents, _) in READINGS.items() for path in documents],
+    ids=lambda part: part.rpartition("/")[2],
+)
+def test_what_a_page_or_a_process_shows_has_the_good_objects_beside_each_hostile_one(
+    name: str, path: str, api: ApiServer, client: KubeClient
+) -> None:
+    act, good, wanted = READINGS[name]
+    documents = list(hostile(good[path]))
+    api.objects |= {place: [document] for place, document in good.items()} | {path: documents}
+    began = time.process_time()
+    assert act(client) >= wanted
+    assert time.process_time() - began < 2 + 0.02 * len(documents)
+
+
+def test_tables_that_fail_on_one_object_are_made_without_it_and_name_it(api: ApiServer, client: KubeClient) -> None:
+    _, good, _ = READINGS["queues"]
+    api.objects |= {place: [document] for place, document in good.items()}
+    quota: dict[str, Any] = seeds.QUOTA
+    names = ("1", "2", "bad")
+    api.objects[QUOTAS_PATH] = [{**quota, "metadata": {**quota["metadata"], "name": name}} for name in names]
+
+    def use(view: QueueView) -> tuple[int, dict[str, str]]:
+        return sum(int(name) for name in view.quotas), dict(view.unreadable)
+
+    found, named = read_view(client, Settings(), NOW, use)
+    assert found == 1 + 2
+    assert "made without it" in named["elasticquotas/shop/bad"]

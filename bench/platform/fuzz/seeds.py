@@ -274,13 +274,32 @@ SLO_CONFIG: Final[dict[str, Any]] = {
 PLAN: Final[dict[str, Any]] = {
     "metadata": {"name": "evening", "namespace": "shop", "uid": "p", "generation": 1},
     "spec": {
-        "source": "schedule",
-        "owner": {"kind": "Deployment", "name": "web"},
-        "amount": {"replicas": 2, "perPod": {"cpu": "500m", "memory": "1Gi"}},
-        "schedule": {"cron": "0 18 * * *", "duration": "2h", "timezone": "Europe/Berlin"},
-        "suspend": False,
+        "source": "Recurring",
+        "owner": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "amount": {"count": 2, "perPod": {"cpu": "500m", "memory": "1Gi"}},
+        "recurring": {
+            "schedule": "0 18 * * 1-5",
+            "timeZone": "Europe/Berlin",
+            "duration": "2h",
+            "startingDeadline": "30m",
+            "skip": ["2026-12-25T17:00:00Z"],
+        },
+        "quantile": 0.9,
+        "lead": "15m",
+        "allocatePolicy": "Aligned",
+        "policy": {"autoApprove": True, "minimumHitRatio": 0.7, "maximumCost": 2.5},
+        "approval": {"decision": "Approved", "scope": "Series", "by": "jane@example.com", "at": "2026-11-19T09:00:00Z"},
+        "historyLimit": 10,
     },
-    "status": {"phase": "Active", "conditions": [{"type": "Ready", "status": "True"}]},
+    "status": {
+        "phase": "Held",
+        "window": {"start": "2026-11-20T17:00:00Z", "end": "2026-11-20T19:00:00Z"},
+        "reserveAt": "2026-11-20T16:44:00Z",
+        "expected": {"hitRatio": 0.8, "occurrences": 10, "idleCoreHours": 3.2},
+        "reservations": [{"name": "evening-1", "nodeName": "n1", "phase": "Available"}],
+        "history": [{"start": "2026-11-18T17:00:00Z", "held": 4, "used": 4, "missed": 1, "hitRatio": 1}],
+        "conditions": [{"type": "Ready", "status": "True"}],
+    },
 }
 QUOTA_PROFILE: Final[dict[str, Any]] = {
     "metadata": {
@@ -334,6 +353,33 @@ BUDGET: Final[dict[str, Any]] = {
         "expectedPods": 3,
         "observedGeneration": 1,
     },
+}
+CLAIM: Final[dict[str, Any]] = {
+    "metadata": {"name": "data", "namespace": "shop", "uid": "c", "annotations": {"a": "b"}, "labels": {"a": "b"}},
+    "spec": {
+        "volumeName": "pv",
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+    "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}},
+}
+EVENT: Final[dict[str, Any]] = {
+    "metadata": {
+        "name": "web.1",
+        "namespace": "shop",
+        "annotations": {
+            "cotenant.dev/act": '{"time_seconds": 1.0, "node": "", "lane": "suppress", "reason": "", "pod": "shop/web"}'
+        },
+        "creationTimestamp": "2026-11-01T10:00:00Z",
+    },
+    "eventTime": "2026-11-01T10:00:00.000000Z",
+    "reportingController": "cotenant-enforcer",
+    "reason": "Suppressed",
+    "note": "suppress: 2 cores for batch",
+    "type": "Normal",
+    "regarding": {"kind": "Pod", "name": "web", "namespace": "shop"},
+    "series": {"count": 2, "lastObservedTime": "2026-11-01T10:01:00.000000Z"},
 }
 TOPOLOGY: Final[dict[str, Any]] = {
     "metadata": {"name": "n1"},

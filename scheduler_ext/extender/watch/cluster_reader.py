@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -18,7 +18,6 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
-from cotenant.base.kubernetes.models.metadata import NamedObject
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
@@ -44,7 +43,6 @@ from cotenant.scheduler_ext.extender.watch.watcher import OUR_SLICES, PATHS, har
 DEPLOYMENTS: Final = "/apis/apps/v1/deployments"
 EXTENDER_NAME: Final = "cotenant-extender"
 CONNECT_SECONDS: Final = 0.5
-AnswerT = TypeVar("AnswerT")
 
 
 class _Ready(msgspec.Struct, rename="camel"):
@@ -68,30 +66,33 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
     table = NodeTable(settings.load_aware)
     sources: dict[str, CollectionState] = {}
-    for wire in client.list(PATHS["nodes"], SchedulableNode):
-        table.put_node(wire.metadata.name, node_of(wire))
+    for (_, name), node in read_each(client, PATHS["nodes"], SchedulableNode, node_of)[0].items():
+        table.put_node(name, node)
     if not table.nodes:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     now = table.watched_since = client.clock().now_seconds()  # the reports of nodes have the cluster's times
     sources["nodes"] = CollectionState(0.0)
-    for pod in _list_or_empty(client, "pods", PodWire, sources, fieldSelector=ON_NODES):
-        facts = facts_of(pod, settings.load_aware)
-        table.put_pod((pod.metadata.namespace, pod.metadata.name), facts, now)
-    for name, metric in _read_or_empty(client, "nodemetrics", MetricWire, metric_of, sources):
+
+    def read(name: str, kind: Any, project: Callable[[Any], Any], **query: str) -> Iterable[tuple[Key, Any]]:
+        return _read_or_empty(client, name, kind, project, sources, **query).items()
+
+    for key, pod in read("pods", PodWire, lambda wire: facts_of(wire, settings.load_aware), fieldSelector=ON_NODES):
+        table.put_pod(key, pod, now)
+    for (_, name), metric in read("nodemetrics", MetricWire, metric_of):
         table.put_metric(name, metric)
-    for name, outlook in _read_or_empty(client, "forecasts", UsageForecast, outlook_of, sources):
+    for (_, name), outlook in read("forecasts", UsageForecast, outlook_of):
         table.put_outlook(name, outlook)
-    for raw in _list_or_empty(client, "reservations", msgspec.Raw, sources):
-        table.put_reservation(_name(raw), bytes(raw))
+    for (_, name), text in read("reservations", msgspec.Raw, bytes):
+        table.put_reservation(name, text)
     for kind in hardware_kinds(settings):
-        for raw in _list_or_empty(client, kind, msgspec.Raw, sources):
-            table.put_document(PATHS[kind], _name(raw), msgspec.json.decode(raw, type=dict[str, Any]))
+        for (_, name), body in read(kind, dict[str, Any], dict):
+            table.put_document(PATHS[kind], name, body)
     if settings.devices.on:
-        for raw in _list_or_empty(client, "slices", msgspec.Raw, sources, fieldSelector=OUR_SLICES):
-            table.put_slice(_name(raw), slice_of(msgspec.json.decode(raw, type=SliceWire)))
-    for raw in _list_or_empty(client, "guard", msgspec.Raw, sources):
-        if _name(raw) == SWAP_GUARD:
-            table.put_guards(msgspec.json.decode(raw, type=SwapGuardWire).spec.nodes or {})
+        for (_, name), node_slice in read("slices", SliceWire, slice_of, fieldSelector=OUR_SLICES):
+            table.put_slice(name, node_slice)
+    for (_, name), guards in read("guard", SwapGuardWire, lambda wire: wire.spec.nodes or {}):
+        if name == SWAP_GUARD:
+            table.put_guards(guards)
     nodes = tuple(table.nodes.values())
     moment = Moment(now, time.monotonic())
     return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, now, moment.monotonic)), nodes, moment)
@@ -119,46 +120,28 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
 
 
 def _read_or_empty(
-    client: KubeClient, name: str, kind: Any, project: Callable[[Any], Any], sources: dict[str, CollectionState]
-) -> list[tuple[str, Any]]:
-    """One collection as (name, value), like `_list_or_empty`; objects that cannot be read are the source's error."""
-    empty: tuple[dict[Key, Any], dict[Key, str]] = ({}, {})
-    values, refused = _answer_or_empty(name, sources, lambda: read_each(client, PATHS[name], kind, project), empty)
-    if refused:
-        unread = "; ".join(f"{name} {object_name} cannot be read: {why}" for (_, object_name), why in refused.items())
-        sources[name] = CollectionState(0.0, unread)
-    return [(object_name, value) for (_, object_name), value in values.items()]
+    client: KubeClient,
+    name: str,
+    kind: Any,
+    project: Callable[[Any], Any],
+    sources: dict[str, CollectionState],
+    **query: str,
+) -> dict[Key, Any]:
+    """The values of one collection, none where it is not installed or may not be read; `sources` gets its state.
 
-
-def _list_or_empty(
-    client: KubeClient, name: str, kind: Any, sources: dict[str, CollectionState], **query: str
-) -> Sequence[Any]:
-    """One collection as a list; what is not installed or forbidden is an empty list, and `sources` says which."""
-    empty: Sequence[Any] = ()
-    return _answer_or_empty(name, sources, lambda: client.list(PATHS[name], kind, limit=None, **query), empty)
-
-
-def _answer_or_empty(
-    name: str, sources: dict[str, CollectionState], request: Callable[[], AnswerT], empty: AnswerT
-) -> AnswerT:
-    """Return the answer to a request; `empty` where its collection is not installed or may not be read.
-
-    The state of the collection is put into `sources` under `name`. Any other ClusterError is the caller's.
+    Objects that cannot be read are the source's error. Any other ClusterError is the caller's.
     """
     try:
-        answer = request()
+        values, refused = read_each(client, PATHS[name], kind, project, **query)
     except ClusterAbsent:
         sources[name] = CollectionState(age_seconds=0.0, synced=False, absent=True)
-        return empty
+        return {}
     except ClusterForbidden as error:
         sources[name] = CollectionState(age_seconds=0.0, error=error.message, synced=False)
-        return empty
-    sources[name] = CollectionState(age_seconds=0.0)
-    return answer
-
-
-def _name(raw: msgspec.Raw) -> str:
-    return msgspec.json.decode(raw, type=NamedObject).metadata.name
+        return {}
+    unread = "; ".join(f"{name} {'/'.join(filter(None, key))} cannot be read: {why}" for key, why in refused.items())
+    sources[name] = CollectionState(0.0, unread)
+    return values
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:

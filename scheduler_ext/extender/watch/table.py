@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -17,6 +17,7 @@ import numpy as np
 from cotenant.base.allocation.allocator import NodeHardware
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from cotenant.scheduler_ext.extender.cpus import free_cpu_capacity
 from cotenant.scheduler_ext.extender.devices import free_devices
@@ -63,6 +64,8 @@ class NodeTable:
     """Devices that the ResourceSlices of each node have, by node and slice."""
     departures: dict[str, list[Departure]] = field(default_factory=dict)
     """Pods that left each node, while its forecast may count them as present."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Nodes of which no row can be made, and why; each is tried again once something of it changes."""
     _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
     _changed: set[str] = field(default_factory=set)
     _forecast: set[str] = field(default_factory=set)
@@ -190,20 +193,46 @@ class NodeTable:
         monotonic_seconds: float,
         with_shares: bool = True,
     ) -> Frame:
-        """Return what changed since the last call.
+        """Return what changed since the last call; `left_out` has the nodes of which no row can be made.
 
         with_shares: also the contribution of each pod of a changed node, which only questions about preemption use.
         """
-        slot = slot_of(now_seconds)
-        full, again = self._other_nodes, slot != self._slot
-        if again:
+        slot, before = slot_of(now_seconds), self.left_out
+        if slot != self._slot:
             self._changed |= self._doubtful()
-        if full:
-            self._index = {name: row for row, name in enumerate(self.nodes)}
-        index = self._index
+        touched = self._changed | self._hardware | {name for _, name in self._documents}
+        kept = {name: why for name, why in before.items() if name not in touched}
+
+        def frame(failing: Collection[str]) -> tuple[Frame, dict[str, int]]:
+            gone = kept.keys() | set(failing)
+            if full := self._other_nodes or gone != before.keys():
+                index = {name: row for row, name in enumerate(name for name in self.nodes if name not in gone)}
+            else:
+                index = self._index
+            return self._frame(index, full, sources, now_seconds, monotonic_seconds, with_shares), index
+
+        for name in before.keys() & touched:
+            self._touch(name)  # what was told of it as of a node that is gone
+        (made, self._index), found = compute_without_failing(list(self.nodes), frame, (MemoryError,))
+        self.left_out = kept | found
+        self._forget(slot)
+        return made
+
+    def _frame(
+        self,
+        index: Mapping[str, int],
+        full: bool,
+        sources: Mapping[str, CollectionState],
+        now_seconds: float,
+        monotonic_seconds: float,
+        with_shares: bool,
+    ) -> Frame:
+        """Return what changed, of the nodes that have these rows; full: of all of them."""
+        slot = slot_of(now_seconds)
         rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
+        again = slot != self._slot
         ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
-        frame = Frame(
+        return Frame(
             sent_seconds=monotonic_seconds,
             sources=dict(sources),
             fresh=self._fresh,
@@ -216,13 +245,11 @@ class NodeTable:
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
             reservations={name: self.reservations.get(name) for name in self._reservations} or None,
-            rooms=self._changed_capacities(COLLECTION, free_cpu_capacity) or None,
-            device_rooms=self._changed_capacities(DEVICES, free_devices) or None,
+            rooms=self._changed_capacities(COLLECTION, free_cpu_capacity, index) or None,
+            device_rooms=self._changed_capacities(DEVICES, free_devices, index) or None,
             shares=self._shares(self._changed & index.keys()) if with_shares else None,
             gone=sorted(self._gone | self._orphaned_pods(name for name in self._changed if name not in index)),
         )
-        self._forget(slot)
-        return frame
 
     def _forget(self, slot: int) -> None:
         for marks in (self._changed, self._forecast, self._gone, self._reservations, self._documents, self._hardware):
@@ -231,17 +258,20 @@ class NodeTable:
         self._slot = slot
 
     def _changed_capacities(
-        self, collection: str, count_free: Callable[[NodeHardware, Iterable[PodFacts]], FreeT | None]
+        self,
+        collection: str,
+        count_free: Callable[[NodeHardware, Iterable[PodFacts]], FreeT | None],
+        index: Collection[str],
     ) -> dict[str, FreeT | None]:
         """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
 
-        None for a node that is gone or has no such document.
+        None for a node that is gone, left out or has no such document.
         """
         bodies = self.documents[collection]
         rooms: dict[str, FreeT | None] = {}
         for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):
             node, body = self.nodes.get(name), bodies.get(name)
-            if node is None or body is None:
+            if node is None or body is None or name not in index:
                 rooms[name] = None
                 continue
             claimed = frozenset[str]().union(*self.claimed.get(name, {}).values())

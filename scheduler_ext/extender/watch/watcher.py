@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -22,9 +23,11 @@ from msgspec.structs import replace
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.controllers.clocks import believed_ahead_seconds
+from cotenant.base.controllers.isolation import take_each
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.observed import ON_NODES
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
@@ -39,7 +42,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import follow_parent, job_from
-from cotenant.base.process.in_hand import keep_notes
+from cotenant.base.process.in_hand import ObjectVersion, keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
@@ -66,12 +69,10 @@ PATHS: Final = {
 """Collections that are watched."""
 OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"
 """Field selector: ResourceSlices of the node agents."""
-HARDWARE: Final = frozenset({"topologies", "devices"})
-"""Those that describe the nodes' hardware."""
 
 
 def hardware_kinds(settings: ExtenderSettings) -> list[str]:
-    """Return the kinds of HARDWARE that are allocated."""
+    """Return the kinds that describe the hardware of nodes, as far as it is allocated."""
     return [kind for kind, own in (("topologies", settings.cpus), ("devices", settings.devices)) if own.on]
 
 
@@ -149,7 +150,12 @@ class Watching:
         if math.isinf(self.table.watched_since):
             self.table.watched_since = now
         self._drain(now)
-        return replace(self.table.take(sources, now, time.monotonic(), with_shares), clock_ahead_seconds=ahead)
+        before = self.table.left_out
+        frame = self.table.take(sources, now, time.monotonic(), with_shares)
+        for node, why in self.table.left_out.items():
+            if before.get(node) != why:
+                _log.error("a node is left out", node=node, why=why)
+        return replace(frame, clock_ahead_seconds=ahead)
 
     def _clock_ahead_seconds(self) -> float:
         """Return how far the cluster's time is ahead of this machine's, where they are far apart; logged once."""
@@ -170,25 +176,28 @@ class Watching:
         return {name: source_of(mirror) for name, mirror in self.mirrors.items()}
 
     def _drain(self, now: float) -> None:
-        """Apply what the mirrors received since the last call to the table."""
-        table, changed = self.table, {name: mirror.changed() for name, mirror in self.mirrors.items()}
-        for (_, name), node in changed["nodes"].items():
-            table.put_node(name, node)
-        for (_, name), metric in changed["nodemetrics"].items():
-            table.put_metric(name, metric)
-        for (_, name), outlook in changed["forecasts"].items():
-            table.put_outlook(name, outlook)
-        for key, pod in changed["pods"].items():
-            table.put_pod(key, pod, now)
-        for (_, name), text in changed.get("reservations", {}).items():
-            table.put_reservation(name, text)
-        for kind in HARDWARE & changed.keys():
-            for (_, name), body in changed[kind].items():
-                table.put_document(PATHS[kind], name, body)
-        for (_, name), node_slice in changed.get("slices", {}).items():
-            table.put_slice(name, node_slice)
-        if ("", SWAP_GUARD) in changed.get("guard", {}):
-            table.put_guards(changed["guard"]["", SWAP_GUARD] or {})
+        """Apply what the mirrors received since the last call to the table, each object for itself."""
+        table = self.table
+        put: dict[str, Callable[[Key, Any], None]] = {
+            "nodes": lambda key, node: table.put_node(key[1], node),
+            "nodemetrics": lambda key, metric: table.put_metric(key[1], metric),
+            "forecasts": lambda key, outlook: table.put_outlook(key[1], outlook),
+            "pods": lambda key, pod: table.put_pod(key, pod, now),
+            "reservations": lambda key, text: table.put_reservation(key[1], text),
+            "topologies": lambda key, body: table.put_document(PATHS["topologies"], key[1], body),
+            "devices": lambda key, body: table.put_document(PATHS["devices"], key[1], body),
+            "slices": lambda key, node_slice: table.put_slice(key[1], node_slice),
+            "guard": lambda key, guards: table.put_guards(guards or {}) if key == ("", SWAP_GUARD) else None,
+        }
+        changed = {name: mirror.changed() for name, mirror in self.mirrors.items()}
+        for kind, act in put.items():
+            for (key, _), why in take_each(changed.get(kind, {}).items(), partial(_call, act)):
+                named = str(ObjectVersion(self.mirrors[kind].path, *key, ""))
+                _log.error("an object is left out", object=named, why=why)
+
+
+def _call(act: Callable[[Key, Any], None], item: tuple[Key, Any]) -> None:
+    act(*item)
 
 
 def source_of(mirror: Mirror[Any]) -> CollectionState:

@@ -136,8 +136,8 @@ def read_report(client: KubeClient, settings: SettingSections, now_seconds: floa
     from cotenant.scheduler_ext.queues.quota_report import queue_report
     from cotenant.scheduler_ext.queues.service.queue_view import read_view
 
-    view = read_view(client, settings, now_seconds)
-    return view, queue_report(view, settings.section(QueueSettings))
+    own = settings.section(QueueSettings)
+    return read_view(client, settings, now_seconds, lambda view: (view, queue_report(view, own)))
 
 
 def no_quotas() -> None:

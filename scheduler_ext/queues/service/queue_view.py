@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.base.controllers.loop import NOT_MADE
-from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden
+from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
 from cotenant.base.kubernetes.quota_tree import (
@@ -29,6 +33,8 @@ PLURALS: Final = {"PodGroup": "podgroups", "Pod": "pods", "ElasticQuotaProfile":
 """Plurals of the kinds that ask for something in queues."""
 NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
 """Without these nothing can be said about quotas."""
+UNUSABLE: Final = "the tables cannot be made with it, so they are made without it"
+ResultT = TypeVar("ResultT")
 
 
 class _Subject(msgspec.Struct):
@@ -70,10 +76,13 @@ def _unmade(client: KubeClient) -> dict[str, str]:
     }
 
 
-def read_view(client: KubeClient, settings: SettingSections, now_seconds: float) -> QueueView:
-    """One look at the cluster; ClusterForbidden names the right that is missing.
+def read_view(
+    client: KubeClient, settings: SettingSections, now_seconds: float, use: Callable[[QueueView], ResultT]
+) -> ResultT:
+    """Return what `use` makes of one look at the cluster; ClusterForbidden names the right that is missing.
 
-    What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on.
+    What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on,
+    as it does without the few objects on which the view or `use` fails.
     """
     wake, unreadable = threading.Event(), []
     mirrors = {
@@ -93,7 +102,17 @@ def read_view(client: KubeClient, settings: SettingSections, now_seconds: float)
             if name in NEEDED:
                 raise
             unreadable.append((plural, error.message))
-    view = QueueViewBuilder(mirrors).view(now_seconds)
-    if any(pod.waits_for_quota for pod in view.pods):
-        view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
-    return replace(view, unreadable=(*unreadable, *view.unreadable), unmade=_unmade(client))
+    unmade = _unmade(client)
+
+    def use_without(without: Collection[tuple[str, Key]]) -> ResultT:
+        with ExitStack() as hidden:
+            for name in {name for name, _ in without}:
+                keys = {key: UNUSABLE for other, key in without if other == name}
+                hidden.enter_context(mirrors[name].hide(keys))
+            view = QueueViewBuilder(mirrors).view(now_seconds)
+            if any(pod.waits_for_quota for pod in view.pods):
+                view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
+            return use(replace(view, unreadable=(*unreadable, *view.unreadable), unmade=unmade))
+
+    places = [(name, key) for name, mirror in mirrors.items() for key in mirror.snapshot()]
+    return compute_without_failing(places, use_without, (CotenantError, MemoryError))[0]

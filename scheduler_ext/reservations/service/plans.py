@@ -14,16 +14,18 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from cotenant.base.colocation.reclaimable import Band
-from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
+from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.json_decoders import decoder_of
+from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.observed import node_of, pod_of
 from cotenant.base.kube.watch import read_each
 from cotenant.base.kubernetes.intent import Address, Apply, Create
 from cotenant.base.kubernetes.models.node import NodeWire
-from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire, PodPlace
 from cotenant.base.kubernetes.moments import moment
-from cotenant.base.kubernetes.observed import ObservedNode
+from cotenant.base.kubernetes.observed import ObservedNode, ObservedPod
 from cotenant.base.kubernetes.pod_request import format_quantities, parse_quantities, sum_amounts
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
@@ -228,7 +230,7 @@ def preview_plan(
     if window is None:
         raise NoData(f"plan {plan.namespace}/{plan.name} has no window to come")
     plan, size_note = _with_overhead(client, plan)
-    nodes = [node_of(wire) for wire in client.list("/api/v1/nodes", NodeWire)]
+    nodes = list(read_each(client, "/api/v1/nodes", NodeWire, node_of)[0].values())
     used = ahead(max(window.start_seconds, now_seconds))
     place = PreviewContext(
         _node_capacities(client, nodes, used),
@@ -266,16 +268,29 @@ def _with_overhead(client: KubeClient, plan: Plan) -> tuple[Plan, str]:
 def _node_capacities(
     client: KubeClient, nodes: Sequence[ObservedNode], used: Mapping[str, Mapping[str, int]]
 ) -> list[FreeNode]:  # fmt: skip
-    """Free capacity of every node as the scheduler counts it now, and with what it will use."""
+    """Free capacity of the nodes as the scheduler counts it now, and with what it will use.
+
+    A node with a pod that cannot be read is none of them.
+    """
+
+    def read_pod(raw: msgspec.Raw) -> ObservedPod | str:
+        try:
+            return pod_of(decoder_of(ObservedPodWire).decode(raw))
+        except (CotenantError, *UNDECODABLE):
+            place: PodPlace = decoder_of(PodPlace).decode(raw)
+            return place.spec.node_name
+
     taken: dict[str, dict[str, int]] = {}
-    for wire in client.list("/api/v1/pods", ObservedPodWire):
-        pod = pod_of(wire)
-        if pod.node and pod.active:
+    unknown = {""}
+    for pod in read_each(client, "/api/v1/pods", msgspec.Raw, read_pod)[0].values():
+        if isinstance(pod, str):
+            unknown.add(pod)
+        elif pod.node and pod.active:
             of_node = taken.setdefault(pod.node, {})
             for name, amount in {**pod.requests, "pods": 1}.items():
                 of_node[name] = of_node.get(name, 0) + amount
     rooms = []
-    for node in nodes:
+    for node in (node for node in nodes if node.name not in unknown):
         requested = taken.get(node.name, {})
         free = {n: amount - requested.get(n, 0) for n, amount in node.allocatable.items()}
         then = forecast_free_capacity(free, node.allocatable, used[node.name]) if node.name in used else None

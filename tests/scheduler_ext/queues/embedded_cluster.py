@@ -39,4 +39,4 @@ class EmbeddedCluster:
     def view(self) -> QueueView:
         """What the manager reads of it."""
         with closing(connect(self.kube)) as client:
-            return read_view(client, Settings(), NOW)
+            return read_view(client, Settings(), NOW, lambda view: view)

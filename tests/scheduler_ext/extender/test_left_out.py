@@ -1,0 +1,73 @@
+"""A node of which no row can be made, or an object that the table cannot take, hides no other from the extender."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cotenant.base.kube import Mirror, connect
+from cotenant.base.kube.reflection import Item
+from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.extender.settings import ExtenderSettings
+from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, next_snapshot
+from cotenant.scheduler_ext.extender.watch.watcher import Watching
+from tests.scheduler_ext.extender.worlds import World, facts, pod_json
+
+
+class Watched:
+    """A watcher whose mirrors have what a test puts there, and the snapshot that its frames make."""
+
+    def __init__(self, folder: Path) -> None:
+        file = folder / "kubeconfig"
+        file.write_text(
+            "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
+            " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
+        )
+        client = connect(KubeSettings(kubeconfig=str(file)))  # of which nothing is asked
+        self.watching = Watching(client, ExtenderSettings(), threading.Event())
+        self.snapshot = NodeSnapshot()
+        for mirror in self.watching.mirrors.values():
+            mirror._synced.set()
+        world = World().node("n1").node("n2").node("n3")
+        self.put("nodes", {("", name): node for name, node in world.table.nodes.items()})
+
+    def put(self, kind: str, values: dict[tuple[str, str], Any]) -> None:
+        mirror: Mirror[Any] = self.watching.mirrors[kind]
+        mirror._state.replace({key: Item("u", str(id(value)), value) for key, value in values.items()})
+
+    def nodes(self) -> list[str]:
+        self.snapshot = next_snapshot(self.snapshot, self.watching.frame())
+        return sorted(self.snapshot.names)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    yield Watched(tmp_path)
+
+
+def test_a_node_on_which_a_row_fails_is_left_out_until_something_of_it_changes(watched: Watched) -> None:
+    good = facts(pod_json("p", {"cpu": "1"}, node="n2", scheduled=0))
+    assert watched.nodes() == ["n1", "n2", "n3"]
+    no_number: Any = ("one", 0.0)  # rows are sums of such
+    bad = replace(good, estimate=no_number)
+    watched.put("pods", {("default", "p"): bad})
+    assert watched.nodes() == ["n1", "n3"]
+    assert list(watched.watching.table.left_out) == ["n2"]
+    other = facts(pod_json("q", {"cpu": "1"}, node="n1", scheduled=0))
+    watched.put("pods", {("default", "p"): bad, ("default", "q"): other})
+    assert watched.nodes() == ["n1", "n3"]
+    watched.put("pods", {("default", "p"): good, ("default", "q"): other})
+    assert watched.nodes() == ["n1", "n2", "n3"] and watched.watching.table.left_out == {}
+
+
+def test_an_object_that_the_table_cannot_take_keeps_no_other_out(watched: Watched) -> None:
+    watched.nodes()
+    taken = facts(pod_json("p", {"cpu": "1"}, node="n1", scheduled=0))
+    watched.put("pods", {("default", "bad"): "no pod", ("default", "p"): taken})
+    assert watched.nodes() == ["n1", "n2", "n3"]
+    assert list(watched.watching.table.pods) == [("default", "p")]
