@@ -9,17 +9,19 @@ there is no policy, or it stayed stale until it was given up; nothing is wanted,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.allocation.cpu_lists import parse_cpus
+from cotenant.base.controllers.isolation import compute_without_failing
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     Evict,
     Knob,
     Observation,
+    Step,
     Strategy,
     StrategyPlan,
     SurfaceWant,
@@ -30,6 +32,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.model.node_policy import NodePolicy
 
+FAILED: Final = "StrategyFailed"
 NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
 """Knobs of which more is more, NO_LIMIT most."""
 
@@ -92,7 +95,10 @@ def mode_of(observation: Observation, policy: NodePolicy | None, ages: Ages) -> 
 def decide(
     observation: Observation, policy: NodePolicy | None, memory: Memory, strategies: Sequence[Strategy[Any]], ages: Ages
 ) -> tuple[TickDecision, Memory]:
-    """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported."""
+    """The decision and the new memory. A strategy that raises keeps its state and last wants, and is reported.
+
+    Where it raises for a few pods, it steps without them.
+    """
     mode = mode_of(observation, policy, ages)
     if policy is None or mode is AgentMode.RELEASE:
         return TickDecision(mode, verdicts=(_release_verdict(observation, policy),)), Memory()
@@ -101,14 +107,13 @@ def decide(
         name = strategy.name
         state = states[name] if name in states else strategy.initial()
         try:
-            step = strategy.step(observation, policy, state)
+            step, left_out = _step_without_failing(strategy, observation, policy, state, memory.plans.get(name, ()))
         except Exception as error:  # noqa: BLE001 - one broken idea must not let all the others go
             plans[name] = StrategyPlan(tuple(w for w in memory.plans.get(name, ()) if w.path in observation.groups()))
-            failures.append(
-                Verdict(observation.node.name, "StrategyFailed", f"{name}: {type(error).__name__}: {error}", True)
-            )
+            failures.append(Verdict(observation.node.name, FAILED, f"{name}: {type(error).__name__}: {error}", True))
         else:
             states[name], plans[name] = step.state, step.plan
+            failures += left_out
     wants, refused = merge_wants(plans.values(), observation.node.name)
     evictions: tuple[Evict, ...] = tuple({e.uid: e for p in reversed(plans.values()) for e in p.evictions}.values())
     urgent = tuple(eviction for eviction in evictions if eviction.urgent)
@@ -126,6 +131,32 @@ def decide(
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
     return TickDecision(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), new_memory
+
+
+def _step_without_failing(
+    strategy: Strategy[Any], observation: Observation, policy: NodePolicy, state: Any, before: Sequence[Want]
+) -> tuple[Step[Any], list[Verdict]]:
+    """The step without the few pods on which the strategy fails, each with a verdict; their cgroups stay as they are.
+
+    before: what the strategy wanted in the last tick.
+    """
+
+    def step(without: Collection[str]) -> Step[Any]:
+        pods = tuple(pod for pod in observation.pods if pod.spec.uid not in without)
+        return strategy.step(replace(observation, pods=pods) if without else observation, policy, state)
+
+    taken, failed = compute_without_failing([pod.spec.uid for pod in observation.pods], step, (MemoryError,))
+    if not failed:
+        return taken, []
+    pods = tuple(pod for pod in observation.pods if pod.spec.uid in failed)
+    groups = replace(observation, kubepods=None, tiers={}, pods=pods, host_applications=()).groups()
+    kept = tuple(want for want in before if want.path in groups)
+    plan = replace(taken.plan, wants=(*taken.plan.wants, *kept))
+    verdicts = [
+        Verdict(f"{pod.spec.namespace}/{pod.spec.name}", FAILED, f"{strategy.name}: {failed[pod.spec.uid]}", True)
+        for pod in pods
+    ]
+    return replace(taken, plan=plan), verdicts
 
 
 def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:

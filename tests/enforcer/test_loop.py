@@ -76,6 +76,22 @@ class Breaking:
         return Step(self.plan, state + 1)
 
 
+@dataclass(frozen=True)
+class Fragile:
+    """A strategy that wants something for each pod, and raises beside one of a name from its second step on."""
+
+    name: str = "fragile"
+
+    def initial(self) -> int:
+        return 0
+
+    def step(self, seen: Observation, policy: NodePolicy, state: int) -> Step[int]:  # noqa: ARG002 - the contract
+        if state and any(p.spec.name == "bad" for p in seen.pods):
+            raise OverflowError("no number holds it")
+        wants = tuple(want(5000 + state, p.group.path, strategy=self.name) for p in seen.pods if p.group)
+        return Step(StrategyPlan(wants), state + 1)
+
+
 def once(
     strategies: Sequence[Strategy[Any]], at: Observation, memory: Memory | None = None
 ) -> tuple[TickDecision, Memory]:
@@ -115,6 +131,17 @@ def test_without_a_policy_nothing_is_wanted_and_the_reason_is_told() -> None:
     decided, memory = decide(seen(), None, Memory({"one": 4}), [Saying(StrategyPlan((want(5000),)))], AGES)
     assert (decided.mode, decided.wants, memory) == (AgentMode.RELEASE, (), Memory())
     assert [verdict.reason for verdict in decided.verdicts] == ["NoPolicy"]
+
+
+def test_a_pod_on_which_a_strategy_fails_keeps_what_it_has_and_all_others_are_served() -> None:
+    at = seen(*(pod(name) for name in ("a", "bad", "b", "c")))
+    first, memory = once([Fragile()], at)
+    assert {w.value for w in first.wants} == {5000} and len(first.wants) == 4
+    decided, _ = once([Fragile()], replace(at, at_seconds=1.0), memory)
+    values = {p.spec.name: {w.value for w in decided.wants if p.group and w.path == p.group.path} for p in at.pods}
+    assert values == {"a": {5001}, "bad": {5000}, "b": {5001}, "c": {5001}}
+    (verdict,) = [v for v in decided.verdicts if v.reason == "StrategyFailed"]
+    assert verdict.subject.endswith("/bad") and "OverflowError" in verdict.message
 
 
 def test_strategies_remember_from_tick_to_tick() -> None:
