@@ -32,7 +32,7 @@ from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_le
 from cotenant.base.ledger.chain import Anchor, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
-from cotenant.base.process.clock import Clock
+from cotenant.base.process.clock import BelievableClock, Clock, SystemClock
 from cotenant.base.text import agree
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
@@ -379,7 +379,9 @@ class ClusterChangeService:
         config = self._config
         named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        change_ledger = ChangeLedger(ledger, config.clock, person.name, self._known, who.source)
+        # a soak that a wrong clock begins or ends early is judged by what was before the change
+        clock = BelievableClock(config.clock, client.server_clock if isinstance(config.clock, SystemClock) else None)
+        change_ledger = ChangeLedger(ledger, clock, person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
         actions = Actions(client, change_ledger, config.settings, person)
         actions.compare, actions.trace, actions.guard = config.compare, config.trace, config.guard

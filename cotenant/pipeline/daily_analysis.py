@@ -8,7 +8,7 @@ result depends on who computed a shard.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -17,8 +17,9 @@ import msgspec
 import numpy as np
 import structlog
 
-from cotenant.base.errors import NoData, StoreConflict, StoreError
-from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef
+from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.errors import CotenantError, NoData, StoreConflict, StoreError
+from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.process.clock import Clock
 from cotenant.base.process.memory import pause_garbage_collection, release_memory
 from cotenant.base.progress import Progress
@@ -41,7 +42,7 @@ from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
-from cotenant.pipeline.shards.isolation import compute, compute_packed, without
+from cotenant.pipeline.shards.isolation import compute, compute_packed, without, without_objects
 from cotenant.pipeline.shards.merge import Merger
 from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
@@ -99,7 +100,7 @@ def analyse(
     with closing(sharding.executor):
         merger = run.merged(history, tasks)
         whole = replace(history, inventory=without(history.inventory, merger.failed))
-        result = run.analysis(whole, merger, division)
+        result = run.analysis_without_failing(whole, merger, division)
     release_memory()
     return result
 
@@ -161,6 +162,20 @@ class _Run:
                 self.progress.advance()
         release_memory()  # what the results were sent in
         return merger
+
+    def analysis_without_failing(self, history: History, merger: Merger, division: Division) -> Analysis:
+        """`analysis`, without the few nodes and workloads on which it fails; what runs on such a node stays."""
+
+        def analysis(failing: Collection[NodeRef | WorkloadRef]) -> Analysis:
+            run = replace(self, executor=Here()) if failing else self  # the first try has closed the executor
+            return run.analysis(without_objects(history, failing), merger, division)
+
+        objects: list[NodeRef | WorkloadRef] = [NodeRef(node.name) for node in history.inventory.nodes]
+        objects += [workload.ref for workload in history.inventory.workloads]
+        result, failed = compute_without_failing(objects, analysis, (CotenantError, MemoryError))
+        for ref, why in failed.items():
+            structlog.get_logger(__name__).error("an object is left out", object=str(ref), why=why)
+        return result
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
         """Return the analysis of the merged shards, completed with the results of nodes and the cluster."""

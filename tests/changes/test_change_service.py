@@ -15,9 +15,11 @@ import pytest
 
 from cotenant.base.errors import ClusterUnreachable, KeyTaken, StoreBusy, UsageError
 from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.moments import APART_SECONDS
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.ledger.turn import turn
 from cotenant.base.people import Grant, NotAllowed, Person, Role
+from cotenant.base.process.clock import SystemClock
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import MOST_AT_ONCE, ClusterChangeService
@@ -67,6 +69,29 @@ def test_the_same_key_again_changes_nothing_more(scene: acting.Scene) -> None:
     assert again == first and scene.live(ref)["metadata"]["resourceVersion"] == version
     with pytest.raises(KeyTaken, match=f"'k1' was used before, for {ref}"):
         service.accept(ADMIN, ChangeRequest((other,), key="k1"))
+
+
+class SetClock(SystemClock):
+    """The machine's clock, which somebody has set wrong."""
+
+    def __init__(self, ahead_seconds: float) -> None:
+        self.ahead_seconds = ahead_seconds
+
+    def now_seconds(self) -> float:
+        return super().now_seconds() + self.ahead_seconds
+
+
+@pytest.mark.parametrize("when", ["at the start", "in the middle"])
+@pytest.mark.parametrize("ahead", [3600.0, -3600.0], ids=["ahead", "behind"])
+def test_a_soak_begins_by_the_servers_time_where_ours_is_off(scene: acting.Scene, ahead: float, when: str) -> None:
+    clock = SetClock(ahead if when == "at the start" else 0.0)
+    service, ref = ClusterChangeService(replace(scene.service()._config, clock=clock)), scene.acceptable()[0]
+    if when == "in the middle":
+        service.dry_run(ADMIN, ChangeRequest((ref,)))
+        clock.ahead_seconds = ahead
+    (done,) = service.accept(ADMIN, ChangeRequest((ref,)))
+    # begun an hour early it would be judged at once, by what was before it; two clocks may differ by APART_SECONDS
+    assert abs(done.begun_seconds - SystemClock().now_seconds()) < APART_SECONDS
 
 
 def test_a_workload_that_alone_moves_too_much_is_refused_in_the_review_already(scene: acting.Scene) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from cotenant.base.cluster import Workload
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.cluster import Inventory, Workload
+from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.forecasting.settings import ForecastingSettings
+from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.shards import isolation, plan, work
+from cotenant.pipeline.shards.executors import Here
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
 from cotenant.pipeline.stored_history import load_node_history
@@ -83,10 +87,39 @@ def test_workloads_that_cannot_be_analysed_are_rows_with_a_reason_and_no_one_els
     assert set(result.workloads.refs) == set(refs)
 
 
-def test_a_failure_that_no_workload_causes_is_raised_as_it_is(task: ShardTask) -> None:
-    # the node, not a workload, is what no number can hold
-    inventory = task.shard.inventory
-    node = replace(inventory.nodes[0], capacity={Resource.CPU: 1000, Resource.MEMORY: BEYOND})
-    beyond = replace(inventory, nodes=(node, *inventory.nodes[1:]))
+def _beyond(inventory: Inventory) -> Inventory:
+    """The inventory with a node of which no number can hold the memory."""
+    amounts = {Resource.CPU: 1000, Resource.MEMORY: BEYOND}
+    return replace(inventory, nodes=(replace(inventory.nodes[0], capacity=amounts), *inventory.nodes[1:]))
+
+
+def test_a_node_that_cannot_be_computed_costs_no_workload_its_results(task: ShardTask) -> None:
+    beyond = replace(task, shard=replace(task.shard, inventory=_beyond(task.shard.inventory)))
     with pytest.raises((OverflowError, ValueError, TypeError)):
-        isolation.compute(replace(task, shard=replace(task.shard, inventory=beyond)))
+        work.compute(beyond)
+    assert _values(isolation.compute(beyond)).keys() == _values(isolation.compute(task)).keys()
+
+
+def test_a_failure_that_neither_workload_nor_node_causes_is_raised_as_it_is(task: ShardTask) -> None:
+    broken: Any = None  # where the window's grid is to be
+    with pytest.raises(AttributeError):
+        isolation.compute(replace(task, window=broken))
+
+
+def test_an_analysis_beside_a_node_that_cannot_be_computed_has_all_others(task: ShardTask) -> None:
+    store = Store(task.url, "demo")
+    history = load_node_history(store, QUICK)
+    run = daily_analysis._Run(store, QUICK, Here(), Silent(), history.inventory.time_seconds)
+    division = plan.divide(history.inventory, None, ShardSize())
+    merger = run.merged(history, run.tasks(history, plan.shards(history.inventory, division), None))
+    beyond = replace(history, inventory=_beyond(history.inventory))
+    with pytest.raises((OverflowError, ValueError, TypeError)):
+        run.analysis(beyond, merger, division)
+    found = run.analysis_without_failing(beyond, merger, division)
+    undisturbed = run.analysis(history, merger, division)
+    bad = NodeRef(history.inventory.nodes[0].name)
+    lent, usual = (
+        {(r.node, r.resource, r.band): r.amount for r in of.reclaimable if r.node != bad.name}
+        for of in (found, undisturbed)
+    )
+    assert lent == usual and lent

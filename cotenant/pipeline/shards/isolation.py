@@ -1,5 +1,7 @@
 """EDGE: computes a shard although some of its workloads cannot be analysed: those are found, named and left out.
 
+So are nodes on which what follows the shards fails.
+
 Whatever a person wrote into a workload, the others of its shard have results. One that is left out keeps its row and
 its containers, without amounts, pods and usage; its recommendations are withheld with reason FAILED. It is tried again
 in each run.
@@ -7,20 +9,26 @@ in each run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 
+import numpy as np
 import structlog
 
-from cotenant.base.cluster import Container, Inventory, Workload
+from cotenant.base.cluster import Container, Inventory, Node, Workload
 from cotenant.base.controllers.isolation import failing_items
 from cotenant.base.errors import CotenantError
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.process.memory import pause_garbage_collection
 from cotenant.base.progress import Progress
+from cotenant.base.resource import Resource
+from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards import work
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
+
+RefT = TypeVar("RefT", NodeRef, WorkloadRef)
 
 
 @pause_garbage_collection()
@@ -38,7 +46,13 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
                 for ref in sorted(failed):
                     structlog.get_logger(__name__).error("workload left out", workload=str(ref), error=repr(error))
                 return work.compute(lesser(failed), progress)
-        raise  # it is none of the workloads
+        nodes = [NodeRef(node.name) for node in task.shard.inventory.nodes]
+        if _computes(bare := partial(_with_bare_nodes, task), nodes):
+            failed_nodes = failing_items(nodes, partial(_computes, bare))
+            for node in sorted(failed_nodes):
+                structlog.get_logger(__name__).error("node left out", node=str(node), error=repr(error))
+            return work.compute(bare(failed_nodes), progress)
+        raise  # it is none of the workloads or nodes
 
 
 def _lesser(task: ShardTask, failed: Collection[WorkloadRef], *, of_pods: bool) -> ShardTask:
@@ -47,7 +61,11 @@ def _lesser(task: ShardTask, failed: Collection[WorkloadRef], *, of_pods: bool) 
     return replace(task, shard=replace(task.shard, inventory=inventory), failed=frozenset(failed))
 
 
-def _computes(lesser: Callable[[Collection[WorkloadRef]], ShardTask], failed: Collection[WorkloadRef]) -> bool:
+def _with_bare_nodes(task: ShardTask, failed: Collection[NodeRef]) -> ShardTask:
+    return replace(task, shard=replace(task.shard, inventory=_bare_nodes(task.shard.inventory, failed)))
+
+
+def _computes(lesser: Callable[[Collection[RefT]], ShardTask], failed: Collection[RefT]) -> bool:
     try:
         work.compute(lesser(failed))
     except (CotenantError, MemoryError):
@@ -82,6 +100,24 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
         for pod in inventory.pods
     )
     return replace(changed, pods=pods)
+
+
+def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -> History:
+    """Return the history with nothing of these nodes and workloads but their names: what runs on a node stays."""
+    if not refs:
+        return history
+    inventory = without(history.inventory, [ref for ref in refs if isinstance(ref, WorkloadRef)])
+    usage = {
+        signal: replace(of, values=np.where([[ref in refs] for ref in of.refs], np.nan, of.values)) if of.refs else of
+        for signal, of in history.node_usage.items()
+    }
+    return replace(history, inventory=_bare_nodes(inventory, refs), node_usage=usage)
+
+
+def _bare_nodes(inventory: Inventory, refs: Collection[Hashable]) -> Inventory:
+    nothing = dict.fromkeys(Resource, 0)
+    nodes = tuple(Node(n.name, nothing, nothing) if NodeRef(n.name) in refs else n for n in inventory.nodes)
+    return replace(inventory, nodes=nodes)
 
 
 def _bare(workload: Workload) -> Workload:
