@@ -21,6 +21,7 @@ POD = "/api/v1/namespaces/shop/pods/web"
 NODE = "/api/v1/nodes/n1"
 CONFIG = "/api/v1/namespaces/shop/configmaps/ours"
 OURS = {"app.kubernetes.io/managed-by": "cotenant"}
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/koordinator-system/leases/cotenant-manager"
 AMOUNT = "kubernetes.io/batch-cpu"
 
 
@@ -54,7 +55,9 @@ class Refusing(Handler):
     def do_DELETE(self) -> None:  # noqa: N802 - the name that the base class calls
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.deleted.append(self.path)
-        del self.server.objects[self.path]
+        gone = self.server.objects.pop(self.path)
+        if self.path == LEASE and self.server.deleted.count(LEASE) == 1:  # its holder ends only now
+            self.server.objects[LEASE] = {"metadata": {**gone["metadata"], "uid": "made again"}}  # type: ignore[call-overload]
         self.answer(200, {})
 
 
@@ -124,6 +127,17 @@ def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: 
     assert (rows["nodes/n1"][0], rows["configmaps/shop/ours"][0]) == ("give back", "delete")
     assert server.deleted == [CONFIG] and server.given_back == ["/status/capacity/kubernetes.io~1batch-cpu"]
     assert "2 objects removed or given back" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_lease_that_its_holder_makes_again_while_it_ends_is_removed_too(
+    server: RefusingServer, tmp_path: Path
+) -> None:
+    server.objects[LEASE] = {"metadata": {"name": "cotenant-manager", "namespace": "koordinator-system", "uid": "u"}}
+    config = kubeconfig(tmp_path, server.url)
+    done = CliRunner().invoke(main.root, ["uninstall", "--yes", "--kubeconfig", str(config), "-o", "json"])
+    found = [row["state"] for row in json.loads(done.stdout) if row["object"].startswith("leases/")]
+    assert found == ["delete", "delete"] and LEASE not in server.objects
 
 
 def test_a_cluster_that_may_not_be_looked_at_is_not_said_to_hold_nothing(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import jsonpatch
 import pytest
 from typer.testing import CliRunner
 
@@ -386,6 +387,21 @@ def test_marks_of_an_accepted_change_go_and_what_was_accepted_stays() -> None:
         "/metadata/annotations/cotenant.dev~1resources",
     ]
     assert restoring_patch(patch.address, {"metadata": {"annotations": {"cotenant.dev/profile": "theirs"}}}) is None
+
+
+def test_a_reservation_of_which_we_said_available_waits_again_and_anothers_stays() -> None:
+    fields = [{"manager": "cotenant-manager", "subresource": "status"}]
+    live: dict[str, Any] = {
+        "metadata": {"uid": "u", "managedFields": fields},
+        "status": {"phase": "Available", "nodeName": "n1", "conditions": [], "allocatable": {"cpu": "1"}},
+    }
+    patch = restoring_patch(Address(SCHEDULING_GROUP, "reservations", "held"), live)
+    assert patch is not None and patch.subresource == "status"
+    said = jsonpatch.apply_patch(live, patch.operations)
+    assert said["status"] == {"phase": "Pending"}
+    assert restoring_patch(patch.address, said) is None
+    theirs = {**live, "metadata": {"uid": "u", "managedFields": [{"manager": "koord-scheduler"}]}}
+    assert restoring_patch(patch.address, theirs) is None
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from cotenant.base.commands.progress import bars
 from cotenant.base.errors import ClusterError, UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.table import Table
+from cotenant.base.text import agree
 from cotenant.cli.cluster.installation.manifests import COMPONENTS, manifests, parse_components
 from cotenant.cli.cluster.installation.plan import STEPS
 
@@ -67,6 +68,8 @@ def uninstall(
             "--after-helm removes no manifest, definition or audit log",
             fix="Leave out --crds, --audit-log and --components, or --after-helm.",
         )
+    from cotenant.cli.cluster.installation.restoration import WORKLOADS
+
     names = parse_components(components) if components else tuple(COMPONENTS)
     settings = settings_of(ctx, None, kubeconfig, context)
     if after_helm:
@@ -74,6 +77,12 @@ def uninstall(
     else:
         removals = carried_out(settings.section(KubeSettings), names, stored=crds, audit_log=audit_log, act=yes)
     print_table(Table.from_rows(STEPS, [removal.row() for removal in removals]), output, headers=not no_headers)
+    marked = measures.matching_count(removal.address.resource in WORKLOADS for removal in removals)
+    if marked and not yes:
+        message(
+            f"{agree(marked, 'workload bears', 'workloads bear')} the mark of an accepted change. Judge or take back "
+            "first what still soaks (cotenant recs verify, recs rollback): the roles for that go too."
+        )
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)
     if not going:

@@ -15,7 +15,13 @@ from cotenant.base.kubernetes.intent import Address
 from cotenant.base.kubernetes.models.metadata import OwnedObject
 from cotenant.base.kubernetes.models.node import WrittenNode
 from cotenant.base.kubernetes.models.pod import GatedPod, ObservedPodWire
-from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE, TOPOLOGIES, TOPOLOGY_GROUP
+from cotenant.base.kubernetes.protocol import (
+    ENDED_PHASES,
+    PLACEHOLDER_NAMESPACE,
+    SCHEDULING_GROUP,
+    TOPOLOGIES,
+    TOPOLOGY_GROUP,
+)
 from cotenant.cli.cluster.installation.plan import MANAGED_BY
 from cotenant.cli.cluster.installation.restoration import EVERYTHING, WORKLOADS, OurWrites, pod_marks, restoring_patch
 
@@ -43,6 +49,7 @@ WRITTEN: Final = (
     *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
     Address("v1", "replicationcontrollers", ""),
     Address("batch/v1", "cronjobs", ""),
+    Address(SCHEDULING_GROUP, "reservations", ""),
 )
 """Kinds of others in which we write."""
 _OURS: Final = "=".join(MANAGED_BY)
@@ -127,7 +134,7 @@ def _objects_to_restore(client: KubeClient, kind: Address, ours: OurWrites) -> I
         meta: Mapping[str, Any] = item["metadata"]
         address = Address(kind.api_version, kind.resource, meta["name"], meta.get("namespace", ""))
         if restoring_patch(address, item, ours) is not None:
-            yield address, "marks of changes, plans or zones"
+            yield address, "status Available" if kind.resource == "reservations" else "marks of changes, plans or zones"
 
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:

@@ -118,7 +118,10 @@ def plan_removals(
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Do it, and wait until it is gone; the rows, with those that the server refused."""
+    """Do it, and wait until it is gone; the rows, with those that the server refused.
+
+    A process that still ends may have made its Lease or its status again meanwhile: they are looked for once more.
+    """
     rows = carry_out(client, removals, progress)
     progress.stage("waiting until they are gone", len(rows))
     seconds = WAIT_SECONDS
@@ -127,7 +130,9 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
             rows[number] = _attempt_removal(client, row, partial(_await_gone, seconds=seconds))
             seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
         progress.advance()
-    return rows
+    known = {row.address for row in rows if row.fate is Fate.REFUSED}
+    again = generated_object_removals(client, MADE) if any(row.component == "rbac" for row in removals) else []
+    return [*rows, *carry_out(client, [row for row in again if row.address not in known], progress)]
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
@@ -184,7 +189,12 @@ def _send(client: KubeClient, removal: Removal) -> None:
 
 def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
     address = removal.address
-    wait_until(lambda: client.get(address.path) is None, f"{address} is gone", seconds)
+
+    def is_gone() -> bool:  # one of the same name that somebody made since is another one
+        live = client.get(address.path)
+        return live is None or live["metadata"].get("uid") != removal.uid
+
+    wait_until(is_gone, f"{address} is gone", seconds)
 
 
 def unread_removal(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:

@@ -3,7 +3,7 @@
 Nodes: our taints, amounts and annotations of our field managers. NodeResourceTopologies: batch
 amounts of zones. Pods: our scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change;
 the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan, and one that
-the autopilot lends.
+the autopilot lends. Reservations of people: that capacity is reserved, where we reserved it.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from cotenant.base.kubernetes.protocol import (
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.recommender.colocation.zones import Topology, publish_zones
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, FLOOR_ANNOTATIONS, LENT_FLOOR_ANNOTATION
+from cotenant.scheduler_ext.reservations.model.reservation import Phase
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.plans.realise import restore
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
@@ -93,6 +94,8 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
         return untainted
     if address.resource == "horizontalpodautoscalers":
         return restore(live, address.namespace, _WHY, ours.floors)
+    if address.resource == "reservations":
+        return status_release(address, live) if ours.reservations else None
     if address.resource == TOPOLOGIES:
         return next(publish_zones([Topology.parse(live)], {}, _reject_lending, 0.0), None) if ours.zones else None
     operations = _operations(address, live, ours)
@@ -142,6 +145,25 @@ def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
         present = node.get(outer, {}).get(inner, {})
         paths += [f"/{outer}/{inner}/{escape_pointer_key(name)}" for name in sorted(present) if f"f:{name}" in keys]
     return tuple({"op": "remove", "path": path} for path in paths)
+
+
+def status_release(address: Address, reservation: Json) -> Patch | None:
+    """The patch of a Reservation that says Available by our status; None of another: its placeholder goes with us.
+
+    It waits again, for whoever reserves capacity after us.
+    """
+    metadata, status = reservation["metadata"], reservation.get("status") or {}
+    writers = {f.get("manager") for f in metadata.get("managedFields", ()) if f.get("subresource") == "status"}
+    if status.get("phase") != Phase.AVAILABLE or MANAGER not in writers:
+        return None
+    said = sorted({"nodeName", "allocatable", "allocated", "currentOwners", "conditions"} & status.keys())
+    operations = (
+        {"op": "test", "path": "/metadata/uid", "value": metadata.get("uid")},
+        {"op": "test", "path": "/status/phase", "value": Phase.AVAILABLE.value},
+        {"op": "replace", "path": "/status/phase", "value": Phase.PENDING.value},
+        *({"op": "remove", "path": f"/status/{field}"} for field in said),
+    )
+    return Patch(address, operations, "status", _WHY)
 
 
 def _reject_lending(node: str, resource: Any, capacities: Sequence[int]) -> Any:  # noqa: ARG001 - the shape of `Lend`
