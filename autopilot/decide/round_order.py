@@ -23,6 +23,7 @@ from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
+from cotenant.base.text import in_time
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.decide.change_windows import is_open, next_opening_text
 from cotenant.changes.model.change import ChangeState, ChangeStatus
@@ -294,7 +295,7 @@ def _waits_of(
     if candidate.may_act and (refusal := inputs.refusals.get(workload)):
         left_seconds = refusal.left_seconds(inputs.now_seconds, inputs.cleared_seconds.get(str(workload), 0.0))
         if left_seconds:
-            yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again in {left_seconds / 60:.0f} minutes"
+            yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; tried again {in_time(left_seconds)}"
 
 
 def _rest(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Reason, str] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -65,7 +66,8 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
         raise NoData(
-            f"change {status.change.id} soaks for another {duration(remaining_seconds)}", fix="Come back then."
+            f"change {status.change.id} soaks for another {duration(math.ceil(remaining_seconds))}",
+            fix="Come back then.",
         )
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,6 +12,7 @@ from cotenant.autopilot.decide.refusals import LONGEST_REST_SECONDS, AcceptRefus
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.base.reasons import Reason
+from cotenant.base.text import in_time
 from tests.autopilot.test_queue import NOW, candidate, names, ref
 
 MINUTE = 60.0
@@ -23,7 +25,7 @@ def test_what_was_refused_rests_with_its_reason_and_the_next_one_goes() -> None:
     assert (acts.candidate.workload, acts.verdict) == (ref("b"), QueueVerdict.ACT)
     assert (waits.candidate.workload, waits.reason) == (ref("a"), Reason.AUTOPILOT_REFUSED)
     # a quarter of an hour, of which a minute has passed
-    assert waits.words == "guardrail running-rollout: it rolls out; tried again in 14 minutes"
+    assert waits.words == "guardrail running-rollout: it rolls out; tried again in 14 min"
     later = replace(inputs, now_seconds=NOW + 15 * MINUTE)
     assert names(decide(later)) == ["a"]  # at most one at once, the one that is worth more
 
@@ -50,3 +52,10 @@ def test_a_missing_right_is_the_gap_of_its_policy_alone() -> None:
     forbidden = replace(REFUSAL, words="may not list pods", is_forbidden=True)
     assert gap_of("shop/p", [REFUSAL, forbidden]) == "may not list pods"
     assert gap_of("shop/p", [REFUSAL]) == gap_of("pay/q", [forbidden]) == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"), [(-1.0, "at once"), (0.0, "at once"), (0.2, "in 1 s"), (59.5, "in 1 min"), (7200.0, "in 2 h")]
+)
+def test_what_waits_never_waits_for_nothing(seconds: float, words: str) -> None:
+    assert in_time(seconds) == words

@@ -16,7 +16,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Intent
 from cotenant.base.reasons import Reason
-from cotenant.base.text import agree
+from cotenant.base.text import agree, in_time
 from cotenant.scheduler_ext.queues.gangs.group import GangGroup, gang_groups
 from cotenant.scheduler_ext.queues.gangs.native import group_intents, left_to_scheduler
 from cotenant.scheduler_ext.queues.gangs.reservations import (
@@ -263,8 +263,8 @@ class _GangRound:
         return replace(status, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {status.reason}")
 
     def pause(self, until_seconds: float) -> str:
-        """Return a phrase with the seconds until the next attempt."""
-        return f"tried again in {max(0.0, until_seconds - self.now):.0f} s"
+        """Return a phrase with the time until the next attempt."""
+        return f"tried again {in_time(until_seconds - self.now)}"
 
     def wake(self) -> float:
         """Seconds until time alone makes a difference."""

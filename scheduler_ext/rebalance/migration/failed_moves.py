@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.text import in_time
 from cotenant.scheduler_ext.rebalance.migration.job import EVICTION, POD_BOUND, JobPhase, JobReason, MigrationJob
 
 FIRST_REST_SECONDS: Final = 600.0
@@ -62,8 +63,8 @@ def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
     """A sentence for each: why its last move failed, and when it is tried again; the next ones first."""
     return [
-        f"{move.pod} stays: its last move failed ({move.why}); it is tried again in "
-        f"{max(move.until_seconds - now_seconds, 0.0) / 60:.0f} min"
+        f"{move.pod} stays: its last move failed ({move.why}); it is tried again "
+        f"{in_time(move.until_seconds - now_seconds)}"
         for move in sorted(failed, key=lambda move: (move.until_seconds, move.pod))
     ]
 
