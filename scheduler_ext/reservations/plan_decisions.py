@@ -17,8 +17,9 @@ import numpy as np
 from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL, ControllerDecision, ObjectNote
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent
-from cotenant.base.kubernetes.pod_request import fits, sum_amounts
+from cotenant.base.kubernetes.pod_request import fits
 from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
+from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -111,10 +112,11 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
     for reservation in view.reservations:
         if key := reservation.labels.get(PLAN_LABEL):
             by_key.setdefault(key, []).append(reservation)
+    reserved = _reserved_in_total(view)
     for plan in view.plans:
         try:
             plan_intents = _plan_intents(
-                view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), now_seconds, settings
+                view, plan, by_key.get(plan.key, []), proposed.get(plan.workload), reserved, now_seconds, settings
             )
         except CotenantError as error:
             notes.append(ObjectNote(_name(plan), "Refused", f"{error.message} {error.fix}".strip(), warning=True))
@@ -149,10 +151,11 @@ def _plan_intents(
     plan: Plan,
     reservations: Sequence[Reservation],
     proposal: Proposal | None,
+    reserved: Mapping[str, int],
     now_seconds: float,
     settings: PlanSettings,
 ) -> list[Intent]:  # fmt: skip
-    observed = _plan_observation(view, plan, reservations, proposal, settings)
+    observed = _plan_observation(view, plan, reservations, proposal, reserved, settings)
     next_step = step(plan, observed, now_seconds, settings)
     stepped = replace(plan, status=next_step.status)
     intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds)
@@ -163,13 +166,19 @@ def _plan_intents(
 
 
 def _plan_observation(
-    view: PlanView, plan: Plan, reservations: Sequence[Reservation], proposal: Proposal | None, settings: PlanSettings
-) -> PlanObservation:  # fmt: skip
-    owner = view.owners.get(owner_key(plan))
+    view: PlanView,
+    plan: Plan,
+    reservations: Sequence[Reservation],
+    proposal: Proposal | None,
+    reserved: Mapping[str, int],
+    settings: PlanSettings,
+) -> PlanObservation:
+    """reserved: by all plans."""
+    owner, own = view.owners.get(owner_key(plan)), _reserved_amounts(view, plan)
     situation = Situation(
         source=plan.source,
         wanted={name: amount * plan.count for name, amount in _amounts_per_pod(view, plan).items()},
-        reserved=_reserved_by_others(view, plan),
+        reserved={name: min(amount - own.get(name, 0), LARGEST) for name, amount in reserved.items()},
         allocatable=view.allocatable,
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
@@ -188,13 +197,25 @@ def _plan_observation(
     )
 
 
-def _reserved_by_others(view: PlanView, plan: Plan) -> dict[str, int]:
-    """Return what other plans reserve, by resource name; of those that cannot be read, what their Reservations are."""
-    others = ((_amounts_per_pod(view, other), other.reserved_pods) for other in view.plans if other.key != plan.key)
-    unread = (
-        r.size for r in view.reservations if r.labels.get(PLAN_LABEL) in view.unreadable and not r.status.phase.ended
-    )
-    return sum_amounts([*({n: a * pods for n, a in amounts.items()} for amounts, pods in others), *unread])
+def _reserved_in_total(view: PlanView) -> dict[str, int]:
+    """Return what all plans reserve, by resource name; of those that cannot be read, what their Reservations are."""
+    total: dict[str, int] = {}
+    for plan in view.plans:
+        for name, amount in _reserved_amounts(view, plan).items():
+            total[name] = total.get(name, 0) + amount
+    for reservation in view.reservations:
+        if reservation.labels.get(PLAN_LABEL) in view.unreadable and not reservation.status.phase.ended:
+            for name, amount in reservation.size.items():
+                total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _reserved_amounts(view: PlanView, plan: Plan) -> dict[str, int]:
+    """Return what a plan reserves; nothing of one whose amounts cannot be read, which is refused itself."""
+    try:
+        return {name: amount * plan.reserved_pods for name, amount in _amounts_per_pod(view, plan).items()}
+    except CotenantError:
+        return {}
 
 
 def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from cotenant.admission.webhook_server.cluster_state import ClusterState
 from cotenant.autopilot.rounds.cluster_state import read_policies
 from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.cluster import Inventory
-from cotenant.base.errors import ClusterAbsent
+from cotenant.base.controllers.feature import ControllerCondition
+from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.client import unread_objects
@@ -34,9 +36,12 @@ from cotenant.base.kubernetes.protocol import (
     SCHEDULING_GROUP,
     SLO_GROUP,
 )
+from cotenant.base.logs.metrics import Metrics
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store
 from cotenant.enforcer.model.agents import EVENTS, ask
+from cotenant.manager.run import Manager
 from cotenant.profiler.recorder.writing import write_inventory
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
@@ -54,6 +59,9 @@ from cotenant.scheduler_ext.rebalance.cluster_reading import BUDGETS
 from cotenant.scheduler_ext.rebalance.cluster_reading import read as read_rebalance
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
+from cotenant.scheduler_ext.reservations.plan_decisions import PlanView
+from cotenant.scheduler_ext.reservations.plan_decisions import decide as decide_plans
 from cotenant.scheduler_ext.reservations.service.plans import plans, preview_plan
 from cotenant.scheduler_ext.volumes.reading import CLAIMS, VOLUMES
 from cotenant.settings import Settings
@@ -61,6 +69,8 @@ from tests.support.api_server import ApiServer, make_certificate
 
 pytestmark = pytest.mark.server
 NOW = 1_795_089_600
+WITH_PIPELINE = ("autopilot", "forecasts", "ladders", "recommendations")
+"""Features that wait for an analysis."""
 SHORT = 1_000
 """Characters of a text: each object of a list has another one, and a list of 10 MB is none that one tenant writes."""
 METADATA: dict[str, Any] = {
@@ -349,3 +359,52 @@ def test_tables_that_fail_on_one_object_are_made_without_it_and_name_it(api: Api
     found, named = read_view(client, Settings(), NOW, use)
     assert found == 1 + 2
     assert "made without it" in named["elasticquotas/shop/bad"]
+
+
+MANAGED: dict[str, dict[str, Any]] = {
+    path: document
+    for name, (_, documents, _) in READINGS.items()
+    if name not in ("enforcement", "cluster size", "preview", "webhook")
+    for path, document in documents.items()
+}
+"""What the manager's controllers mirror, of what tenants and nodes write."""
+
+
+@pytest.mark.parametrize("field", ["count", "standby"])
+def test_a_plan_of_more_pods_than_any_is_refused_before_each_of_them_gets_a_name(field: str) -> None:
+    spec = seeds.PLAN["spec"]
+    with pytest.raises(UsageError, match=f"amount.{field} is not between 0 and 10,000 pods"):
+        parse_plan({**seeds.PLAN, "spec": {**spec, "amount": {**spec["amount"], field: 2**63 - 1}}})
+
+
+def test_the_time_of_a_decision_grows_with_the_plans_and_not_with_their_square() -> None:
+    def seconds(count: int) -> float:
+        plan = parse_plan(seeds.PLAN)
+        view = PlanView(tuple(replace(plan, name=f"p-{number}") for number in range(count)))
+        began = time.process_time()
+        decide_plans(view, NOW, PlanSettings())
+        return time.process_time() - began
+
+    few = min(seconds(100) for _ in range(3))
+    # 8 times the plans take 8 times as long, by their square 64 times; twice that for a busy machine
+    assert min(seconds(800) for _ in range(3)) < 20 * few
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", MANAGED, ids=lambda path: path.rpartition("/")[2])
+def test_every_controller_decides_beside_each_hostile_object(path: str, api: ApiServer, client: KubeClient) -> None:
+    documents = list(hostile(MANAGED[path]))
+    manager = Manager(client, Settings(manager=ManagerSettings(features_off=[*WITH_PIPELINE])), Metrics("test", "3"))
+    api.objects |= {mirror.path: [] for mirror in manager.mirrors.values()}
+    api.objects |= {place: [document] for place, document in MANAGED.items()} | {path: documents}
+    began = time.process_time()
+    listed(manager.mirrors)
+    states = {runner.feature.name: runner.round() for runner in manager.runners}
+    seconds = time.process_time() - began
+    for runner in manager.runners:
+        runner.close()
+    failed = {name: state.message for name, state in states.items() if state.condition is ControllerCondition.FAILED}
+    assert failed == {}
+    decided = [name for name, state in states.items() if state.condition is ControllerCondition.DRY_RUN]
+    assert len(decided) > 4, states
+    assert seconds < 10 + 0.05 * len(documents)

@@ -19,6 +19,8 @@ from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 Json = Mapping[str, Any]
 
 PLURAL: Final = RESERVATION_PLANS
+MOST_PODS: Final = 10_000
+"""Pods of a plan."""
 KIND: Final = "ReservationPlan"
 PLAN_LABEL: Final = "cotenant.dev/plan"
 """On every object that realises a plan: `key_of` its namespace and name."""

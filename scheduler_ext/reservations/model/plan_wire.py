@@ -12,6 +12,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment, moment_of, seconds_of
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.scheduler_ext.reservations.model.plan import (
+    MOST_PODS,
     Approval,
     ApprovalPolicy,
     DecisionScope,
@@ -52,13 +53,13 @@ def parse_plan(body: Json) -> Plan:
             str(owner.get("apiVersion") or "apps/v1"),
         ),
         per_pod=parse_quantities(texts, f"{what}: amount.perPod"),
-        count=int(amount.get("count") or 0),
+        count=_pods(amount.get("count"), f"{what}: amount.count"),
         uid=str(meta.get("uid") or ""),
         generation=int(meta.get("generation") or 0),
         version=str(meta.get("resourceVersion") or ""),
         window=parse_span(spec.get("window"), f"{what}: window"),
         windows=_windows(spec.get("windows") or (), what),
-        standby=int(amount.get("standby") or 0),
+        standby=_pods(amount.get("standby"), f"{what}: amount.standby"),
         recurring=_recurrence(spec.get("recurring"), what),
         quantile=float(spec.get("quantile", 0.9)),
         lead_seconds=_seconds(spec, "lead", 900.0, what),
@@ -89,8 +90,17 @@ def parse_span(body: Any, what: str) -> Span | None:
     return Span(start, end)
 
 
+def _pods(value: Any, what: str) -> int:
+    """A number of pods, each of which gets a name and a Reservation of its own; UsageError for more than MOST_PODS."""
+    pods = int(value or 0)
+    if not 0 <= pods <= MOST_PODS:
+        raise UsageError(f"{what} is not between 0 and {MOST_PODS:,} pods", fix="Write a number of pods.")
+    return pods
+
+
 def _windows(bodies: Any, what: str) -> tuple[PeakWindow, ...]:
-    spans = [(parse_span(body, f"{what}: windows"), int(body.get("count") or 0)) for body in bodies]
+    what = f"{what}: windows"
+    spans = [(parse_span(body, what), _pods(body.get("count"), what)) for body in bodies]
     return tuple(sorted(PeakWindow(span, count) for span, count in spans if span))
 
 
@@ -187,7 +197,7 @@ def _status(body: Json, what: str) -> PlanStatus:
         window=parse_span(body.get("window"), f"{what}: status.window"),
         reserve_at_seconds=moment_of(body.get("reserveAt"), what) or 0.0,
         lead_seconds=int(body.get("leadSeconds") or 0),
-        count=int(body.get("count") or 0),
+        count=_pods(body.get("count"), f"{what}: status.count"),
         expected=_parse_expected(body.get("expected")),
         units=tuple(
             PlanReservation(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")

@@ -13,6 +13,7 @@ from cotenant.base.kubernetes.intent import Address, Patch
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import OWN_GROUP
 from cotenant.scheduler_ext.reservations.model.plan import (
+    MOST_PODS,
     PLURAL,
     ApprovalPolicy,
     Plan,
@@ -26,7 +27,6 @@ from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL,
 from cotenant.scheduler_ext.reservations.model.plan_wire import span_body
 from cotenant.scheduler_ext.reservations.plans import schedule
 
-MOST_PODS: Final = 10_000
 MOST_STANDBY_PODS: Final = 100
 QUANTILES: Final = (0.5, 0.999)
 LONGEST_LEAD_SECONDS: Final = 6 * 3600.0
