@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.pod_qos import pod_qos
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.resource import Amounts, Resource
-from cotenant.simulation.api_server.admission import status_of, used_by
+from cotenant.simulation.api_server.admission import status_of, used_by, with_default_amounts
 from cotenant.simulation.api_server.state import Collection
 from cotenant.simulation.api_server.writes import resizable
 from cotenant.simulation.batch_load import NAMESPACE as EVENING
@@ -334,7 +334,7 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
     injected = [_container(c) for c in workload.containers if c.role is ContainerRole.INJECTED]
     spec = {**template["spec"], "nodeName": pod.node}
     spec["containers"] = [*spec["containers"], *injected]
-    made_pod: Json = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}
+    made_pod = with_default_amounts({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, ())
     ready = moment(pod.start_seconds + start_seconds(pod.name))
     return {**made_pod, "status": running_status(made_pod, ready)}
 

@@ -58,7 +58,7 @@ def _quota_amount_per_pod(workload: Workload, resource: Resource, of_limits: boo
     Init containers are left out: in synthetic clusters they request no more than the main container.
     """
     sides: list[Mapping[Resource, int]] = [
-        c.limits if of_limits else c.requests for c in workload.containers if c.role is not ContainerRole.INIT
+        c.limits if of_limits else c.effective_requests for c in workload.containers if c.role is not ContainerRole.INIT
     ]
     return sum(side.get(resource, 0) for side in sides)
 

@@ -109,7 +109,10 @@ def _usage(
     cpu = demand.cpu(rows, crowd, grid, _stream(spec, 6))
     node_cpu = _node_totals((cpu.mean, cpu.maximum, cpu.throttled), nodes, Resource.CPU, node_rows, _stream(spec, 7))
     cut = _Cutter(people.series, rows, gaps)
-    limited = [series for series in people.series if np.isfinite(rows.limit[Resource.CPU][series.seat_row])]
+    limited = [
+        series for series in people.series
+        if Resource.CPU in sized[rows.workload[series.seat_row]].containers[rows.part[series.seat_row]].limits
+    ]  # fmt: skip
     usage: dict[Signal, Usage[Any]] = {
         Signal.CPU_USAGE_MEAN: cut(Signal.CPU_USAGE_MEAN, cpu.mean, grid),
         Signal.CPU_USAGE_MAX: cut(Signal.CPU_USAGE_MAX, cpu.maximum, grid),
@@ -208,9 +211,9 @@ def _of_nodes(
 
 
 _DECLARED = {
-    Signal.CPU_REQUEST: ("requests", Resource.CPU),
+    Signal.CPU_REQUEST: ("effective_requests", Resource.CPU),
     Signal.CPU_LIMIT: ("limits", Resource.CPU),
-    Signal.MEMORY_REQUEST: ("requests", Resource.MEMORY),
+    Signal.MEMORY_REQUEST: ("effective_requests", Resource.MEMORY),
     Signal.MEMORY_LIMIT: ("limits", Resource.MEMORY),
 }
 
@@ -218,7 +221,7 @@ _DECLARED = {
 def _hourly_declared_amounts(
     people: SyntheticPods, rows: Seats, sized: Sequence[Sized], hours: TimeGrid
 ) -> dict[Signal, Usage[Any]]:
-    """Requests and limits by the hour, for the containers that have them."""
+    """Requests and limits by the hour, for the containers of pods that have them: the API server has copied limits."""
     usage: dict[Signal, Usage[Any]] = {}
     for signal, (field, resource) in _DECLARED.items():
         amounts = [

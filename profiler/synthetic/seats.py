@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seats:
-    """Columns of length n; amounts in millicores and bytes, infinite limits where none is set."""
+    """Columns of length n; amounts in millicores and bytes, infinite limits where nothing binds."""
 
     workload: Ints
     seat: Ints
@@ -71,7 +71,7 @@ def seats(
     node = np.array([places[w][s] for w, s, _ in rows], dtype=np.int64)
     life = tuple(lives[w].seats[s] for w, s, _ in rows)
     size = {r: np.array([fleet[w].wish[p][r] for w, _, p in rows], dtype=float) for r in Resource}
-    limit = {r: np.array([fleet[w].containers[p].limits.get(r, np.inf) for w, _, p in rows]) for r in Resource}
+    limit = {r: np.array([fleet[w].most[p].get(r, np.inf) for w, _, p in rows]) for r in Resource}
     bare = Seats(workload, seat, part, node, life, size, limit, {})
     return replace(bare, level={r: _level(spec, bare, fleet, nodes, r) for r in Resource})
 

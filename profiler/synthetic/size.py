@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Container, ContainerRole, Node
+from cotenant.base.cluster import Container, ContainerRole, Node, pod_amount
 from cotenant.base.resource import MIB, Resource
 from cotenant.profiler.synthetic.fleet import Blueprint, ContainerBlueprint
 from cotenant.profiler.synthetic.spec import SyntheticSpec
@@ -27,11 +27,15 @@ _LADDER = {
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A blueprint with the final amounts of the containers that stay; `wish` is what one without requests needs."""
+    """A blueprint with the final amounts of the containers that stay.
+
+    wish: what one without requests needs; most: what each can use at most, its limit or, without one, its threads.
+    """
 
     blueprint: Blueprint
     containers: tuple[Container, ...]
     wish: tuple[Mapping[Resource, int], ...]
+    most: tuple[Mapping[Resource, int], ...]
 
     @property
     def template(self) -> tuple[Container, ...]:
@@ -43,7 +47,7 @@ class Sized:
     @property
     def request(self) -> Mapping[Resource, int]:
         """Effective request of one pod; an init container asks for no more than the main one, so it adds nothing."""
-        return {resource: sum(c.requests.get(resource, 0) for c in self.containers) for resource in Resource}
+        return {resource: pod_amount(self.containers, resource) for resource in Resource}
 
 
 def size(
@@ -81,11 +85,16 @@ def _round(resource: Resource, amounts: npt.NDArray[np.float64]) -> npt.NDArray[
 
 def _size_blueprint(blueprint: Blueprint, amounts: Mapping[Resource, tuple[int, ...]]) -> Sized:
     wishes = [{r: amounts[r][i] for r in amounts} for i in range(len(blueprint.parts))]
-    containers = tuple(_container(part, size) for part, size in zip(blueprint.parts, wishes, strict=True))
-    return Sized(blueprint, containers, tuple(wishes))
+    most = tuple(_most(part, size) for part, size in zip(blueprint.parts, wishes, strict=True))
+    containers = tuple(
+        # A limit alone would be a request too, beyond what the nodes have.
+        Container(part.name, dict(size), limits, part.role) if part.declared else Container(part.name, role=part.role)
+        for part, size, limits in zip(blueprint.parts, wishes, most, strict=True)
+    )
+    return Sized(blueprint, containers, tuple(wishes), most)
 
 
-def _container(part: ContainerBlueprint, size: Mapping[Resource, int]) -> Container:
+def _most(part: ContainerBlueprint, size: Mapping[Resource, int]) -> dict[Resource, int]:
     limits = {
         resource: int(
             _round(resource, np.array([max(amount, amount * part.limit[resource] / part.request[resource])]))[0]
@@ -93,5 +102,4 @@ def _container(part: ContainerBlueprint, size: Mapping[Resource, int]) -> Contai
         for resource, amount in size.items()
         if part.limit[resource] > 0
     }
-    limits = {resource: max(limit, size[resource]) for resource, limit in limits.items()}
-    return Container(part.name, dict(size) if part.declared else {}, limits, part.role)
+    return {resource: max(limit, size[resource]) for resource, limit in limits.items()}

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cotenant.base.cluster import ContainerRole, Inventory
+from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.process.clock import FixedClock
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import Signal
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.simulation.api_server import ADMINISTRATOR
 from cotenant.simulation.api_server.kinds import built_in
@@ -47,6 +51,42 @@ def test_what_runs_in_the_inventory_runs_there(inventory: Inventory, objects: li
     wanted = [w for w in inventory.workloads if w.ref.kind in KINDS]
     made = [i for (group, plural), i in objects if group in ("apps", "batch") and plural != "replicasets"]
     assert len(made) == len(wanted)
+
+
+def test_whoever_counts_requests_counts_the_same() -> None:
+    made = generate(SyntheticSpec(nodes=6, workloads=120, days=1))
+    live = [i for place, i in initial_objects(made.inventory, made.inventory.time_seconds) if place == ("", "pods")]
+    running = {(pod.namespace, pod.name) for pod in made.inventory.pods if pod.running}
+    for resource, signal in ((Resource.CPU, Signal.CPU_REQUEST), (Resource.MEMORY, Signal.MEMORY_REQUEST)):
+        # Templates, pods as the inventory has them, the hourly series and the API server: one number.
+        wanted = sum(w.total(resource) for w in made.inventory.workloads)
+        assert sum(p.requests.get(resource, 0) for p in made.inventory.pods if p.running) == wanted
+        assert sum(requests_of(pod["spec"]).get(resource, 0) for pod in live) == wanted
+        hourly = zip(made.usage[signal].refs, made.usage[signal].values, strict=True)
+        last = [float(row[-1]) for ref, row in hourly if (ref.namespace, ref.pod) in running]
+        assert sum(last) == pytest.approx(wanted, rel=1e-6)  # float32
+
+
+def test_a_request_that_nobody_wrote_is_the_limit_of_the_pod_and_stays_unset_in_the_template(
+    inventory: Inventory,
+) -> None:
+    chosen = next(
+        w for w in inventory.workloads if w.replicas and w.ref.kind == "Deployment" and w.containers[0].limits
+    )
+    bare = replace(chosen, containers=tuple(replace(c, requests={}) for c in chosen.containers))
+    others = tuple(w for w in inventory.workloads if w.ref != bare.ref)
+    made = list(initial_objects(replace(inventory, workloads=(*others, bare)), inventory.time_seconds))
+    owned = {p.name for p in inventory.pods if p.workload == bare.ref}
+    pods = [i for place, i in made if place == ("", "pods") and i["metadata"]["name"] in owned]
+    assert pods
+    for pod in pods:
+        for container in pod["spec"]["containers"]:
+            assert container["resources"]["requests"] == container["resources"]["limits"]
+    (template,) = (
+        i["spec"]["template"] for place, i in made
+        if place == ("apps", "deployments") and i["metadata"]["name"] == bare.ref.name
+    )  # fmt: skip
+    assert all("requests" not in c["resources"] for c in template["spec"]["containers"])
 
 
 def test_pods_carry_the_digest_of_the_template_they_were_made_from(inventory: Inventory, objects: list[Any]) -> None:
