@@ -2,8 +2,9 @@
 
 How much a container uses in its first minutes is known from its portrait, which keeps that phase apart. A start goes on
 until the pod has been ready for a minute, so that a pod without a readiness or start-up probe has none; one that takes
-longer than the portraits' start-up phase is taken back as well. What was given to a pod once is not given to it again.
-Times are Unix times.
+longer than the portraits' start-up phase is taken back as well, and what its node can never give. A resize that the
+node has put off waits: it is granted once something on the node ends. What was given to a pod once is not given to it
+again. Times are Unix times.
 """
 
 from __future__ import annotations
@@ -158,8 +159,7 @@ def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: flo
     if now_seconds - boost.begun_seconds >= longest_seconds:
         return f"its start takes more than {longest_seconds / 60:.0f} minutes"
     answer = in_place.answer(pod, boost.write)
-    refusals = (in_place.ResizeOutcome.INFEASIBLE, in_place.ResizeOutcome.DEFERRED)
-    return answer.sentence if answer.answer in refusals else ""
+    return answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
 
 
 def _is_running(pod: Json) -> bool:

@@ -158,14 +158,30 @@ def test_what_somebody_has_changed_since_or_what_is_gone_is_not_written() -> Non
     assert [(gone.patch, gone.words) for gone in ended(pod(uid="q"), step.boost)] == [(None, "the pod is gone")]
 
 
-@pytest.mark.parametrize("reason", ["Infeasible", "Deferred"])
-def test_what_its_node_has_no_room_for_goes_back_at_once(reason: str) -> None:
+def pending(step: BoostStep, reason: str, **status: Any) -> dict[str, Any]:
+    """The pod whose node has refused the write, or put it off."""
+    after = boosted(step, **status)
+    condition = {"type": "PodResizePending", "status": "True", "reason": reason, "message": "no room"}
+    after["status"]["conditions"].append(condition)
+    return after
+
+
+def test_what_its_node_can_never_give_goes_back_at_once() -> None:
     (step,) = begun(pod())
-    refused = boosted(step)
-    pending = {"type": "PodResizePending", "status": "True", "reason": reason, "message": "no room"}
-    refused["status"]["conditions"].append(pending)
-    (back,) = ended(refused, step.boost)
+    (back,) = ended(pending(step, "Infeasible"), step.boost)
     assert back.patch is not None and "no room" in back.words
+
+
+def test_what_its_node_has_put_off_waits_as_long_as_a_start_lasts_and_then_goes_back() -> None:
+    (step,) = begun(pod())
+    assert ended(pending(step, "Deferred"), step.boost, NOW + LONGEST - 1) == []
+    for late in (ended(pending(step, "Deferred"), step.boost, NOW + LONGEST),
+                 ended(pending(step, "Deferred", ready_seconds=NOW - 60), step.boost)):  # fmt: skip
+        (back,) = late
+        assert back.patch is not None
+        # What was never granted leaves the spec: another pod's resize does not wait behind it.
+        before = pod()["spec"]["containers"][0]["resources"]
+        assert [o["value"] for o in back.patch.operations if o["op"] == "replace"] == [before]
 
 
 @given(st.integers(1, 8000), st.none() | st.integers(1, 8000), st.integers(1, 9000), st.floats(1, 20))

@@ -27,6 +27,11 @@ def pod(asks: tuple[float, float] | None = (1000, 1024)) -> list[Line]:
     return [*PodSpec(POD, OWNER, asks=asks).lines(), link(*OWNER, ("Deployment", "web")), *node()]
 
 
+def beside(millicores: float) -> list[Line]:
+    """Another pod of the node."""
+    return PodSpec("db-0", ("StatefulSet", "db"), asks=(millicores, 1024)).lines()
+
+
 def of_class(name: str) -> list[Line]:
     """The class of the pod, as kube-state-metrics tells it: a series for each there is."""
     classes = ("BestEffort", "Burstable", "Guaranteed")
@@ -57,6 +62,9 @@ VARIANTS: dict[str, tuple[list[Line], bool]] = {
     "both are dropped, the class is Burstable": ([*missing(WITHOUT_LIMITS, REQUESTS), *of_class("Burstable")], True),
     "both are dropped, a quota counts requests": ([*pod(None), counted("requests.memory", 1024.0 * MIB)], True),
     "a node of 16 cores has refused a resize to 100": (pod((100_000, 1024)), True),
+    # 1 core beside 15.5 of another pod: no scheduler places 16.5 on 16, so that one of the two was resized and waits.
+    "a node of 16 cores has put off a resize": ([*pod(), *beside(15_500)], True),
+    "a node of 16 cores is full": ([*pod(), *beside(15_000)], False),
     "nothing is told of containers": (missing(pod(None), "kube_pod_container_status_restarts_total"), True),
 }
 

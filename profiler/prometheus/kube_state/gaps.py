@@ -7,6 +7,7 @@ somebody set is not there where nobody set anything.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Final
 from cotenant.base.cluster import Container, ContainerRole, Node, Pod, PodPhase
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
+from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.profiler.prometheus.kube_state import stored
 from cotenant.profiler.prometheus.kube_state.autoscalers import SCALED
@@ -81,14 +83,15 @@ class Gaps:
     """Gaps that every workload has, and objects of which something is not told.
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
-    a limit that nothing tells, and those that ask for more than their node has. annotated: the workloads of which
-    annotations are told. amounts_until: what pods ask for was told up to then; None = up to now. hidden: LimitRanges
-    and autoscalers that are there and not told.
+    a limit that nothing tells, and those that ask for more than their node has. crowded: pods that do so together with
+    the others of their node. annotated: the workloads of which annotations are told. amounts_until: what pods ask for
+    was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not told.
     """
 
     everybody: tuple[Reason, ...]
     restarted: frozenset[Key]
     unlimited: frozenset[Key] = frozenset()
+    crowded: frozenset[Key] = frozenset()
     annotated: frozenset[WorkloadRef] = frozenset()
     amounts_until: int | None = None
     hidden: Mapping[str, stored.Kind] = field(default_factory=dict)
@@ -98,7 +101,8 @@ class Gaps:
         yield from self.everybody
         keys = {(p.namespace, p.name) for p in members}
         late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until
-        if late or not self.unlimited.isdisjoint(keys):
+        told_by = (youngest.namespace, youngest.name)
+        if late or told_by in self.crowded or not self.unlimited.isdisjoint(keys):
             yield Reason.AMOUNTS_UNKNOWN
         if not self.restarted.isdisjoint(keys):
             yield Reason.KILLS_UNKNOWN
@@ -131,11 +135,13 @@ def find_gaps(
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
         restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
-    unlimited: Iterable[Key] = _beyond_their_nodes(pods, nodes)
+    unlimited, crowded = _beyond_their_nodes(pods, nodes)
     if INIT_LIMITS not in names:
-        unlimited = (*unlimited, *(_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)))
+        unlimited |= {_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)}
     annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
-    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), annotated, since, hidden)
+    return Gaps(
+        everybody, frozenset(restarted), frozenset(unlimited), frozenset(crowded), annotated, since, hidden
+    )  # fmt: skip
 
 
 def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
@@ -158,17 +164,23 @@ def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
     )
 
 
-def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> set[Key]:
-    """Pods that run and ask for more than their whole node: what they have instead no series tells.
+def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[set[Key], set[Key]]:
+    """Running pods that ask for more than their whole node, and those that do together: what they have no series tells.
 
-    Their node has refused a resize in place, which stays in the spec.
+    Their node has refused a resize in place, or put it off: both stay in the spec. Of those together any may be it.
     """
     capacity = {node.name: node.allocatable for node in nodes}
-    return {
-        (pod.namespace, pod.name)
-        for pod in pods
-        if pod.running and any(amount > capacity.get(pod.node, {}).get(r, amount) for r, amount in pod.requests.items())
-    }
+    running = [pod for pod in pods if pod.running and pod.node in capacity]
+    asked: Counter[tuple[str, Resource]] = Counter()
+    for pod in running:
+        asked.update({(pod.node, resource): amount for resource, amount in pod.requests.items()})
+    alone, together = set[Key](), set[Key]()
+    for pod in running:
+        for resource, amount in pod.requests.items():
+            most = capacity[pod.node].get(resource)
+            if most is not None and amount and asked[pod.node, resource] > most:
+                (alone if amount > most else together).add((pod.namespace, pod.name))
+    return alone, together
 
 
 def _is_kill(labels: Mapping[str, str]) -> bool:
