@@ -50,7 +50,7 @@ from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
 from cotenant.changes.bundle_export import export_bundle
 from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
-from cotenant.changes.decide.checks.trials import trials_of
+from cotenant.changes.decide.checks.trials import taken_of, trials_of
 from cotenant.changes.decide.review import Review
 from cotenant.changes.dry_run import dry_run_review, to_workload_review
 from cotenant.changes.ledger_cache import LedgerCache
@@ -70,7 +70,7 @@ from cotenant.changes.model.service import (
     require_right,
 )
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.changes.model.trial import Trial
+from cotenant.changes.model.trial import TakenStep, Trial
 from cotenant.changes.snooze import postponed_recommendations, recall, snooze
 from cotenant.changes.soak.ladder_acts import go_back, ladders_of, stop_ladder
 from cotenant.changes.soak.ladders import Ladders
@@ -293,6 +293,10 @@ class ClusterChangeService:
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         """Return what was tried on workloads, and did harm or was rolled back; asks no cluster."""
         return trials_of(self._statuses().values())
+
+    def taken(self) -> Mapping[WorkloadRef, TakenStep]:
+        """Return the change of each workload that is in force; asks no cluster."""
+        return taken_of(self._statuses().values())
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""

@@ -91,7 +91,7 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerM
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger
-    from cotenant.changes.decide.checks.trials import trials_of
+    from cotenant.changes.decide.checks.trials import taken_of, trials_of
     from cotenant.changes.model.change import cool_downs
     from cotenant.changes.model.ledger_marks import LedgerMarks
     from cotenant.changes.snooze import postponed_recommendations
@@ -99,7 +99,7 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerM
     now, wait = clock.now_seconds(), settings.section(ActionSettings).guardrails.cool_down_hours * HOUR_SECONDS
     statuses = ChangeLedger(ledger, clock, "").statuses().values()
     postponed = postponed_recommendations(ledger, now)
-    return LedgerMarks.of(postponed, cool_downs(statuses, wait, now), trials_of(statuses), now)
+    return LedgerMarks.of(postponed, cool_downs(statuses, wait, now), trials_of(statuses), now, taken_of(statuses))
 
 
 def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:

@@ -96,20 +96,26 @@ def list_(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Recommendations of the last scan, the worst first, without those that somebody has dismissed or snoozed."""
+    import math
+
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
     from cotenant.changes.model.ledger_marks import without_waiting_steps
     from cotenant.recommender.model.savings import summed_savings
     from cotenant.recommender.model.savings_text import saving_text
-    from cotenant.recommender.model.views import RECOMMENDATIONS
+    from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
     session = session_of(ctx)
     settings = session.read({"store.url": store}).settings
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     marks = {c: _marks(own.settings, reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()}
-    advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
+    overviews = {c.cluster: c.read_document("overview", Overview) for c in scans.stores}
+    scanned = {c: found.time_seconds if found else math.inf for c, found in overviews.items()}
+    advice = scans.read_table(
+        RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner], scanned[owner])
+    )
     table = chosen_of_scan(scans, advice, namespace, _in_order(query, sort, advice.schema))
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [

@@ -5,6 +5,7 @@ The ledger's entries are no part of the results: whoever counts recommendations 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -18,11 +19,12 @@ from cotenant.base.tables.filters import EMPTY
 from cotenant.base.tables.queries import Index, Relation
 from cotenant.base.text import moment, visible
 from cotenant.changes.model.service import PostponedRecommendation
-from cotenant.changes.model.trial import COUNTS_SECONDS, RULE, Amount, Trial, find_repetition
+from cotenant.changes.model.trial import COUNTS_SECONDS, RULE, Amount, TakenStep, Trial, find_repetition
 from cotenant.recommender.model import savings
 from cotenant.recommender.model.list_totals import WORKLOAD
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.steps import Ready
+from cotenant.recommender.model.todo import TodoList
 
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"
@@ -38,6 +40,10 @@ HIDDEN: Final = f"{STATE}={EMPTY}"
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
 STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
 """Columns about the step that is allowed now."""
+_OF_STEP: Final = ("saving_step", *savings.COLUMNS[savings.When.NOW].names)
+_LEFT: Final = ("saving_month", *savings.COLUMNS[savings.When.ALL_STEPS].names)
+"""The same sums over the step that is allowed now, and over all steps."""
+TAKEN: Final = "its step was taken after the scan"
 _AMOUNTS: Final = tuple(
     f"{resource.value}_{name}"
     for resource in Resource
@@ -50,13 +56,14 @@ class LedgerMarks:
     """The ledger's marks of workloads: those postponed, the end of others' cool-down (Unix seconds), and trials.
 
     Until the end of its cool-down a workload may not be cut. trials: what did harm or was rolled back; now_seconds:
-    when the ledger was read (Unix time).
+    when the ledger was read (Unix time); taken: what is in force of each workload.
     """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
     cool_downs: Mapping[WorkloadRef, float] = field(default_factory=dict)
     trials: Mapping[WorkloadRef, Sequence[Trial]] = field(default_factory=dict)
     now_seconds: float = 0.0
+    taken: Mapping[WorkloadRef, TakenStep] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -65,29 +72,75 @@ class LedgerMarks:
         cool_downs: Mapping[WorkloadRef, float],
         trials: Mapping[WorkloadRef, Sequence[Trial]],
         now_seconds: float,
+        taken: Mapping[WorkloadRef, TakenStep],
     ) -> LedgerMarks:
         """The marks with those trials alone that say harm and count still: the others are warnings of a review."""
         counting = {
             ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
             for ref, tried in trials.items()
         }
-        return cls(postponed, cool_downs, {ref: tried for ref, tried in counting.items() if tried}, now_seconds)
+        return cls(postponed, cool_downs, {ref: tried for ref, tried in counting.items() if tried}, now_seconds, taken)
 
 
-def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
-    """The recommendations with the two columns, and without steps that have to wait."""
-    return _without_steps(_with_columns(advice, marks.postponed), marks)
+def mark_recommendations(advice: Relation, marks: LedgerMarks, scanned_seconds: float = math.inf) -> Relation:
+    """The recommendations with the two columns, and without steps that have to wait or were taken since the scan."""
+    return _without_steps(_with_columns(advice, marks.postponed), marks, scanned_seconds)
 
 
-def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
-    """The rows of recommendations without steps that have to wait; what was put off is among them."""
-    if not marks.cool_downs and not marks.trials:
+def without_waiting_steps(advice: Table, marks: LedgerMarks, scanned_seconds: float = math.inf) -> Table:
+    """The rows without steps that have to wait or were taken since the scan; what was put off is among them."""
+    if not marks.cool_downs and not marks.trials and not marks.taken:
         return advice
-    return _without_steps(Relation.of(advice), marks).read(*advice.columns)
+    return _without_steps(Relation.of(advice), marks, scanned_seconds).read(*advice.columns)
 
 
-def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
-    return _withhold_cooling_steps(_withhold_tried_steps(advice, marks), marks.cool_downs)
+def _without_steps(advice: Relation, marks: LedgerMarks, scanned_seconds: float) -> Relation:
+    waiting = _withhold_cooling_steps(_withhold_tried_steps(advice, marks), marks.cool_downs)
+    return _with_steps_taken(waiting, advice, marks.taken, scanned_seconds)
+
+
+def _with_steps_taken(
+    advice: Relation, scanned: Relation, taken: Mapping[WorkloadRef, TakenStep], scanned_seconds: float
+) -> Relation:
+    """Rows of workloads whose step was taken since the scan, with what is left: no list counts it a second time.
+
+    scanned: the rows as the scan wrote them. A change that is neither the step nor the whole leaves its row as it is.
+    """
+    later = {ref: step for ref, step in taken.items() if step.seconds > scanned_seconds}
+    which, numbers = _rows_of(scanned, list(later))
+    steps = list(later.values())
+    rows = list(scanned.take(numbers, ["container", "todo", *_AMOUNTS, *_LEFT, *_OF_STEP]).rows())
+    now = advice.take(numbers, ["ready", "stopped_by"]).rows()
+    left = [_left(row, steps[int(place)].amounts) for place, row in zip(which, rows, strict=True)]
+    for cells, shown in zip(left, now, strict=True):
+        if cells is not None and "ready" not in cells:
+            waits = Ready(str(shown["ready"])).now
+            cells.update({"ready": Ready.WAITING.value, "stopped_by": TAKEN} if waits else shown)
+    found = [cells for cells in left if cells is not None]
+    names = dict.fromkeys(name for cells in found for name in cells)
+    columns = {name: [cells.get(name) for cells in found] for name in names}
+    return (
+        advice.with_cells(advice.schema, numbers[[cells is not None for cells in left]], columns) if found else advice
+    )
+
+
+def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] | None:
+    """Return the cells of a row after the change of its container; None where that was another than the scan names."""
+    moved = {(a.resource, a.field): a for a in amounts if a.container == row["container"]}
+    asked = {(a.resource, a.field): a for a in _step_amounts(row) if a.after is not None and a.after != a.before}
+    keys = {key for key in {*moved, *asked} if key[1] is Field.REQUEST} or {*moved, *asked}
+    if not moved or any(key not in moved or key not in asked or moved[key].before != asked[key].before for key in keys):
+        return None
+    is_whole = all(moved[key].after == _whole_number(row[f"{key[0].value}_{key[1].value}"]) for key in keys)
+    if not is_whole and any(moved[key].after != asked[key].after for key in keys):
+        return None
+    pairs = [(name, row[name], row[step]) for name, step in zip(_LEFT, _OF_STEP, strict=True)]
+    left = {name: 0.0 if is_whole else every - (step or 0.0) for name, every, step in pairs if every is not None}
+    present = {
+        f"{a.resource.value}_{a.field.value}_now": math.nan if a.after is None else a.after for a in moved.values()
+    }
+    done = {"ready": Ready.NOTHING.value, "stopped_by": "", "todo": TodoList.NOTHING.value} if is_whole else {}
+    return {**left, **present, **dict.fromkeys(STEPS, math.nan), **done}
 
 
 def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:

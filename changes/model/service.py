@@ -16,7 +16,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderProgress, LadderStatus
-from cotenant.changes.model.trial import Trial
+from cotenant.changes.model.trial import TakenStep, Trial
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.steps import NextStep
@@ -259,6 +259,9 @@ class ChangeService(Protocol):
 
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         """Return what was tried on workloads, and did harm or was rolled back."""
+
+    def taken(self) -> Mapping[WorkloadRef, TakenStep]:
+        """Return the change of each workload that is in force."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""

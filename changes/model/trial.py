@@ -70,6 +70,14 @@ class Trial:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TakenStep:
+    """The change of a workload that is in force: when it was sent (Unix time), and what it moved."""
+
+    seconds: float
+    amounts: tuple[Amount, ...]
+
+
 def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:

@@ -96,7 +96,7 @@ def saved(view: View) -> Component:
     detail = html.P([*_by_state(statuses), " ", _to_changes(view)], id="home-saved", className="said")
     if not saving_phrases(verified):
         return panels.panel(SAVED, html.P("nothing yet", className="big"), detail, id_="home-verified")
-    whole = [*savings.saving_parts(verified, view.currency), ". Until the next scan the lists still count it. "]
+    whole = [*savings.saving_parts(verified, view.currency), "."]
     more = html.Details([html.Summary("Details"), html.P(whole), detail], className="more")
     lead = html.P(savings.main_parts(verified, view.currency), className="big")
     return panels.panel(SAVED, lead, *_by_month(statuses), more, id_="home-verified")

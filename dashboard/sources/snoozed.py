@@ -7,6 +7,7 @@ table.
 
 from __future__ import annotations
 
+import math
 import threading
 import zlib
 from collections.abc import Callable
@@ -62,7 +63,8 @@ class Postponing:
         if now - self._asked_seconds >= self._wait:
             try:
                 service = self._service
-                self._known = LedgerMarks.of(service.postponed(), service.cool_downs(), service.trials(), now)
+                known = service.postponed(), service.cool_downs(), service.trials(), now, service.taken()
+                self._known = LedgerMarks.of(*known)
             except CotenantError as error:  # the list is worth more than what is hidden of it
                 _log.warning("postponed_unknown", error=error.message)
             self._asked_seconds = now
@@ -73,11 +75,13 @@ def _digest(marks: LedgerMarks) -> str:
     off = (f"{ref} {entry.until_seconds} {entry.since_seconds}" for ref, entry in marks.postponed.items())
     waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
     tried = (trial.change for trials in marks.trials.values() for trial in trials)
-    return f"{zlib.crc32(';'.join(sorted((*off, *waiting, *tried))).encode()):08x}"
+    taken = (f"{ref} {step.seconds}" for ref, step in marks.taken.items())
+    return f"{zlib.crc32(';'.join(sorted((*off, *waiting, *tried, *taken))).encode()):08x}"
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
-    """The snapshot with the two columns, and without steps that have to wait."""
+    """The snapshot with the two columns, and without steps that have to wait or were taken since its scan."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
+    scanned = snapshot.overview.time_seconds if snapshot.overview else math.inf
+    tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks, scanned)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

@@ -18,18 +18,20 @@ from cotenant.base.people import Grant, Person, Role
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.table import Table
+from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation
 from cotenant.changes.accept import AcceptanceTerms
 from cotenant.changes.access.configured_service import change_service_of, recommended_of
-from cotenant.changes.decide.checks.trials import trials_of
+from cotenant.changes.decide.checks.trials import taken_of, trials_of
 from cotenant.changes.decide.guardrails import blocking, judge
 from cotenant.changes.decide.regression_check import Compared, Measure
 from cotenant.changes.decide.rule import GuardrailContext, GuardrailOutcome
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeState, ChangeStatus, Write, after
-from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations
+from cotenant.changes.model.ledger_marks import LedgerMarks, mark_recommendations, without_waiting_steps
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.dashboard.changes.review_end import accepted_sentence
+from cotenant.recommender.model.list_totals import planned_savings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.steps import NextStep
 from cotenant.recommender.model.views import RECOMMENDATIONS
@@ -128,14 +130,48 @@ def test_the_row_of_a_list_is_not_ready_and_names_the_change_that_did_harm() -> 
     rows.append({**rows[0], "workload": "other"})
     rows.append({**rows[0], "cpu_step": 900, "workload": "web", "container": "beside"})
     statuses = [changed("c1", "800m", *ROLLED_BACK)]
-    marks = LedgerMarks.of({}, {}, trials_of(statuses), NOW + DAY)
+    marks = LedgerMarks.of({}, {}, trials_of(statuses), NOW + DAY, {})
     marked = mark_recommendations(Relation.of(Table.from_rows(RECOMMENDATIONS, rows)), marks).read().rows()
     # The containers of a workload change together: none of web is ready.
     assert [(row["ready"], row["cpu_step"], "change c1" in row["stopped_by"]) for row in marked] == [
         ("blocked", None, True), ("first-step", 800, False), ("blocked", None, True)
     ]  # fmt: skip
-    later = LedgerMarks.of({}, {}, trials_of(statuses), NOW + 28 * DAY)
+    later = LedgerMarks.of({}, {}, trials_of(statuses), NOW + 28 * DAY, {})
     assert later.trials == {}
+
+
+@pytest.mark.parametrize(
+    ("status", "scanned", "now", "left", "todo", "ready"),
+    [
+        # The step from 1000 to 800 millicores in each of two pods is taken: 400 of 1400 are freed, 1000 are left.
+        (changed("c1", "800m"), NOW - 1, 800, 1000, "cut", "waiting"),
+        (changed("c1", "800m", ChangeEvent.VERIFIED), NOW - 1, 800, 1000, "cut", "waiting"),
+        (changed("c1", "300m"), NOW - 1, 300, 0, "nothing", "nothing"),
+        (changed("c1", "800m"), NOW + 1, 1000, 1400, "cut", "first-step"),  # the scan has seen it
+        (changed("c1", "800m", *UNDONE), NOW - 1, 1000, 1400, "cut", "first-step"),
+        (changed("c1", "700m"), NOW - 1, 1000, 1400, "cut", "first-step"),  # neither the step nor the whole
+        (changed("c1", "800m", before="2"), NOW - 1, 1000, 1400, "cut", "first-step"),  # of other rows
+    ],
+)
+def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
+    status: ChangeStatus, scanned: float, now: int, left: int, todo: str, ready: str
+) -> None:
+    row = {"namespace": "shop", "kind": "Deployment", "workload": "web", "container": "app", "ready": "first-step",
+           "todo": "cut", "cpu_request_now": 1000, "cpu_request": 300, "cpu_step": 800, "cpu_step_total": -400.0,
+           "cpu_delta_total": -1400.0, "saving_step": 4.0, "saving_month": 14.0, "freed_step": 4.0,
+           "freed_month": 14.0, "raised_step": 0.0, "raised_month": 0.0}  # fmt: skip
+    marks = LedgerMarks.of({}, {}, {}, NOW + DAY, taken_of([status]))
+    advice = Relation.of(Table.from_rows(RECOMMENDATIONS, [row, {**row, "workload": "other"}]))
+    marked = mark_recommendations(advice, marks, scanned)
+    (web, other) = marked.read().rows()
+    assert (web["cpu_request_now"], -web["cpu_delta_total"], web["todo"], web["ready"]) == (now, left, todo, ready)
+    # One unit of money a month for each 100 millicores.
+    assert (web["freed_month"], web["saving_month"], web["raised_month"]) == (left / 100, left / 100, 0)
+    assert (web["cpu_step"], web["freed_step"]) == ((800, 4.0) if ready == "first-step" else (None, None))
+    assert (other["cpu_delta_total"], other["ready"]) == (-1400, "first-step")
+    savings = planned_savings(marked, Query())
+    assert savings.all_steps.frees.millicores == left + 1400
+    assert next(without_waiting_steps(advice.read(), marks, scanned).rows())["cpu_delta_total"] == -left
 
 
 def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() -> None:

@@ -15,7 +15,7 @@ from cotenant.base.table import Table
 from cotenant.base.tables import filters, queries
 from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
-from cotenant.changes.model.trial import Trial
+from cotenant.changes.model.trial import TakenStep, Trial
 from cotenant.dashboard.sources import snoozed as postponing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import Snapshot
@@ -64,6 +64,9 @@ class DeskScene:
         return {}
 
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
+        return {}
+
+    def taken(self) -> Mapping[WorkloadRef, TakenStep]:
         return {}
 
 

@@ -14,8 +14,8 @@ from cotenant.base.resource import Resource
 from cotenant.changes.decide.field_changes import template_containers
 from cotenant.changes.decide.in_force import container_moves
 from cotenant.changes.decide.rule import Guardrail, GuardrailOutcome, Moved
-from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
-from cotenant.changes.model.trial import RULE, Amount, Trial, find_repetition
+from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, last_changes
+from cotenant.changes.model.trial import RULE, Amount, TakenStep, Trial, find_repetition
 from cotenant.recommender.model.recommendation import Field
 
 _SIDES = {"requests": Field.REQUEST, "limits": Field.LIMIT}
@@ -51,6 +51,14 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
             kept = amounts_of(status.change)
             found[ref] = [trial for trial in found[ref] if trial.repeated_by(kept) is None]
     return {ref: tuple(trials) for ref, trials in found.items() if trials}
+
+
+def taken_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, TakenStep]:
+    """The last change of each workload that is in force."""
+    last = last_changes(statuses)
+    return {
+        ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in last.items() if s.state.in_force
+    }  # fmt: skip
 
 
 def _trial(status: ChangeStatus) -> Trial:

@@ -38,7 +38,7 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
     with ledger_for_reading(settings) as ledger:
         statuses = list(ChangeLedger(ledger, clock, "").statuses().values())
         marks = marks_of(settings, ledger, clock)
-    tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks)
+    tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks, overview.time_seconds)
     return cluster_status(overview, tables, statuses, live, clock.now_seconds())
 
 
