@@ -32,7 +32,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "cheapest_mix_bound_month",
-        "Lower bound of a mix",
+        "Least that a mix costs",
         "The least that any mix of allowed machine types could cost a month, if pods may be cut in parts.",
         Unit.MONEY_PER_MONTH,
         "cotenant.scheduler_ext.cluster_size.machines.mix.Mix.bound_month",
@@ -42,8 +42,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "cheapest_mix_by_bound_ratio",
-        "Mix, by the lower bound",
-        "What the cheapest mix found costs, divided by its lower bound.",
+        "Mix over the least cost",
+        "What the cheapest mix found costs, divided by the least that any could cost.",
         Unit.NUMBER,
         "cotenant.scheduler_ext.cluster_size.machines.mix.Mix.price_by_bound",
         Aggregation(Level.CLUSTER, "quotient"),

@@ -49,7 +49,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "fewest_nodes_count",
-        "Lower bound of nodes",
+        "Fewest nodes possible",
         "The fewest nodes that hold all pods if pods may be cut in parts and rules between pods do not count.",
         Unit.COUNT,
         "cotenant.scheduler_ext.cluster_size.cluster_bound.fewest_nodes",
@@ -59,8 +59,8 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "kept_by_bound_ratio",
-        "Kept, by the lower bound",
-        "Nodes that stay, divided by the lower bound of nodes.",
+        "Kept for each node needed",
+        "Nodes that stay, divided by the fewest nodes possible.",
         Unit.NUMBER,
         "cotenant.scheduler_ext.cluster_size.report.SizedLevel.kept_by_bound",
         Aggregation(Level.CLUSTER, "quotient"),

@@ -179,9 +179,9 @@ def _number(form: Mapping[str, Any], key: str, label: str) -> float:
 def policy(auto: bool, limits: Sequence[Any]) -> ApprovalPolicy:
     """Build the policy from the switch and the limits; an empty limit does not apply.
 
-    limits: hit ratio in percent, idle core-hours, cost.
+    limits: share used in percent, idle core-hours, cost.
     """
-    names = ("Hit ratio", "Idle core-hours", "Cost")
+    names = ("Share used", "Idle core-hours", "Cost")
     least, idle, cost = (
         None if value in (None, "") else _number({"it": value}, "it", name)
         for name, value in zip(names, limits, strict=True)

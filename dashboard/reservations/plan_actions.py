@@ -343,7 +343,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
     policy = plan.policy
     hit = None if policy.minimum_hit_ratio is None else 100 * policy.minimum_hit_ratio
     limits = (
-        ("hit", "Least hit ratio, %", hit),
+        ("hit", "Least share used, %", hit),
         ("idle", "Most idle core-hours", policy.maximum_idle_core_hours),
         ("cost", f"Most cost, {currency}", policy.maximum_cost),
     )

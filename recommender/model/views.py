@@ -232,12 +232,15 @@ PLANS: Final = Schema(
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
         Column(
-            "hit_ratio", "Hit", Kind.RATIO, "Share of the reserved capacity that would have been used in the last days."
+            "hit_ratio",
+            "Used",
+            Kind.RATIO,
+            "Share of the reserved capacity that would have been used in the last days.",
         ),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
         Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Core-hours a day that would have stayed idle."),
         Column("cost", "Cost/day", Kind.NUMBER, "Money that they cost, in the price sheet's currency."),
-        Column("skill", "Skill", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),
+        Column("skill", "Gain", Kind.NUMBER, "1 - cost / that of the same time last week; above 0 is better."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why it is not proposed."),
         Column("base_pods", "Base pods", Kind.NUMBER, "Pods that run anyway.", wide=True),
         Column("occurrences", "Peaks", Kind.INTEGER, "Peaks behind these figures.", wide=True),

@@ -187,9 +187,9 @@ def bound_sentence(sized: SizedLevel) -> str:
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
-        return f"No lower bound: {sized.bound_reason}"
+        return f"The fewest possible is not known: {sized.bound_reason}"
     kept = counted(len(sized.size.staying), "node")
-    return f"{kept} kept, {bound_text(sized)} the lower bound of {sized.bound}"
+    return f"{kept} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
 
 
 def bound_text(sized: SizedLevel) -> str:

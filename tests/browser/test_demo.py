@@ -302,7 +302,7 @@ def test_room_approved_on_the_page_is_there_before_its_window_and_is_scored_and_
     after = page.get_by_role("button", name=re.compile("^Fast-forward to 2[12]:"))
     expect(after).to_be_enabled(timeout=PATIENCE)
     after.click()
-    expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=2 * PATIENCE)
+    expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=2 * PATIENCE)
     told = page.locator("#steer-told")
     expect(told).to_contain_text(re.compile(r"without its reservation: \d+ minutes? with fewer"), timeout=PATIENCE)
 

@@ -127,7 +127,7 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         expect(page.locator("#plan-next")).to_contain_text("2 Reservations were taken by pods", timeout=60_000)
         wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
         clock.seconds = REAL_SIX + 2 * HOUR
-        expect(page.locator("#plan-next")).to_contain_text("hit ratio", timeout=60_000)
+        expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=60_000)
         page.locator("#to-plan").click()
         expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used a reservation")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by planner-ann")
@@ -387,7 +387,7 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
     found, url = acting
     page = at_plans(open_page(f"{url}/reservations?open=shop/ReservationPlan/deployment-web"))
     page.keyboard.press("y")
-    page.get_by_label("Least hit ratio, %").fill("80")
+    page.get_by_label("Least share used, %").fill("80")
     page.get_by_label("Most idle core-hours").fill("4")
     page.get_by_role("switch").click()
     page.get_by_role("button", name="Save the policy").click()

@@ -452,7 +452,7 @@ def test_terms_that_cannot_be_are_refused_at_the_door(
 
 
 def test_a_policy_that_cannot_be_is_refused(service: ClusterPlanService) -> None:
-    with pytest.raises(UsageError, match=r"minimum hit ratio 1\.5 is out of its range"):
+    with pytest.raises(UsageError, match=r"least share used 1\.5 is out of its range"):
         service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
 
 

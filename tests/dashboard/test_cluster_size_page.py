@@ -61,7 +61,7 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
     store = kept(tmp_path)
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), ""))
-    for text in ("0 of 3 nodes", "1 of 3 nodes", "730 USD a month", "2 nodes kept, 1.00 x the lower bound of 2"):
+    for text in ("0 of 3 nodes", "1 of 3 nodes", "730 USD a month", "2 nodes kept, 1.00 x the fewest possible (2)"):
         assert text in page
     frame = ClusterStore(store, Settings()).cluster_size(requests="ready")
     assert frame.attrs["sentence"] == SENTENCE == short_sentence(REPORT, RequestLevel.READY)
@@ -173,7 +173,7 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
     # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node costs 40, the new ones 1,460.
-    sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the lower bound of"
+    sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the least possible ("
     batch_words = "on 1 node of its own, it would cost 730 USD"
     for text in (sentence, "m5.large", "nodes that stay", "packing alone", batch_words):
         assert text in page

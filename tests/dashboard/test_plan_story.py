@@ -210,7 +210,7 @@ def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
     assert [t["marker"]["symbol"] for t in chart.figure["data"]] == ["square-open", "circle", "x"]
     assert chart.summary == (
         "2 occurrences; the last had capacity reserved for 4 pods, 3 used it and 1 waited: "
-        "coverage 90 % of the needed pod-time, hit ratio 81 % of the reserved pod-time used."
+        "coverage 90 % of the needed pod-time, 81 % of the reserved pod-time used."
     )
     assert chart.figure["data"][0]["x"][0] < chart.figure["data"][0]["x"][1]
 
@@ -290,8 +290,8 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
     known = replace(SCORE, lent_core_hours=0.5)
     assert plan_scores.summary(known).endswith(
-        "1.5 core-hours were idle, batch ran in 0.5 of those reserved; hit ratio 81 % of the reserved pod-time used."
+        "1.5 core-hours were idle, batch ran in 0.5 of those reserved; 81 % of the reserved pod-time used."
     )
-    assert "1.5 core-hours were idle; hit ratio" in plan_scores.summary(SCORE)
+    assert "1.5 core-hours were idle; 81 %" in plan_scores.summary(SCORE)
     (row,) = score_table(plan(status={"score": known})).rows()
     assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)

@@ -135,7 +135,7 @@ def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) ->
     assert said.startswith(
         "Coverage 16 % of the needed pod-time: 2 pods of 2 used a reservation, 5 pods waited without"
     )
-    assert said.index("Coverage 16 %") < said.index("hit ratio 98 % of the reserved pod-time used")
+    assert said.index("Coverage 16 %") < said.index("98 % of the reserved pod-time used")
     listed = text_of(board.live(view, "", BoardPlans((one,))))
     assert "last: coverage 16 %: 2 of 2 used, 5 waited" in listed and "98 %" not in listed
     assert "Past peaks covered" not in listed

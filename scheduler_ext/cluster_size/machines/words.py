@@ -18,9 +18,9 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
     if mix.reason or mix.price_month is None:
         return f"No mix of machine types: {mix.reason}{f'; first {mix.pod}' if mix.pod else ''}"
     kept = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
-    bound = f"; no lower bound: {mix.bound_reason}" if mix.bound_reason else ""
+    bound = f"; the least possible is not known: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
-        bound = f", {mix.price_by_bound:.2f} x the lower bound of {money(mix.bound_month, currency)}"
+        bound = f", {mix.price_by_bound:.2f} x the least possible ({money(mix.bound_month, currency)})"
     price = money(mix.price_month, currency)
     missing = f" ({mix.unpriced:,} of them without a price)" if mix.unpriced else ""
     return f"Cheapest mix found: {counted(mix.nodes, 'node')}{kept}{missing}, {price} a month{bound}"

@@ -38,10 +38,10 @@ RESERVATION_PLANS: Final = Schema(
         Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is there."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
         Column(
-            "expected_hit", "Exp. hit", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
+            "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
         ),
         Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time that found capacity, last time."),
-        Column("hit", "Last hit", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
+        Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
         Column("why", "Why", Kind.TEXT, "What its conditions say."),
         Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle, last time.", wide=True),
@@ -60,7 +60,7 @@ SCORES: Final = Schema(
         Column("used", "Used", Kind.INTEGER, "Most that used it."),
         Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
-        Column("hit", "Hit", Kind.RATIO, "Used share of the reserved pod-time."),
+        Column("hit", "Used", Kind.RATIO, "Used share of the reserved pod-time."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),

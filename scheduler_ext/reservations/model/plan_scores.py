@@ -52,8 +52,8 @@ def coverage_words(score: Score) -> str:
 
 
 def hit_words(score: Score) -> str:
-    """An occurrence's hit ratio with what it is a share of."""
-    return f"hit ratio {percent(score.hit_ratio)} of the reserved pod-time used"
+    """An occurrence's hit ratio, as the share that it is."""
+    return f"{percent(score.hit_ratio)} of the reserved pod-time used"
 
 
 def summary(score: Score) -> str:

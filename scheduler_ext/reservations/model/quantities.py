@@ -33,7 +33,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "plan_hit_ratio",
-        "Hit ratio",
+        "Used of reserved",
         "Share of the reserved pod-time that pods used; a plan that reserved next to nothing is near 1.",
         Unit.RATIO,
         f"{_SCORES}.hit_ratio",
@@ -67,7 +67,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     ),
     Quantity(
         "plan_hit_ratio_back_test",
-        "Hit ratio of past peaks",
+        "Used of reserved in past peaks",
         "Share of the pod-time that a plan like this would have reserved in the last days and that pods had used.",
         Unit.RATIO,
         f"{_BACK_TEST}.hit_ratio",

@@ -9,11 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from cotenant.base.text import percent
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
+
+GAIN: Final = "forecast gain"
+"""The guard of plans that rest on a forecast."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,14 +102,10 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     Skill 0 means no better than that baseline (`cotenant.scheduler_ext.reservations.plans.backtest.skill`).
     """
     if situation.source is not WindowSource.FORECAST:
-        return PlanGuardResult("forecast skill", True, "NotForecast", "The plan does not rest on a forecast.")
+        return PlanGuardResult(GAIN, True, "NotForecast", "The plan does not rest on a forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):
-        return PlanGuardResult(
-            "forecast skill", False, "SkillUnknown", "No back-test of this workload's forecasts yet."
-        )
-    skill_text = f"Skill against the same time last week: {situation.skill:+z.2f}"
+        return PlanGuardResult(GAIN, False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
+    skill_text = f"Gain on the same time last week: {situation.skill:+z.2f}"
     if situation.skill <= settings.minimum_skill:
-        return PlanGuardResult(
-            "forecast skill", False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked."
-        )
-    return PlanGuardResult("forecast skill", True, "Skilled", f"{skill_text}.")
+        return PlanGuardResult(GAIN, False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked.")
+    return PlanGuardResult(GAIN, True, "Skilled", f"{skill_text}.")

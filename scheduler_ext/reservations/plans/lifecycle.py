@@ -283,7 +283,7 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
     checks = (
         (
             least is not None and expected.hit_ratio < least,
-            f"Expected hit ratio {expected.hit_ratio:.2f}, {least} asked.",
+            f"Expected share used {expected.hit_ratio:.2f}, {least} asked.",
         ),
         (
             idle is not None and expected.idle_core_hours > idle,

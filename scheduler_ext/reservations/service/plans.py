@@ -50,7 +50,7 @@ from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan, span
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
-from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
+from cotenant.scheduler_ext.reservations.plans.guards import GAIN, Situation, check_guards
 from cotenant.scheduler_ext.reservations.plans.preview import FreeNode, PreviewContext, forecast_free_capacity, preview
 from cotenant.scheduler_ext.reservations.plans.realise import amounts_per_pod, size_note
 from cotenant.scheduler_ext.reservations.service.owner_reading import read_owner
@@ -247,9 +247,7 @@ def preview_plan(
         quota_left=place.quota_left,
     )
     verdicts = tuple(
-        verdict
-        for verdict in check_guards(situation, settings.section(PlanSettings))
-        if verdict.guard != "forecast skill"
+        verdict for verdict in check_guards(situation, settings.section(PlanSettings)) if verdict.guard != GAIN
     )
     found = preview(plan, window, place, verdicts)
     return msgspec.structs.replace(found, notes=(*found.notes, *filter(None, (listed.note, size_note))))

@@ -88,7 +88,7 @@ def _window(terms: PlanTerms, now_seconds: float) -> None:
 def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
     """The policy; UsageError names what cannot be."""
     bounds = {
-        "minimum hit ratio": (policy.minimum_hit_ratio, (0.0, 1.0)),
+        "least share used": (policy.minimum_hit_ratio, (0.0, 1.0)),
         "most idle core-hours": (policy.maximum_idle_core_hours, (0.0, 1e6)),
         "most cost": (policy.maximum_cost, (0.0, 1e9)),
     }

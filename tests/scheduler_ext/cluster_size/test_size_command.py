@@ -149,7 +149,7 @@ def test_bills_and_the_mix_are_those_of_the_list(api: ApiServer, tmp_path: Path)
     assert bills["today"] == (2, None, 2) and bills["packing alone"] == (1, 730.0, 0)
     # No scan is stored: nothing is known of right-sized requests.
     assert bills["both"] == bills["right-sizing alone"] == (None, None, None)
-    assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the lower bound of 730 EUR" in messages
+    assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the least possible (730 EUR)" in messages
     assert "1 machine type is without amounts" in messages and "2 nodes are without the label" in messages
 
 
@@ -197,7 +197,7 @@ def test_a_reserve_for_the_loss_of_the_whole_cluster_is_refused(
 
 def test_one_node_that_is_kept_is_told_as_one(api: ApiServer, tmp_path: Path) -> None:
     code, _, messages = size(api, tmp_path)
-    assert code == 0 and "1 node kept, 1.00 x the lower bound of 1" in messages
+    assert code == 0 and "1 node kept, 1.00 x the fewest possible (1)" in messages
 
 
 def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, tmp_path: Path) -> None:

@@ -304,7 +304,7 @@ def test_standby_ends_with_what_allowed_it(change: dict[str, object], own: PlanS
 
 
 def test_standby_waits_for_the_guards() -> None:
-    no = (PlanGuardResult("forecast skill", False, "NoSkill", "too little"),)
+    no = (PlanGuardResult("forecast gain", False, "NoSkill", "too little"),)
     look = replace(looked(usage(0, 0)), guards=no)
     assert after(forecast_plan(standby=1), (SIX - 6 * HOUR, look))[1].free == 0
 
