@@ -10,6 +10,7 @@ from cotenant.base.tables.quantity import Aggregation, Level, Moment, Quantity, 
 
 _KEYS: Final[Mapping[tuple[Surface, ...], str]] = {
     (Surface.SENTENCE,): """
+        reason_containers_count
         chosen_count job_nodes_count job_pods_count queue_waiting_count trial_evictions_count pull_seconds
         plan_quantile plans_demand plan_windows_count plan_workloads_count quota_left request_amount
         freed_amount lendable_term latency_change quota_amount quota_starved_hours what_if_capacity_cores
@@ -99,6 +100,8 @@ _COUNTS: Final = (
         "low.", Unit.COUNT, f"{_VIEWS}.severities", _COUNT),
     _of("reason_count", "Values with a reason", "CPU or memory request values that carry a reason code.", Unit.COUNT,
         f"{_VIEWS}.reasons", _COUNT),
+    _of("reason_containers_count", "Containers with a reason", "Containers whose CPU or memory carries a reason "
+        "code.", Unit.COUNT, "cotenant.recommender.model.list_totals.reason_counts", _COUNT),
     _of("pattern_count", "Workloads of a pattern", "Workloads whose usage follows a pattern.", Unit.COUNT,
         f"{_VIEWS}.patterns", _COUNT),
     _of("worth_the_effort_count", "Worth the effort", "Fewest recommendations that together give 70 % of the CPU "

@@ -189,8 +189,8 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
 
 
 def _outcome(page: OverviewPage) -> Component:
-    overview, total = page.overview, page.overview.recommendations_count
-    note = f"{display.counted(total, 'container')}, strategy {overview.strategy}."
+    counts, total = page.all_severities, page.all_severities.total()
+    note = f"{display.counted(total, 'container')}, strategy {page.overview.strategy}."
     if not total and len(page.advice):
         return panels.panel("Recommendations", panels.no_match("recommendation"))
     if not total:
@@ -198,9 +198,9 @@ def _outcome(page: OverviewPage) -> Component:
             "Recommendations", panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
         )
     severities = [
-        _share(word, overview.severities[word], total, page.href("recommendations", f"severity={word}"), word)
+        _share(word, counts[word], total, page.href("recommendations", f"severity={word}"), word)
         for word in SEVERITY_ORDER
-        if overview.severities.get(word)
+        if counts[word]
     ]
     reasons = _reasons(page)
     shares = html.Ul(severities, className="shares")
@@ -238,14 +238,15 @@ def _share(word: str, count: int, total: int, href: str, tone: str) -> Component
 
 
 def _reasons(page: OverviewPage) -> Component:
-    """The five reason codes that most recommended values carry, each with its count, sentence and rows."""
-    reasons = page.overview.reasons
-    ranked = sorted(((n, Reason(code)) for code, n in reasons.items() if n and code in set(Reason)), reverse=True)[:5]
+    """The five reason codes that most containers carry, each with its count, sentence and rows."""
+    ranked = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)[
+        :5
+    ]
     rows = [
         html.Li(
             [
                 dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
-                f" {display.counted(count, 'value')}. {SENTENCES[reason]}",
+                f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
             ]
         )
         for count, reason in ranked

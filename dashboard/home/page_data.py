@@ -80,6 +80,16 @@ class OverviewPage:
         return self._kept("severities", lambda: list_totals.severity_counts(self.advice, raises))
 
     @cached_property
+    def all_severities(self) -> Counter[str]:
+        """Containers by severity."""
+        return self._kept("all severities", lambda: list_totals.severity_counts(self.advice, self.query))
+
+    @cached_property
+    def reasons(self) -> Counter[str]:
+        """Containers by the reasons that their CPU and memory carry."""
+        return self._kept("reasons", lambda: list_totals.reason_counts(self.advice, self.query))
+
+    @cached_property
     def above_request(self) -> int:
         """Containers that used more memory than they request."""
         return self._kept("above request", lambda: list_totals.above_request_count(self.advice, self.query))

@@ -108,11 +108,10 @@ _MEMORY_UNKNOWN: Final = (
 
 
 def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
-    """Over the rows of a query, put off or not."""
+    """Over the rows of a query that nobody has put off."""
     conditions = (_UNASSESSED, _MEMORY_UNKNOWN, "true")
-    return Unassessed(
-        *advice.sums([f"count_if({condition})" for condition in conditions], queries.condition(advice, query))
-    )
+    where = queries.condition(advice, query) & in_sight(advice)
+    return Unassessed(*advice.sums([f"count_if({condition})" for condition in conditions], where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +147,15 @@ def severity_counts(advice: Relation, query: Query) -> Counter[str]:
     """The number of rows of a query that nobody has put off, by severity."""
     where = queries.condition(advice, query) & in_sight(advice)
     return Counter({severity: count for (severity,), count in advice.groups([("severity",)], where)[0].items()})
+
+
+def reason_counts(advice: Relation, query: Query) -> Counter[str]:
+    """The number of rows of a query that nobody has put off, by each reason that its CPU or memory carries."""
+    where = queries.condition(advice, query) & in_sight(advice)
+    counts = Counter[str]()
+    for reasons, count in advice.groups([("cpu_reason", "memory_reason")], where)[0].items():
+        counts.update(dict.fromkeys(reasons, count))
+    return counts
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from dash.development.base_component import Component
@@ -25,13 +26,29 @@ from cotenant.dashboard.frame.navigation import tab_title
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import answers, beginnings, cards, overview
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
-from cotenant.dashboard.pages import recommendations
+from cotenant.dashboard.pages import findings, recommendations
 from cotenant.dashboard.sources import snoozed
-from cotenant.dashboard.sources.source import StoreSource
+from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, PresentUse, RecorderStatus
-from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
 from tests.support import dashboard as support
+
+LISTS: Final = {
+    "/recommendations": (RECOMMENDATIONS.name, recommendations.LIST), "/findings": (FINDINGS.name, findings.LIST)
+}  # fmt: skip
+COUNT: Final = re.compile(r"(\d[\d,]*)(?= containers?\b| recommendations?\b| critical findings?\b|$)")
+
+
+class Marked(StoreSource):
+    """A source that shows one snapshot."""
+
+    def __init__(self, behind: StoreSource, shown: Snapshot) -> None:
+        self.__dict__.update(vars(behind))
+        self._shown = shown
+
+    def snapshot(self) -> Snapshot:
+        return self._shown
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +104,46 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     # The worst come first, and no row changes a value that no column shows.
     ranks = [Severity(row["severity"]).rank for row in at_risk]
     assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) > 1
+
+
+def counts_and_lists(part: Any, above: tuple[Component, ...] = ()) -> Iterator[tuple[int, str]]:
+    """(number, address) of each link to a list: the number of its own words, else the first of what it stands in."""
+    if isinstance(part, (list, tuple)):
+        for one in part:
+            yield from counts_and_lists(one, above)
+    elif isinstance(part, Component):
+        path, _, query = str(getattr(part, "href", "")).partition("?")
+        if path in LISTS and query:
+            for around in (part, *reversed(above)):
+                name = str(getattr(around, "className", ""))
+                if name != "card-acts" and (found := COUNT.search(words(around))):
+                    yield int(found[1].replace(",", "")), part.href
+                    break
+                if type(around).__name__ in ("Li", "Section") or name.startswith("stat"):
+                    break
+        yield from counts_and_lists(getattr(part, "children", None), (*above, part))
+
+
+@pytest.mark.parametrize("search", ["", "?ns=pay", "?ns=feed&ns=data"])
+def test_every_number_that_links_to_a_list_is_the_number_of_its_rows(
+    view: View, home: OverviewPage, search: str
+) -> None:
+    put_off = rows(view, cards.AT_RISK)[0], rows(view, f"severity={Severity.UNKNOWN}")[0]
+    refs = [WorkloadRef(*(row[name] for name in ("namespace", "kind", "workload"))) for row in put_off]
+    marks = LedgerMarks({ref: PostponedRecommendation(ref, None, "ann", "known", 0.0) for ref in refs})
+    marked = snoozed.mark_snapshot(home.snapshot, marks, "marked")
+    assert isinstance(view.source, StoreSource)
+    shown = replace(view, source=Marked(view.source, marked))
+    linked = list(counts_and_lists(overview.contents(shown, search)))
+    for number, href in linked:
+        path, _, query = href.partition("?")
+        table, listed = LISTS[path]
+        asked = listed.query(query, marked.tables[table].schema)
+        assert len(marked.rows(table, asked)) == number, href
+    # The buttons of two cards, what is killed first and not known, what is ready, severities, reasons and findings.
+    assert {query for _, href in linked for query in [href.partition("?")[2].partition("=")[0]]} >= (
+        {"todo", "killed_first", "severity", "ready", "reason", "finding"} if not search else {"severity", "reason"}
+    )
 
 
 def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: OverviewPage) -> None:
