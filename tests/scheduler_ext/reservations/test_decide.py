@@ -71,6 +71,13 @@ def test_a_hand_over_has_its_time_and_after_a_managers_return_its_full_time_agai
     assert late(swap, ReservationView({}, now_seconds=now_seconds, noticed=noticed)) is over
 
 
+def test_a_placeholder_that_the_api_server_refuses_is_a_condition_of_its_reservation() -> None:
+    made = plan(reservation(), unmade={"reservations/r": "no pod uses the network of its node here"})
+    status = status_of(made)
+    assert condition(status, "Scheduled") == ("False", "Unschedulable")
+    assert "no pod uses the network of its node here" in [c.get("message") for c in status["conditions"]]
+
+
 def test_a_new_reservation_gets_a_placeholder_that_the_scheduler_places() -> None:
     (made,) = (i for i in plan(reservation()).intents if isinstance(i, Create))
     assert made.address.namespace == "cotenant-reservations"

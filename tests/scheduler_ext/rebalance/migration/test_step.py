@@ -54,6 +54,15 @@ def test_room_on_another_node_is_asked_for_first() -> None:
     assert intent.body["metadata"]["ownerReferences"][0]["uid"] == "move-uid"
 
 
+def test_room_that_the_api_server_refuses_is_a_condition_of_the_job_and_is_asked_for_again() -> None:
+    one = job(status=running())
+    advance = step(one, unmade={f"podmigrationjobs/{one.name}": "no pod uses the network of its node here"})
+    (found,) = (c for c in advance.status.conditions if c.type == "ReservationCreated")
+    assert (found.status, found.reason) == ("False", "NotMade")
+    assert found.message == "no pod uses the network of its node here"
+    assert [type(intent) for intent in advance.intents] == [Create]
+
+
 def test_a_plan_s_job_asks_for_room_on_its_target_alone() -> None:
     meta = {"annotations": {"cotenant.dev/target-node": TARGET}}
     (intent,) = step(job(status=running(), meta=meta)).intents
