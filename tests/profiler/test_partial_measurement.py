@@ -27,6 +27,7 @@ OWNER = ("ReplicaSet", "web-5c9f7d8b6f")
 RUN = "web-29917440"
 FIRST, SECOND = f"{OWNER[1]}-bcdfg", f"{OWNER[1]}-hjklm"
 PART, NODE_MORE, LOW = Reason.PART_UNMEASURED, Reason.NODE_USES_MORE, Reason.LOW_COVERAGE
+NEVER = Reason.UNMEASURED
 
 
 def pods(
@@ -71,6 +72,19 @@ def of_other_node(line: Line) -> bool:
     return of_second(line) or (line.metric in (CPU, MEMORY) and line.labels.get("node") == OTHER)
 
 
+def of_main(line: Line) -> bool:
+    return of_second(line) and line.labels["container"] == "main"
+
+
+def of_all(line: Line) -> bool:
+    return line.metric in (CPU, MEMORY)
+
+
+def doubled(lines: Sequence[Line], which: Callable[[Line], bool]) -> list[Line]:
+    """The lines, those chosen as a second replica of the server tells them, too."""
+    return [*lines, *(replace(x, labels={**x.labels, "replica": "b"}) for x in lines if which(x))]
+
+
 def cut(lines: Sequence[Line], which: Callable[[Line], bool], *spans: tuple[float, float]) -> list[Line]:
     """The lines, those chosen in these spans of hours alone; counters go on between them."""
     return [
@@ -104,21 +118,41 @@ VARIANTS: dict[str, tuple[list[Line], Reason | None, Reason | None, float, str]]
     "node began": (cut(pods(), of_other_node, (5, 8)), PART, PART, 11 / 16, OTHER),
     "node paused": (cut(pods(), of_other_node, (0, 2), (6, 8)), PART, PART, 12 / 16, OTHER),
     "cluster paused": (
-        cut(pods(), lambda x: x.metric in (CPU, MEMORY), (0, 3), (5, 8)), LOW, LOW, 6 / 8, "pods were measured in",
+        cut(pods(), of_all, (0, 3), (5, 8)), LOW, LOW, 6 / 8, "pods were measured in",
     ),
+    "cluster began": (cut(pods(), of_all, (3, 8)), None, None, 1.0, ""),  # a shorter history, and whole
+    "pod never": (cut(pods(), of_second), NEVER, NEVER, 1 / 2, SECOND),
+    "node never": (cut(pods(), of_other_node), NEVER, NEVER, 1 / 2, OTHER),
     **{
-        f"{kind}'s pod {name}": (cut(pods(kind=kind), of_second, *spans), PART, PART, share, SECOND)
+        f"{kind}'s pod {name}": (cut(pods(kind=kind), of_second, *spans), why, why, share, SECOND)
         for kind in ("StatefulSet", "DaemonSet", "Job", "CronJob")
-        for name, spans, share in (("ended", [(0, 3)], 11 / 16), ("paused", [(0, 2), (6, 8)], 12 / 16))
+        for name, spans, why, share in (
+            ("never", [], NEVER, 1 / 2), ("ended", [(0, 3)], PART, 11 / 16), ("began", [(5, 8)], PART, 11 / 16),
+            ("paused", [(0, 2), (6, 8)], PART, 12 / 16),
+        )
     },
-    "one container of the pod ended": (
-        cut(pods(containers=("main", "side")), lambda x: of_second(x) and x.labels["container"] == "main", (0, 3)),
-        PART, PART, 11 / 16, SECOND,
+    **{
+        f"{kind}'s pod stuck": (
+            stuck(pods(BUSY, kind), of_second, 3, 9), NODE_MORE, NODE_MORE, 1.0, OTHER,
+        )
+        for kind in ("StatefulSet", "DaemonSet", "Job", "CronJob")
+    },
+    **{
+        f"one container of the pod {name}": (
+            cut(pods(containers=("main", "side")), of_main, *spans), PART, PART, share, SECOND,
+        )
+        for name, spans, share in (
+            ("never", [], 1 / 2), ("ended", [(0, 3)], 11 / 16), ("began", [(5, 8)], 11 / 16),
+            ("paused", [(0, 2), (6, 8)], 12 / 16),
+        )
+    },
+    "one container of the pod stuck": (
+        stuck(pods(BUSY, containers=("main", "side")), of_main, 3, 9), NODE_MORE, NODE_MORE, 1.0, OTHER,
     ),
-    "pod doubled": (
-        [*pods(), *(replace(x, labels={**x.labels, "replica": "b"}) for x in pods() if of_second(x))],
-        None, None, 1.0, "",
-    ),
+    "one container of the pod doubled": (doubled(pods(containers=("main", "side")), of_main), None, None, 1.0, ""),
+    "pod doubled": (doubled(pods(), of_second), None, None, 1.0, ""),
+    "node doubled": (doubled(pods(), of_other_node), None, None, 1.0, ""),
+    "cluster doubled": (doubled(pods(), of_all), None, None, 1.0, ""),
     "half an hour is lost": (cut(pods(), of_second, (0, 4), (4.5, 8)), None, None, 15.5 / 16, ""),
     "counter stuck from the third hour on": (
         stuck(pods(node_uses=BUSY), of_second, 3, 9), NODE_MORE, NODE_MORE, 1.0, OTHER,
