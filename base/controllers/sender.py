@@ -142,7 +142,7 @@ class Sender:
             probed, rest = self._probe(group)
             outcomes += probed
             error = probed[-1].error
-            if isinstance(error, (*ENDING, *WITHOUT_RIGHT)):
+            if isinstance(error, (ClusterUnreachable, *WITHOUT_RIGHT)):
                 self._unmade |= {write_target(intent): error for intent in rest}
             if isinstance(error, ENDING):
                 break
