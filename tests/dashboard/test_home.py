@@ -16,8 +16,10 @@ from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
+from cotenant.base.table import Schema
 from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard import pages
@@ -31,7 +33,7 @@ from cotenant.dashboard.sources import snoozed
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, PresentUse, RecorderStatus
-from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
+from cotenant.recommender.model.views import FINDINGS, NODES, PODS, RECOMMENDATIONS, WORKLOADS
 from tests.support import dashboard as support
 
 LISTS: Final = {
@@ -159,6 +161,22 @@ def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: O
     ]
     assert page.todo.raises == len(left) < len(at_risk) == home.todo.raises
     assert page.severities == Counter(row["severity"] for row in left)
+
+
+@pytest.mark.parametrize("resource", Resource)
+def test_workloads_pods_nodes_and_the_commitment_have_one_sum_of_requests(
+    view: View, home: OverviewPage, resource: Resource
+) -> None:
+    tables = view.source.snapshot().tables
+
+    def total(table: Schema, column: str) -> float:
+        return sum(row[column] or 0 for row in tables[table.name].read().rows())
+
+    of_nodes = total(NODES, f"{resource}_request")
+    assert of_nodes == total(PODS, f"{resource}_request") == total(WORKLOADS, f"{resource}_request")
+    headline = home.overview.headline
+    share = headline.cpu_requests_commitment if resource is Resource.CPU else headline.memory_requests_commitment
+    assert share * total(NODES, f"{resource}_allocatable") == pytest.approx(of_nodes)
 
 
 def test_containers_that_are_killed_first_used_more_memory_than_they_request(view: View, home: OverviewPage) -> None:
