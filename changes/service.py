@@ -294,9 +294,9 @@ class ClusterChangeService:
         """Return what was tried on workloads, and did harm or was rolled back; asks no cluster."""
         return trials_of(self._statuses().values())
 
-    def taken(self) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in force; asks no cluster."""
-        return taken_of(self._statuses().values())
+    def taken(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
+        """Return the change of each workload that is in force and was sent after a moment; asks no cluster."""
+        return taken_of(self._statuses().values(), since_seconds)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""

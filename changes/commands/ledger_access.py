@@ -84,10 +84,10 @@ def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
         ledger.close()
 
 
-def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerMarks:
+def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
     """Read the ledger's marks of recommendations now: what was put off, changed lately, or tried and did harm.
 
-    A ledger that is not there marks none.
+    A ledger that is not there marks none. scanned_seconds: the moment of the scan, after which steps were taken.
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger
@@ -99,7 +99,8 @@ def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock) -> LedgerM
     now, wait = clock.now_seconds(), settings.section(ActionSettings).guardrails.cool_down_hours * HOUR_SECONDS
     statuses = ChangeLedger(ledger, clock, "").statuses().values()
     postponed = postponed_recommendations(ledger, now)
-    return LedgerMarks.of(postponed, cool_downs(statuses, wait, now), trials_of(statuses), now, taken_of(statuses))
+    taken = taken_of(statuses, scanned_seconds)
+    return LedgerMarks.of(postponed, cool_downs(statuses, wait, now), trials_of(statuses), now, taken)
 
 
 def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -96,8 +97,6 @@ def list_(
     no_headers: NoHeadersOption = False,
 ) -> None:
     """Recommendations of the last scan, the worst first, without those that somebody has dismissed or snoozed."""
-    import math
-
     import numpy as np
 
     from cotenant.base.identity import WorkloadRef
@@ -110,12 +109,12 @@ def list_(
     session = session_of(ctx)
     settings = session.read({"store.url": store}).settings
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
-    marks = {c: _marks(own.settings, reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()}
     overviews = {c.cluster: c.read_document("overview", Overview) for c in scans.stores}
     scanned = {c: found.time_seconds if found else math.inf for c, found in overviews.items()}
-    advice = scans.read_table(
-        RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner], scanned[owner])
-    )
+    marks = {
+        c: _marks(own.settings, scanned[c], reaches_cluster=own.reaches_cluster) for c, own in ledgers.items()
+    }  # fmt: skip
+    advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
     table = chosen_of_scan(scans, advice, namespace, _in_order(query, sort, advice.schema))
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [
@@ -264,10 +263,13 @@ def _refs(settings: SettingSections, cluster: str | None, names: list[str]) -> l
     return list(dict.fromkeys(r.container.workload for r in workload_recommendations(settings, cluster, names)))
 
 
-def _marks(settings: SettingSections, *, reaches_cluster: bool = True) -> LedgerMarks:
-    """Read the marks of the ledger in force."""
+def _marks(
+    settings: SettingSections, scanned_seconds: float = math.inf, *, reaches_cluster: bool = True
+) -> LedgerMarks:
+    """Read the marks of the ledger in force; scanned_seconds: the moment of the scan that they mark."""
     with ledger_for_reading(settings) as ledger:
-        return marks_of(settings, ledger, clock_of_ledger(settings, ledger, reaches_cluster=reaches_cluster))
+        clock = clock_of_ledger(settings, ledger, reaches_cluster=reaches_cluster)
+        return marks_of(settings, ledger, clock, scanned_seconds)
 
 
 def _postponement_text(postponed: PostponedRecommendation) -> str:

@@ -56,7 +56,7 @@ class LedgerMarks:
     """The ledger's marks of workloads: those postponed, the end of others' cool-down (Unix seconds), and trials.
 
     Until the end of its cool-down a workload may not be cut. trials: what did harm or was rolled back; now_seconds:
-    when the ledger was read (Unix time); taken: what is in force of each workload.
+    when the ledger was read (Unix time); taken: what is in force of each workload since the scan.
     """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)
@@ -82,33 +82,30 @@ class LedgerMarks:
         return cls(postponed, cool_downs, {ref: tried for ref, tried in counting.items() if tried}, now_seconds, taken)
 
 
-def mark_recommendations(advice: Relation, marks: LedgerMarks, scanned_seconds: float = math.inf) -> Relation:
+def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
     """The recommendations with the two columns, and without steps that have to wait or were taken since the scan."""
-    return _without_steps(_with_columns(advice, marks.postponed), marks, scanned_seconds)
+    return _without_steps(_with_columns(advice, marks.postponed), marks)
 
 
-def without_waiting_steps(advice: Table, marks: LedgerMarks, scanned_seconds: float = math.inf) -> Table:
+def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
     """The rows without steps that have to wait or were taken since the scan; what was put off is among them."""
     if not marks.cool_downs and not marks.trials and not marks.taken:
         return advice
-    return _without_steps(Relation.of(advice), marks, scanned_seconds).read(*advice.columns)
+    return _without_steps(Relation.of(advice), marks).read(*advice.columns)
 
 
-def _without_steps(advice: Relation, marks: LedgerMarks, scanned_seconds: float) -> Relation:
+def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
     waiting = _withhold_cooling_steps(_withhold_tried_steps(advice, marks), marks.cool_downs)
-    return _with_steps_taken(waiting, advice, marks.taken, scanned_seconds)
+    return _with_steps_taken(waiting, advice, marks.taken) if marks.taken else waiting
 
 
-def _with_steps_taken(
-    advice: Relation, scanned: Relation, taken: Mapping[WorkloadRef, TakenStep], scanned_seconds: float
-) -> Relation:
+def _with_steps_taken(advice: Relation, scanned: Relation, taken: Mapping[WorkloadRef, TakenStep]) -> Relation:
     """Rows of workloads whose step was taken since the scan, with what is left: no list counts it a second time.
 
     scanned: the rows as the scan wrote them. A change that is neither the step nor the whole leaves its row as it is.
     """
-    later = {ref: step for ref, step in taken.items() if step.seconds > scanned_seconds}
-    which, numbers = _rows_of(scanned, list(later))
-    steps = list(later.values())
+    which, numbers = _rows_of(scanned, list(taken))
+    steps = list(taken.values())
     rows = list(scanned.take(numbers, ["container", "todo", *_AMOUNTS, *_LEFT, *_OF_STEP]).rows())
     now = advice.take(numbers, ["ready", "stopped_by"]).rows()
     left = [_left(row, steps[int(place)].amounts) for place, row in zip(which, rows, strict=True)]

@@ -260,8 +260,8 @@ class ChangeService(Protocol):
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         """Return what was tried on workloads, and did harm or was rolled back."""
 
-    def taken(self) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in force."""
+    def taken(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
+        """Return the change of each workload that is in force and was sent after a moment (Unix time)."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""

@@ -47,7 +47,7 @@ class Postponing:
         """The newest results, marked; `version` changes with either."""
         behind = self._behind.snapshot()
         with self._lock:
-            marks = self._marks()
+            marks = self._marks(behind.overview.time_seconds if behind.overview else math.inf)
             digest = _digest(marks)
             if self._made is None or self._made[0] is not behind or self._made[1] != digest:
                 self._made = (behind, digest, mark_snapshot(behind, marks, f"{behind.version}-{digest}"))
@@ -58,13 +58,13 @@ class Postponing:
         with self._lock:
             self._asked_seconds = float("-inf")
 
-    def _marks(self) -> LedgerMarks:
+    def _marks(self, scanned_seconds: float) -> LedgerMarks:
         now = self._now()
         if now - self._asked_seconds >= self._wait:
             try:
                 service = self._service
-                known = service.postponed(), service.cool_downs(), service.trials(), now, service.taken()
-                self._known = LedgerMarks.of(*known)
+                known = service.postponed(), service.cool_downs(), service.trials(), now
+                self._known = LedgerMarks.of(*known, service.taken(scanned_seconds))
             except CotenantError as error:  # the list is worth more than what is hidden of it
                 _log.warning("postponed_unknown", error=error.message)
             self._asked_seconds = now
@@ -82,6 +82,5 @@ def _digest(marks: LedgerMarks) -> str:
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
     """The snapshot with the two columns, and without steps that have to wait or were taken since its scan."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
-    scanned = snapshot.overview.time_seconds if snapshot.overview else math.inf
-    tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks, scanned)}
+    tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

@@ -160,9 +160,9 @@ def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
            "todo": "cut", "cpu_request_now": 1000, "cpu_request": 300, "cpu_step": 800, "cpu_step_total": -400.0,
            "cpu_delta_total": -1400.0, "saving_step": 4.0, "saving_month": 14.0, "freed_step": 4.0,
            "freed_month": 14.0, "raised_step": 0.0, "raised_month": 0.0}  # fmt: skip
-    marks = LedgerMarks.of({}, {}, {}, NOW + DAY, taken_of([status]))
+    marks = LedgerMarks.of({}, {}, {}, NOW + DAY, taken_of([status], scanned))
     advice = Relation.of(Table.from_rows(RECOMMENDATIONS, [row, {**row, "workload": "other"}]))
-    marked = mark_recommendations(advice, marks, scanned)
+    marked = mark_recommendations(advice, marks)
     (web, other) = marked.read().rows()
     assert (web["cpu_request_now"], -web["cpu_delta_total"], web["todo"], web["ready"]) == (now, left, todo, ready)
     # One unit of money a month for each 100 millicores.
@@ -171,7 +171,7 @@ def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
     assert (other["cpu_delta_total"], other["ready"]) == (-1400, "first-step")
     savings = planned_savings(marked, Query())
     assert savings.all_steps.frees.millicores == left + 1400
-    assert next(without_waiting_steps(advice.read(), marks, scanned).rows())["cpu_delta_total"] == -left
+    assert next(without_waiting_steps(advice.read(), marks).rows())["cpu_delta_total"] == -left
 
 
 def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() -> None:

@@ -53,12 +53,11 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
     return {ref: tuple(trials) for ref, trials in found.items() if trials}
 
 
-def taken_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, TakenStep]:
-    """The last change of each workload that is in force."""
-    last = last_changes(statuses)
-    return {
-        ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in last.items() if s.state.in_force
-    }  # fmt: skip
+def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[WorkloadRef, TakenStep]:
+    """The last change of each workload, where it is in force and was sent after a moment (Unix time)."""
+    last = last_changes(statuses).items()
+    in_force = ((ref, s) for ref, s in last if s.state.in_force and s.changed_seconds > since_seconds)
+    return {ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in in_force}
 
 
 def _trial(status: ChangeStatus) -> Trial:

@@ -37,8 +37,8 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
     tables = {schema.name: store.relation(schema) for schema in TABLES}
     with ledger_for_reading(settings) as ledger:
         statuses = list(ChangeLedger(ledger, clock, "").statuses().values())
-        marks = marks_of(settings, ledger, clock)
-    tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks, overview.time_seconds)
+        marks = marks_of(settings, ledger, clock, overview.time_seconds)
+    tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks)
     return cluster_status(overview, tables, statuses, live, clock.now_seconds())
 
 
