@@ -13,10 +13,13 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.process.clock import FixedClock
-from cotenant.base.resource import GIB
+from cotenant.base.reasons import Reason
+from cotenant.base.resource import GIB, Resource
 from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.base.tables.filters import parse
+from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.cli.analysis.notice import payload, summarise
 from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
@@ -28,7 +31,9 @@ from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.selection import Selection
+from cotenant.pipeline import tables
 from cotenant.recommender.model.list_totals import next_review, planned_savings
+from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.savings import PlannedSavings, Savings, When
 from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import Ready
@@ -133,11 +138,13 @@ def test_the_stored_savings_are_the_sums_of_the_stored_rows(
     assert min(summed.frees.millicores, summed.raises.bytes) > 0  # else the test shows nothing
 
 
-def test_a_limit_without_a_request_is_counted_alike_in_every_column(rows: list[dict[str, Any]]) -> None:
-    known = [row for row in rows if row["cpu_request_now"] is None and row["cpu_limit_now"] and row["cpu_request"]]
-    assert known  # the generated cluster has such containers
-    for row in (one for one in known if one["kind"] == "Deployment"):
-        assert row["cpu_delta_total"] == (row["cpu_request"] - row["cpu_limit_now"]) * row["replicas"]
+def test_a_limit_without_a_request_is_counted_alike_in_every_column() -> None:
+    ref = ContainerRef(WorkloadRef("shop", "Deployment", "web"), "app")
+    value = Value(Resource.CPU, Field.REQUEST, None, 400, Action.SET, Reason.OK)
+    one = Recommendation(ref, "cotenant", 3, (value,), 0, "", 0, present_limits={Resource.CPU: 1_200})
+    (row,) = tables.recommendations([one], GuardrailSettings()).rows()
+    # The API server requests the limit of 1200m for each of three pods; 400m are left of it.
+    assert (row["cpu_request_now"], row["cpu_delta_total"]) == (None, -3 * 800)
 
 
 def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: PlannedSavings) -> None:
