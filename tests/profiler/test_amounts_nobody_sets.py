@@ -29,7 +29,7 @@ def pod(asks: tuple[float, float] | None = (1000, 1024)) -> list[Line]:
 
 def beside(millicores: float) -> list[Line]:
     """Another pod of the node."""
-    return PodSpec("db-0", ("StatefulSet", "db"), asks=(millicores, 1024)).lines()
+    return list(PodSpec("db-0", ("StatefulSet", "db"), asks=(millicores, 1024)).lines())
 
 
 def of_class(name: str) -> list[Line]:
