@@ -130,4 +130,4 @@ def panel(page: OverviewPage) -> Component:
         )
         for question in QUESTIONS
     ]
-    return panels.panel(TITLE, html.Ul(rows, className="answers"), id_="answers")
+    return html.Section(html.Ul(rows, className="answers"), className="panel", id="answers")

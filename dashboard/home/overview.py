@@ -60,7 +60,7 @@ def contents(view: View, search: str = "") -> Component:
         ("row", [lambda: _young(view, overview)]),
     )
     folded: tuple[tuple[str, str, Sequence[Callable[[], Component]]], ...] = (
-        ("What people ask first", "", [lambda: answers.panel(page)]),
+        (answers.TITLE, "", [lambda: answers.panel(page)]),
         ("What a risk would lend", "", [lambda: risk.part(view), lambda: _policy(page)]),
         ("More of the cluster in numbers", "", [
             lambda: html.P(_lead(page), className="lead"), lambda: numbers.present(page),

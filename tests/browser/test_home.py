@@ -76,7 +76,7 @@ def test_what_a_risk_of_one_percent_would_lend_is_answered_on_home_and_by_mouse_
     expect(page.locator("#home-try")).to_contain_text("at a risk of 1 %")
     expect(page.locator("#home-try .stats")).to_contain_text("30 cores")
     mouse = Hands(page)
-    mouse.click(page.get_by_text("What people ask first"))
+    mouse.click(page.get_by_text(answers.TITLE))
     mouse.click(page.get_by_role("link", name="What would more risk lend me?"))
     expect(page.locator("#what-if-outcome")).to_contain_text("30 cores")
     assert mouse.actions <= most
