@@ -95,6 +95,7 @@
     if (local() && meta.week) inWeek(made);
     if (dated) onTheWall(made);
     if (named) made.layout.legend = { ...made.layout.legend, visible: false };
+    if (named && !layout.annotations) made.layout.margin.t = Math.min(made.layout.margin.t, 8); // the room of the names
     return { ...figure, ...made };
   }
 
