@@ -119,7 +119,8 @@ class ClusterStore:
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """One row per container: present and proposed requests and limits of one pod, reasons, savings, back-test.
 
-        The rows and numbers of `cotenant recs list --all -o json`; snoozed and dismissed ones are not left out.
+        The rows and numbers of `cotenant recs list --all -o json`, in its order where `where` is
+        "sort=-severity&sort=-saving_month", else by name. Snoozed and dismissed ones are not left out.
         """
         return as_frame(matching_rows(self._store.relation(RECOMMENDATIONS), where))
 

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.conftest import PATIENCE_MS, Open
-from tests.browser.test_pages import api, settled
+from tests.browser.test_pages import api, export_of, settled
 from tests.support import dashboard as support
 from tests.support.many_rows import with_rows
 
@@ -33,13 +33,11 @@ def test_a_hundred_thousand_that_match_leave_as_csv_whole(open_page: Open, tmp_p
         page.set_default_timeout(10 * PATIENCE_MS)  # the rows take a minute where four others work on two processors
         page.locator("#select-all").click()
         expect(page.locator("#selection-count")).to_have_text(f"All {MOST:,} matching", timeout=10 * PATIENCE_MS)
-        assert len({(row["namespace"], row["workload"], row["container"]) for row in exported(page)}) == MOST
+        assert len({(row["namespace"], row["workload"], row["container"]) for row in rows_of_export(page)}) == MOST
 
 
-def exported(page: Page, form: str = "csv") -> list[dict[str, str]]:
-    with page.expect_download() as download:
-        page.locator(f"#export-{form}-recommendations").click()
-    return list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
+def rows_of_export(page: Page) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export_of(page, "recommendations"))))
 
 
 def test_all_that_match_leave_as_csv_whole_and_a_few_ticked_rows_alone(open_page: Open, many: str) -> None:
@@ -48,14 +46,14 @@ def test_all_that_match_leave_as_csv_whole_and_a_few_ticked_rows_alone(open_page
     expect(page.locator("#selection-count")).to_have_text(f"All {ROWS} matching")
     expect(page.locator("#picked-recommendations")).to_have_text("all matching · ")
     # 998 rows were written, each under a name of its own.
-    assert len({(row["namespace"], row["workload"], row["container"]) for row in exported(page)}) == ROWS
+    assert len({(row["namespace"], row["workload"], row["container"]) for row in rows_of_export(page)}) == ROWS
     # One row less than all that is loaded is a choice of rows by name: what the line says is what leaves.
     page.locator(".ag-center-cols-container [role=row]").first.wait_for()
     page.locator("[col-id=ag-Grid-SelectionColumn] input").nth(1).click()
     said = page.locator("#picked-recommendations")
     expect(said).to_contain_text(" selected · ")
     count = int((said.text_content() or "").split()[0])
-    assert len(exported(page)) == count < ROWS
+    assert len(rows_of_export(page)) == count < ROWS
 
 
 def test_all_that_match_a_filter_leave_as_csv_and_nothing_else(open_page: Open, many: str) -> None:
@@ -64,7 +62,7 @@ def test_all_that_match_a_filter_leave_as_csv_and_nothing_else(open_page: Open, 
     assert 100 < matching < ROWS  # more than one block of the grid, and not everything
     page.locator("#select-all").click()
     expect(page.locator("#selection-count")).to_have_text(f"All {matching} matching")
-    rows = exported(page)
+    rows = rows_of_export(page)
     assert len(rows) == matching
     # The line is drawn anew with each answer; what it says of the choice stays.
     redraw = (

@@ -20,7 +20,7 @@ from cotenant.dashboard import pages
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import FINDINGS, NODES, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from tests.browser.conftest import Open
-from tests.browser.test_pages import THEMES, api, column, pictured, settled
+from tests.browser.test_pages import THEMES, api, column, export_of, pictured, settled
 from tests.support import dashboard as support
 from tests.support.dashboard import Results
 from tests.support.extent import full
@@ -165,17 +165,17 @@ def test_the_export_holds_the_chosen_columns_in_their_order(open_page: Open, add
         "restarts",
         "namespace",
     ]
-    with page.expect_download() as download:
-        page.locator("#export-csv-workloads").click()
-    exported = Path(download.value.path()).read_text().splitlines()
-    assert exported[0] == "workload,restarts,namespace"
-    assert len(exported) == 1 + support.SPEC.workloads
+    lines = export_of(page, "workloads").splitlines()
+    assert lines[0] == "workload,restarts,namespace"
+    assert len(lines) == 1 + support.SPEC.workloads
 
 
 def test_yaml_of_the_shown_rows_can_be_applied(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
-    expect(page.locator("#export-yaml-recommendations")).to_be_visible()
-    answer = page.request.get(f"{address}/api/v1/recommendations?severity=critical&format=yaml")
+    saved = export_of(page, "recommendations", "yaml")
+    link = page.locator("#export-yaml-recommendations").evaluate("it => it.href")
+    answer = page.request.get(link)
+    assert "severity=critical" in link and answer.text() == saved
     assert answer.status == 200 and answer.headers["content-type"].startswith("application/yaml")
     refused = page.request.get(f"{address}/api/v1/nodes?format=yaml")
     assert refused.status == 400 and "cannot be applied" in refused.json()["message"]

@@ -6,13 +6,13 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import Open
-from tests.browser.test_pages import column, settled, texts_of
+from tests.browser.test_pages import WASTE_FIRST, column, settled, texts_of
 from tests.support.extent import full
 from tests.support.first_sight import unfold
 from tests.support.hands import go_to
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
-LISTS = (("w", "workloads", "workload", "-cpu_request"), ("r", "recommendations", "workload", "cpu_step_total"))
+LISTS = (("w", "workloads", "workload", "sort=-cpu_request"), ("r", "recommendations", "workload", WASTE_FIRST))
 FIRST_CELL = ".ag-row[row-index='0'] .ag-cell[col-id=workload]"
 SKELETON = ".grid .ag-row:not([row-id]) .ag-cell:empty"
 
@@ -46,7 +46,7 @@ def test_a_list_comes_with_the_rows_that_the_api_gives_and_asks_for_none(
     page.on("request", lambda request: asked.append(request.url) if f"/api/v1/{path}" in request.url else None)
     go_to(page, letter)
     settled(page)
-    rows = page.request.get(f"{address}/api/v1/{path}?sort={order}&limit=5").json()["rows"]
+    rows = page.request.get(f"{address}/api/v1/{path}?{order}&limit=5").json()["rows"]
     assert [row[name] for row in rows] == column(page, name)[:5]
     assert asked == []
 
@@ -62,7 +62,7 @@ def test_rows_stay_until_those_of_a_new_filter_are_here_and_a_skeleton_says_when
     rows.let_go()
     page.wait_for_selector(SKELETON, state="detached")
     kind = page.locator(".active").first.inner_text().split(":")[1].split("×")[0].strip()
-    wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&sort=cpu_step_total&limit=5").json()
+    wanted = page.request.get(f"{address}/api/v1/recommendations?kind={kind}&{WASTE_FIRST}&limit=5").json()
     assert [row["workload"] for row in wanted["rows"]] == column(page, "workload")[:5]
 
 
@@ -78,12 +78,12 @@ MEANWHILE = {
 }
 
 
-@pytest.mark.parametrize(("event", "order"), zip(MEANWHILE, ("cpu_step_total", "-workload"), strict=True))
+@pytest.mark.parametrize(("event", "order"), zip(MEANWHILE, (WASTE_FIRST, "sort=-workload"), strict=True))
 def test_rows_of_a_new_filter_are_shown_in_the_order_of_now_though_something_happens_while_they_are_waited_for(
     open_page: Open, address: str, event: str, order: str
 ) -> None:
     page = settled(open_page(f"{address}/recommendations"))
-    api = f"{address}/api/v1/recommendations?ns=pay&sort={order}&limit=5"
+    api = f"{address}/api/v1/recommendations?ns=pay&{order}&limit=5"
     rows = Held(page, "**/api/v1/recommendations?*")
     page.evaluate(f"""() => {{
         const search = "?ns=pay", id = "grid-recommendations";

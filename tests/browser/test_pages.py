@@ -16,6 +16,7 @@ from cotenant.base.store import Store
 from cotenant.changes.decide.patches import kubectl_command
 from cotenant.dashboard import pages
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant.recommender.model.todo import ORDERS
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from tests.browser.conftest import Open
 from tests.support import dashboard as support
@@ -29,6 +30,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("br
 STILL = "() => document.getAnimations().every(a => a.playState !== 'running')"
 """Nothing slides or fades any more."""
 THEMES = ("light", *full("dark"))
+WASTE_FIRST = "&".join(f"sort={name}" for name in ORDERS[""])
+"""The order in which recommendations come where nobody asks for another."""
 SMALL = ("overview", "recommendations", "workloads")
 """The pages that `make test` reads whole: one of charts, the two widest tables."""
 PAGES = {
@@ -103,6 +106,15 @@ def api(page: Page, path: str) -> Any:
     return page.request.get(path).json()
 
 
+def export_of(page: Page, name: str, form: str = "csv") -> str:
+    """Text of the file that a list's menu of exports saves."""
+    ways = page.locator(f".export-ways:has(#export-{form}-{name})")
+    ways.locator("summary").click()
+    with page.expect_download() as download:
+        ways.locator(f"#export-{form}-{name}").click()
+    return Path(download.value.path()).read_text()
+
+
 @pytest.mark.parametrize("theme", THEMES)
 @pytest.mark.parametrize("name", [*SMALL, *full(*sorted(PAGES.keys() - SMALL))])
 def test_a_page_is_drawn_without_a_serious_accessibility_fault(
@@ -154,16 +166,13 @@ def test_a_facet_filters_grid_count_totals_and_export_alike(open_page: Open, add
     expect(reasons.get_by_role("list", name="More Reason filter")).to_be_visible()
     page.locator(".facet-link", has_text="warning").click()
     page.wait_for_url(re.compile("severity=warning"))
-    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&sort=-saving_month&sort=cpu_delta_total")
+    answer = api(page, f"{address}/api/v1/recommendations?severity=warning&{WASTE_FIRST}")
     expect(page.locator("#count-recommendations")).to_have_text(f"{answer['total']} of {answer['of']} recommendations")
     wait_for_column(page, "severity", "t === 'warning'")
     seen = column(page, "workload")
     assert seen == [row["workload"] for row in answer["rows"]][: len(seen)]
-    page.get_by_text("Export", exact=True).click()
-    with page.expect_download() as download:
-        page.locator("#export-csv-recommendations").click()
-    exported = list(csv.DictReader(io.StringIO(Path(download.value.path()).read_text())))
-    assert [row["workload"] for row in exported] == [row["workload"] for row in answer["rows"]]
+    saved = csv.DictReader(io.StringIO(export_of(page, "recommendations")))
+    assert [row["workload"] for row in saved] == [row["workload"] for row in answer["rows"]]
     # What falls after all steps, shown with three digits.
     falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in answer["rows"]) / 1000
     expect(page.locator("#total-all-steps .total-value")).to_contain_text("frees")
@@ -243,7 +252,7 @@ def test_an_unknown_filter_is_named_not_ignored(open_page: Open, address: str) -
 @pytest.mark.parametrize("cpu_slowdown", [1, *full(4)])
 def test_a_row_explains_itself_in_a_drawer_that_the_url_holds(open_page: Open, address: str, made: Results) -> None:
     page = settled(open_page(f"{address}/recommendations?severity=critical"))
-    row = api(page, f"{address}/api/v1/recommendations?severity=critical&sort=cpu_step_total")["rows"][0]
+    row = api(page, f"{address}/api/v1/recommendations?severity=critical&{WASTE_FIRST}")["rows"][0]
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=workload]").click()
     drawer = page.get_by_role("dialog")
     expect(drawer).to_contain_text(f"{row['namespace']} / {row['workload']} / {row['container']}")

@@ -101,6 +101,12 @@ def step(view: View, refs: list[WorkloadRef], name: str, **more: str) -> str:
     return text(review.contents(view, LIST, search_of(refs, step=name, **more)))
 
 
+def row_of(view: View, ref: WorkloadRef, container: str) -> dict[str, Any]:
+    rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
+    keys = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
+    return next(row for row in rows if keys.items() <= row.items())
+
+
 def reviews_of(view: View, refs: list[WorkloadRef], **terms: str) -> tuple[list[WorkloadReview], Method]:
     """The reviews of few workloads, which are over at once."""
     found = review.review_workloads(view, reviewing.parse_terms(search_of(refs, **terms)), refs)
@@ -456,8 +462,8 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         looks = service.review(ADMIN, ChangeRequest(scene.workloads))
         look = next(one for one in looks if one.next_steps and not one.error and not one.blocked(()))
         ref = look.workload
-        ready = {r["workload"]: r["ready"] for r in view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()}
-        assert ready[ref.name] == "first-step"
+        before = row_of(view, ref, look.next_steps[0].container)
+        assert before["ready"] == "first-step"
         diff, rules = step(view, [ref], "diff", method="template"), step(view, [ref], "guardrails", method="template")
         assert "Left for later" in diff
         assert "take the whole cut now" in rules and "in steps" in rules
@@ -470,18 +476,21 @@ def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prep
         taken = [(one.container, one.resource, one.amount) for one in done.change.next_steps]
         assert taken == [(one.container, one.resource, one.amount) for one in look.next_steps]
         # Afterwards the list says when the next step may be taken, and what is shown goes on from the cluster's values.
-        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
-        waiting = next(r for r in rows if r["workload"] == ref.name and r["container"] == taken[0][0])
+        waiting = row_of(view, ref, taken[0][0])
         assert (waiting["ready"], waiting["cpu_step_total"]) == ("waiting", None)
         assert waiting["stopped_by"].startswith("cool-down until ")
         (again,) = service.review(ADMIN, ChangeRequest((ref,)))
         assert "cool-down" in [rule.name for rule in again.blocked(())]
         assert len(again.next_steps) < len(look.next_steps)
         assert review.run_follow_up(view, "roll-back", [done.change.id]) == "Rolled back: 1 rolled back."
-        rows = view.source.snapshot().tables[RECOMMENDATIONS.name].read().rows()
-        assert "waiting" not in [r["ready"] for r in rows if r["workload"] == ref.name]
+        # A rollback is a write, after which its workload rests for a cool-down; what it gave back is to be saved again.
+        back = row_of(view, ref, taken[0][0])
+        assert (back["ready"], back["cpu_step_total"]) == ("waiting", None)
+        assert back["stopped_by"].startswith("cool-down until ")
+        whole_again = ("cpu_request_now", "memory_request_now", "saving_month")
+        assert [back[name] for name in whole_again] == [before[name] for name in whole_again]
         # All steps at once: the dialog before the way back lists what the step that was taken wrote.
-        service.accept(ADMIN, ChangeRequest((ref,), key="all", ladder=True, overridden=("rollout",)))
+        service.accept(ADMIN, ChangeRequest((ref,), key="all", ladder=True, overridden=("rollout", "cool-down")))
         (climbing,) = service.ladders(ADMIN)
         dialog, asked = ladders.back_question(view, climbing.status.ladder.id, 0)
         (step_taken,) = (one.change for one in service.changes(ADMIN) if one.change.ladder)

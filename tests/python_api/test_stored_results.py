@@ -22,6 +22,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Kind, Schema
 from cotenant.base.usage.usage import Signal
+from cotenant.changes.commands.recs_table import WORST_FIRST
 from cotenant.pipeline import daily_analysis
 from cotenant.python_api.tables import times_of
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIMABLE, RECOMMENDATIONS, portraits_of
@@ -71,7 +72,7 @@ def test_a_frame_has_the_rows_and_numbers_of_the_command_line(
     stored: Results, store: cotenant.ClusterStore, method: str
 ) -> None:
     schema, words, _ = LISTED[method]
-    where = "scope=workload" if method == "forecasts" else ""
+    where = {"forecasts": "scope=workload", "recommendations": WORST_FIRST}.get(method, "")
     frame, rows = getattr(store, method)(where), on_the_command_line(stored, *words)
     rows = [row for row in rows if row.get("resource", "cpu") == "cpu"]
     assert len(rows) > 5
