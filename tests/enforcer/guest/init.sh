@@ -13,6 +13,6 @@ done
 export PYTHONDONTWRITEBYTECODE=1 PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run HOME=/run PYTHONPATH="$COTENANT_ROOT"
 cd "$COTENANT_ROOT" || exit 1
 "$COTENANT_PYTHON" -m pytest -q -rA --color=no -p no:cacheprovider -p no:dash --noconftest --import-mode=importlib \
-    -c /dev/null --rootdir="$COTENANT_ROOT" --basetemp=/run/pytest "$COTENANT_TESTS"
+    -c /dev/null --rootdir="$COTENANT_ROOT" --confcutdir="$COTENANT_ROOT/tests" --basetemp=/run/pytest "$COTENANT_TESTS"
 echo "guest-rc=$?"
 "$COTENANT_PYTHON" -c 'import ctypes; ctypes.CDLL(None).reboot(0x4321FEDC)'

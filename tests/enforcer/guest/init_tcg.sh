@@ -18,6 +18,6 @@ $b ip link set lo up
 export PYTHONDONTWRITEBYTECODE=1 PATH=/usr/sbin:/usr/bin:/sbin:/bin TMPDIR=/run HOME=/run PYTHONPATH="$COTENANT_ROOT"
 $b chroot /host /bin/sh -c 'cd "$COTENANT_ROOT" && exec "$COTENANT_PYTHON" -m pytest -q -rA --color=no \
     -p no:cacheprovider -p no:dash --noconftest --import-mode=importlib -c /dev/null --rootdir="$COTENANT_ROOT" \
-    --basetemp=/run/pytest "$COTENANT_TESTS"'
+    --confcutdir="$COTENANT_ROOT/tests" --basetemp=/run/pytest "$COTENANT_TESTS"'
 echo "guest-rc=$?"
 $b poweroff -f
