@@ -169,10 +169,14 @@ def pod_rules(inventory: Inventory) -> dict[tuple[str, str], PodRule]:
         key = (pod.namespace, pod.name)
         if key not in newest or pod.start_seconds >= newest[key].start_seconds:
             newest[key] = pod
+    # where phases are told, a pod in none of them is in no phase in which it runs: evicted, as far as anybody saw
+    not_running = {PodPhase.PENDING}
+    if any(pod.phase is not PodPhase.UNKNOWN for pod in newest.values()):
+        not_running.add(PodPhase.UNKNOWN)
     return {
         key: PodRule(
             *(pod.workload.kind in NAMED_ANEW, pod.workload.kind in LASTING, pod.phase.ended),
-            waiting=pod.phase is PodPhase.PENDING,
+            waiting=pod.phase in not_running,
             running=pod.running,
             alive=pod.running and pod.phase is PodPhase.RUNNING,
             start_seconds=pod.start_seconds,

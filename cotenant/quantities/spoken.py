@@ -47,11 +47,8 @@ _KEYS: Final[Mapping[tuple[Surface, ...], str]] = {
     (Surface.SENTENCE, Surface.REPORT): """
         reason_count rows_count
         """,
-    (Surface.REPORT, Surface.NOTE): """
-        containers_count
-        """,
     (Surface.SENTENCE, Surface.REPORT, Surface.NOTE): """
-        waste_amount
+        containers_count waste_amount
         """,
 }
 """The surfaces of sentences -> the keys of the quantities that are said there."""

@@ -173,13 +173,17 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[set
     running = [pod for pod in pods if pod.running and pod.node in capacity]
     asked: Counter[tuple[str, Resource]] = Counter()
     for pod in running:
+        if pod.phase is not PodPhase.RUNNING:
+            continue  # it may have ended, and hold nothing
         asked.update({(pod.node, resource): amount for resource, amount in pod.requests.items()})
     alone, together = set[Key](), set[Key]()
     for pod in running:
         for resource, amount in pod.requests.items():
             most = capacity[pod.node].get(resource)
-            if most is not None and amount and asked[pod.node, resource] > most:
-                (alone if amount > most else together).add((pod.namespace, pod.name))
+            if most is not None and amount > most:
+                alone.add((pod.namespace, pod.name))
+            elif most is not None and amount and asked[pod.node, resource] > most:
+                together.add((pod.namespace, pod.name))
     return alone, together
 
 
