@@ -294,7 +294,7 @@ class ClusterChangeService:
         """Return what was tried on workloads, and did harm or was rolled back; asks no cluster."""
         return trials_of(self._statuses().values())
 
-    def taken(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
+    def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
         """Return the change of each workload that is in force and was sent after a moment; asks no cluster."""
         return taken_of(self._statuses().values(), since_seconds)
 

@@ -260,7 +260,7 @@ class ChangeService(Protocol):
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         """Return what was tried on workloads, and did harm or was rolled back."""
 
-    def taken(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
+    def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
         """Return the change of each workload that is in force and was sent after a moment (Unix time)."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:

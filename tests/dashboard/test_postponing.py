@@ -66,7 +66,7 @@ class DeskScene:
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
         return {}
 
-    def taken(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:  # noqa: ARG002 - the protocol has it
+    def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:  # noqa: ARG002 - the protocol has it
         return {}
 
 

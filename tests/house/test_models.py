@@ -21,6 +21,7 @@ OTHER_KINDS = {
     ("_RecommendedContainer", "container_name"),  # the same; the family's is of a checkpoint of VPA
     ("_SliceSpec", "node_name"),  # of a ResourceSlice
     *((name, "node_selector") for name in ("ConfigurationLimits", "HighNodeLoadArgs", "LoadThresholdFields")),
+    ("_WrittenMetadata", "generate_name"),  # of any object under review
     ("MigrationArgs", "node_selector"),  # like the three before: of a DeschedulerConfiguration
 }
 
