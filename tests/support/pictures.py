@@ -19,8 +19,8 @@ PAGES: Final = (
 """Every page, in both themes."""
 HEIGHTS: Final = {
     **{f"{page}-{theme}": 0 for page in PAGES for theme in ("light", "dark")},
-    "overview-light": 1040,
-    "overview-dark": 1040,
+    "overview-light": 1060,
+    "overview-dark": 1060,
     "explanation-light": 0,
     "portrait-light": 1290,
     "portrait-dark": 1290,
