@@ -192,6 +192,19 @@ document.addEventListener("click", (event) => {
   document.querySelectorAll(MENUS).forEach((it) => { if (!it.contains(event.target)) it.open = false; });
 });
 
+// What was unfolded on Home stays so when newer results draw it anew.
+(function unfolding() {
+  const open = new Set();
+  document.addEventListener("toggle", (event) => {
+    if (event.target.matches(".home-more")) open[event.target.open ? "add" : "delete"](event.target.id);
+  }, true);
+  new MutationObserver((changes) => {
+    if (!open.size) return;
+    const added = changes.flatMap((change) => [...change.addedNodes]).filter((it) => it instanceof Element);
+    added.flatMap((it) => [...it.querySelectorAll(".home-more")]).forEach((it) => { it.open = open.has(it.id); });
+  }).observe(document.documentElement, { childList: true, subtree: true });
+})();
+
 (function keyboard() {
   let pending = false, timer = 0;
   const press = (id) => { const it = document.getElementById(id); if (it) it.click(); };

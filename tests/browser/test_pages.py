@@ -343,11 +343,14 @@ def test_newer_results_appear_on_an_open_page(open_page: Open, tmp_path: Path) -
     assert overview is not None
     with support.served(support.app_of(results)) as address:
         page = settled(open_page(address))
+        page.locator("#home-numbers > summary").click()
+        expect(page.locator(".lead")).to_be_visible()
         document = json.loads(json.dumps({"nodes": 123}))
         newer = type(overview)(**{**{f: getattr(overview, f) for f in overview.__slots__}, **document,
                                   "computed_seconds": overview.computed_seconds + 60})  # fmt: skip
         results.store.write_document("overview", newer)
-        expect(page.locator(".lead").get_by_text("123 nodes")).to_be_visible()
+        expect(page.locator(".lead").get_by_text("123 nodes")).to_be_visible()  # what was unfolded stays so
+        expect(page.locator(".home-more[open]")).to_have_count(1)
 
 
 @pytest.mark.soak
