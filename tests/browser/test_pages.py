@@ -317,7 +317,7 @@ def test_the_theme_is_kept_and_grid_and_charts_follow(open_page: Open, address: 
 def test_columns_can_be_chosen_and_are_remembered(open_page: Open, address: str) -> None:
     page = settled(open_page(f"{address}/workloads"))
     assert page.locator(".ag-header-cell[col-id=restarts]").count() == 0
-    page.locator(".list-head .chooser summary").click()
+    page.locator(".list-head .chooser > summary", has_text="Columns").click()
     page.get_by_label("Restarts", exact=True).check()
     page.get_by_label("Kind", exact=True).uncheck()
     page.keyboard.press("Escape")
