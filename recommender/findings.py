@@ -20,6 +20,7 @@ from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS
 from cotenant.base.kubernetes.qos import PriorityClass, with_default
 from cotenant.base.kubernetes.quantity import format_millicores, human_bytes
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
@@ -130,17 +131,16 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
         running = [i for i in positions if _role(evidence, i) in AT_WORK]
         used = float(highest[running].sum()) if running else np.nan
         if long_enough[running].all() and used <= settings.idle_pod_millicores:
-            requested = {r: workload.total(r) for r in Resource}
+            is_known = workload.described and Reason.AMOUNTS_UNKNOWN not in workload.gaps
+            requested = {r: workload.total(r) for r in Resource} if is_known else {}
             figures: Figures = {
                 "pods": workload.replicas,
                 "cpu_max_of_a_pod_millicores": round(used, 1),
                 "threshold_millicores": settings.idle_pod_millicores,
-                "cpu_requested_millicores": requested[CPU],
-                "memory_requested_bytes": requested[MEMORY],
+                **{f"{r}_requested_{r.unit}": amount for r, amount in requested.items()},
                 "days": round(float(evidence.from_portrait(CPU, portrait.span_days)[running].min()), 1),
             }
-            freed = requested if workload.described else {}
-            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures, freed=freed)
+            yield ClusterFinding(FindingKind.IDLE_WORKLOAD, workload.ref, _waste(requested), figures, freed=requested)
 
 
 def idle_nodes(
@@ -389,7 +389,7 @@ def _by_usage(highest: Mapping[Resource, float], resources: Iterable[Resource]) 
 
 def _waste(requested: Mapping[Resource, int]) -> Severity:
     """Return the severity of idle requests, by KRR's steps; waste alone is never critical."""
-    worst = max(absolute_severity(r, amount, 0).rank for r, amount in requested.items())
+    worst = max((absolute_severity(r, amount, 0).rank for r, amount in requested.items()), default=Severity.OK.rank)
     return Severity.WARNING if worst >= Severity.WARNING.rank else Severity.OK
 
 

@@ -20,7 +20,7 @@ from cotenant.recommender.model.recommendation import Action, Recommendation, Va
 
 _DECREASES_ALONE: Final = Reason.KILLS_UNKNOWN
 """Does not touch raises, nor CPU: only that a smaller amount of memory killed nothing is not known."""
-_ON_AMOUNTS: Final = frozenset({FindingKind.MISSING_REQUEST, FindingKind.MISSING_LIMIT})
+_ON_AMOUNTS: Final = frozenset({FindingKind.MISSING_REQUEST, FindingKind.MISSING_LIMIT, FindingKind.UNSCHEDULABLE})
 
 
 def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
@@ -38,7 +38,7 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
 
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
-    """The findings less those that something is not used, or not set, where that may be a part of the truth."""
+    """The findings less those that something is not used, not set or too large, where that may be untrue or in part."""
     gaps = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}
     return tuple(finding for finding in findings if not _is_unfounded(finding, gaps))
 

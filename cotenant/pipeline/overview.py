@@ -187,9 +187,10 @@ def _heat(analysis: Analysis) -> list[list[float]]:
 
 
 def _waste(analysis: Analysis) -> list[NamespaceWaste]:
-    """Every namespace, because people rank a few by any resource; the most CPU first."""
+    """Every namespace, because people rank a few by any resource; the most CPU first. No waste of unknown amounts."""
     sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
-    by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
+    known = (w for w in analysis.history.inventory.workloads if Reason.AMOUNTS_UNKNOWN not in w.gaps)
+    by_ref = {w.ref: w for w in known}
     for resource in Resource:
         means = analysis.workloads.mean[resource]
         for ref, mean in zip(analysis.workloads.refs, means, strict=True):

@@ -17,6 +17,7 @@ from cotenant.base.identity import ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.kube.inventory.seen_pods import Workloads, pod_of, seen_pod
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.severity import Severity
 from cotenant.base.table import Table
@@ -60,6 +61,15 @@ def test_a_workload_that_never_used_more_than_the_threshold_is_idle_with_its_fig
     assert found.freed == {CPU: 1000, MEMORY: 2 * GIB}
     assert found.evidence["cpu_max_of_a_pod_millicores"] == 3
     assert found.evidence["threshold_millicores"] == 5
+
+
+def test_an_idle_workload_whose_amounts_are_not_known_frees_nothing_that_is_told() -> None:
+    evidence = evidence_of(Case("old", cpu=quiet(3), requests={CPU: 100_000}))
+    doubted = replace(evidence.workloads[0], gaps=(Reason.AMOUNTS_UNKNOWN,))
+    (found,) = idle_workloads(replace(evidence, workloads=(doubted,)), SETTINGS)
+    # 100 cores that a node of 16 has not given: without them nothing says how much is lost
+    assert (found.freed, found.severity) == ({}, Severity.OK)
+    assert not [name for name in found.evidence if "requested" in name]
 
 
 def test_one_busy_five_minutes_in_a_week_is_not_idle() -> None:
