@@ -6,6 +6,7 @@ still. So what it would judge at each pod is judged here before; and a trigger t
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -60,7 +61,7 @@ def capacity_guardrails(
     """The rules, in the order in which people read them."""
     running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
-    yield _present_rule(recommendations, now, running)
+    yield _present_rule(recommendations, now, context.pods)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, context)
     claim = claim_of(recommendations, context.live, running)
@@ -145,13 +146,18 @@ def _present_amounts_of(pod: Json) -> PresentAmounts:
 
 def highest_requests(pods: Iterable[PresentAmounts]) -> RunningRequests:
     """Return the highest request that any of the pods has now; without those of none."""
-    highest: dict[tuple[str, Resource], int] = {}
+    return {key: max(amounts) for key, amounts in _every_request(pods).items()}
+
+
+def _every_request(pods: Iterable[PresentAmounts]) -> Mapping[tuple[str, Resource], set[int]]:
+    """Return the requests that pods have now, which differ between those resized and others; without those of none."""
+    found: dict[tuple[str, Resource], set[int]] = defaultdict(set)
     for present in pods:
         for name, (requests, _) in present.items():
             for resource in Resource:
                 if amount := requests.get(resource.value, 0):
-                    highest[name, resource] = max(amount, highest.get((name, resource), 0))
-    return highest
+                    found[name, resource].add(amount)
+    return found
 
 
 def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Container]:
@@ -163,18 +169,28 @@ def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Cont
 
 
 def _present_rule(
-    recommendations: Sequence[Recommendation], now: Sequence[Container], running: RunningRequests
+    recommendations: Sequence[Recommendation], now: Sequence[Container], pods: Iterable[Json]
 ) -> Guardrail:
-    """Warns where what runs and what a new pod gets differ: both are told."""
-    new = {(c.name, resource): amount for c in now for resource, amount in c.requests.items()}
+    """Warns where what pods count with on their nodes and what a new one gets differ: both are told.
+
+    A resize that its node puts off counts already, and runs not yet.
+    """
+    every = _every_request(_present_amounts_of(pod) for pod in pods)
     own = {r.container.container for r in recommendations}
     texts = [
-        f"{name} runs with {format_amount(resource, running[name, resource])} of {resource}, and a new pod gets "
+        f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "
         f"{format_amount(resource, amount)}"
-        for (name, resource), amount in new.items()
-        if name in own and running.get((name, resource), amount) != amount
+        for c in now
+        for resource, amount in c.requests.items()
+        if c.name in own and (counted := every.get((c.name, resource), {amount})) != {amount}
     ]
-    return made("running-pods", not texts, "; ".join(texts) or "pods run with what new ones get", GuardrailOutcome.WARN)
+    why = "; ".join(texts) or "pods that run count with what new ones get"
+    return made("running-pods", not texts, why, GuardrailOutcome.WARN)
+
+
+def _span(resource: Resource, amounts: Collection[int]) -> str:
+    ends = sorted({min(amounts), max(amounts)})
+    return " to ".join(format_amount(resource, amount) for amount in ends)
 
 
 def containers(spec: Json) -> list[Container]:
