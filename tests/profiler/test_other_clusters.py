@@ -204,9 +204,9 @@ CASES: dict[str, Case] = {
     # several templates
     "TensorFlow": Case(
         lines(
-            PodSpec("mnist-chief-0", TF, ("tensorflow",), uses=(300, 3000), asks=(2000, 4096)),
-            *(PodSpec(f"mnist-worker-{i}", TF, ("tensorflow",), uses=(900, 700), asks=(2000, 4096)) for i in range(3)),
-            PodSpec("mnist-ps-0", TF, ("tensorflow",), uses=(100, 200), asks=(2000, 4096)),
+            PodSpec("mnist-chief-0", TF, ("tensorflow",), uses=(300, 3000), asks=LARGE),
+            *(PodSpec(f"mnist-worker-{i}", TF, ("tensorflow",), uses=(900, 700), asks=LARGE) for i in range(3)),
+            PodSpec("mnist-ps-0", TF, ("tensorflow",), uses=(100, 200), asks=LARGE),
         ),
         {"TFJob/mnist/tensorflow": Reason.SEVERAL_TEMPLATES},
         {"TFJob/mnist/tensorflow": 5},

@@ -172,18 +172,21 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[set
     capacity = {node.name: node.allocatable for node in nodes}
     running = [pod for pod in pods if pod.running and pod.node in capacity]
     asked: Counter[tuple[str, Resource]] = Counter()
+    largest: dict[tuple[str, Resource], int] = {}
     for pod in running:
         if pod.phase is not PodPhase.RUNNING:
             continue  # it may have ended, and hold nothing
-        asked.update({(pod.node, resource): amount for resource, amount in pod.requests.items()})
+        for resource, amount in pod.requests.items():
+            asked[pod.node, resource] += amount
+            largest[pod.node, resource] = max(amount, largest.get((pod.node, resource), 0))
     alone, together = set[Key](), set[Key]()
     for pod in running:
         for resource, amount in pod.requests.items():
             most = capacity[pod.node].get(resource)
             if most is not None and amount > most:
                 alone.add((pod.namespace, pod.name))
-            elif most is not None and amount and asked[pod.node, resource] > most:
-                together.add((pod.namespace, pod.name))
+            elif most is not None and amount and 0 < asked[pod.node, resource] - most < largest[pod.node, resource]:
+                together.add((pod.namespace, pod.name))  # more than a pod's whole wish is no wish that waits
     return alone, together
 
 
