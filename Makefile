@@ -178,6 +178,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m tools.write_crds
 	@$(PY) -m tools.write_chart_schema
 	@$(PY) -m tools.write_reference
+	@$(PY) -m tools.write_phases
 	@$(PY) -m tools.write_python_api
 	@$(PY) -m tools.write_man
 

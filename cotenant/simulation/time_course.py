@@ -22,7 +22,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Mirror
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.manager.run import Manager
-from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanDecision, PlanPhase
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanDecision
 from cotenant.simulation.api_server.state import Collection, ObjectState
 from cotenant.simulation.batch_load import Evening
 from cotenant.simulation.clock import SteeredClock

@@ -37,11 +37,10 @@ from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanPhase, proposal_name
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanGroup, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, proposal_name
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import (
-    PLAN_STATES,
-    PlanGroup,
     available_pods,
     counts,
     phase_of,

@@ -22,12 +22,12 @@ from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.reservations import forms, story
 from cotenant.dashboard.reservations.forms import FieldOf
 from cotenant.dashboard.tables import display
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,
     PeakWindow,
     Plan,
     PlanDecision,
-    PlanPhase,
     Span,
     WindowSource,
 )

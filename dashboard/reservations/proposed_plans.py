@@ -30,8 +30,8 @@ from cotenant.dashboard.nodes.batch import unrequested_amount
 from cotenant.dashboard.nodes.workload_story import Row, floats
 from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.labels import label
-from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, PlanPhase, Span, duration, proposal_name
-from cotenant.scheduler_ext.reservations.model.plan_states import PLAN_STATES
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Span, duration, proposal_name
 
 Floats = npt.NDArray[np.float64]
 KEY_PARTS: Final = 3

@@ -15,19 +15,18 @@ from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.reservations.proposed_plans import WindowDemand, proposal_merit, ref_of
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,
     PeakWindow,
     Plan,
     PlanCondition,
     PlanDecision,
-    PlanPhase,
     Span,
     proposal_name,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanHistoryEntry, PlanRef
 from cotenant.scheduler_ext.reservations.model.plan_states import (
-    PLAN_STATES,
     available_pods,
     by_need,
     decision_text,

@@ -29,7 +29,8 @@ from cotenant.scheduler_ext.extender.watch.frame import (
     PlaceholderOf,
     ShareOf,
 )
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Floats = npt.NDArray[np.float64]
 FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)

@@ -1,4 +1,4 @@
-"""A Reservation's life: Pending (Waiting) -> Available -> Succeeded or Failed, and its placeholders meanwhile. Pure.
+"""A Reservation's life by `model.life_cycle`, and its placeholders meanwhile. Pure.
 
 Phases, conditions and reasons are Koordinator's; what ended is deleted a day later. Capacity that is lost (a
 placeholder was preempted, an owner has ended) is requested again on the same node.
@@ -15,7 +15,8 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.pod_request import fits, format_quantities, sum_amounts
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
-from cotenant.scheduler_ext.reservations.model.reservation import Mode, Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Mode, Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.model.settings import ReservationSettings
 from cotenant.scheduler_ext.reservations.owner import claim_patch
 from cotenant.scheduler_ext.reservations.placeholder import (

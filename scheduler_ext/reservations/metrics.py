@@ -8,7 +8,8 @@ from typing import get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, placeholder_capacity
 from cotenant.scheduler_ext.reservations.view import ReservationView
 

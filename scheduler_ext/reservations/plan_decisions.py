@@ -22,6 +22,7 @@ from cotenant.base.kubernetes.protocol import OWN_GROUP, SCHEDULING_GROUP
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     KIND,
     PLAN_LABEL,
@@ -29,7 +30,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,
     PeakWindow,
     Plan,
-    PlanPhase,
     PlanReservation,
     Proposal,
     Realisation,
@@ -40,7 +40,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Word
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
 from cotenant.scheduler_ext.reservations.model.plan_wire import peak_body, span_body, status_body
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import realise
 from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards

@@ -11,7 +11,8 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_identity import Condition, Reference
 from cotenant.base.kubernetes.pod_request import format_quantities, select_amounts, sum_amounts
 from cotenant.base.kubernetes.protocol import SCHEDULING_GROUP
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.view import PodView
 
 SCHEDULED: Final = "Scheduled"

@@ -19,12 +19,12 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import NotAllowed, Role
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
     DecisionScope,
     PlanDecision,
-    PlanPhase,
     Recurrence,
     Span,
 )

@@ -37,7 +37,8 @@ from cotenant.manager.decisions.results import collect
 from cotenant.pipeline import daily_analysis
 from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
-from cotenant.scheduler_ext.reservations.model.plan import PlanPhase, PlanStatus, Score, Span
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import PlanStatus, Score, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_wire import status_body
 from cotenant.settings import Settings

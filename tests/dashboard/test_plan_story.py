@@ -20,6 +20,7 @@ from cotenant.dashboard.reservations import forms as plan_forms
 from cotenant.dashboard.reservations import story
 from cotenant.scheduler_ext.reservations.commands.rows import score_table
 from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
@@ -30,7 +31,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     PlanCondition,
     PlanDecision,
     PlanOwner,
-    PlanPhase,
     PlanReservation,
     PlanStatus,
     Realisation,

@@ -25,26 +25,25 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.commands.rows import plan_table, report_table, score_table
 from cotenant.scheduler_ext.reservations.model import plan_scores
+from cotenant.scheduler_ext.reservations.model.life_cycle import (
+    PLAN_STATES,
+    RESERVATION_STATES,
+    Phase,
+    PlanGroup,
+    PlanPhase,
+)
 from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     PeakWindow,
     Plan,
-    PlanPhase,
     PlanStatus,
     Recurrence,
     Score,
     Span,
 )
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanListing
-from cotenant.scheduler_ext.reservations.model.plan_states import (
-    PLAN_STATES,
-    RESERVATION_STATES,
-    PlanGroup,
-    by_need,
-    counts,
-)
-from cotenant.scheduler_ext.reservations.model.reservation import Phase
+from cotenant.scheduler_ext.reservations.model.plan_states import by_need, counts
 from tests.dashboard.test_plan_story import SCORE, plan, units
 from tests.support import dashboard as support
 from tests.support.plans import HOUR, SIX, TestClock, embedded

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.intent import Apply, Delete
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_identity import Reference
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     PLAN_LABEL,
     Approval,
     Plan,
     PlanOwner,
-    PlanPhase,
     PlanStatus,
     Span,
     WindowSource,
 )
 from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Verdict
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_controller import ARRIVING_SECONDS, _is_fresh
 from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, decide

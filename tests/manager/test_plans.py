@@ -11,6 +11,7 @@ from cotenant.base.controllers.contract import MANAGED_BY, MANAGED_BY_LABEL
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     PLAN_LABEL,
     Approval,
@@ -19,7 +20,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     PeakWindow,
     Plan,
     PlanOwner,
-    PlanPhase,
     PlanStatus,
     Proposal,
     Span,
@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 )
 from cotenant.scheduler_ext.reservations.model.plan import PlanDecision as Verdict
 from cotenant.scheduler_ext.reservations.model.plan_service import EDITED_LABEL
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import OwnerView, PlanView, decide
 from cotenant.scheduler_ext.reservations.plans.realise import OwnerTemplate, unit_name

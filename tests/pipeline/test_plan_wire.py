@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
     PeakWindow,
     PlanCondition,
-    PlanPhase,
     PlanReservation,
     PlanStatus,
     Score,

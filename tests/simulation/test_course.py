@@ -22,7 +22,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.manager.decisions.results import RunResults
 from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.scheduler_ext.reservations.model.plan import Approval, DecisionScope, Plan, PlanDecision, PlanPhase, Span
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Approval, DecisionScope, Plan, PlanDecision, Span
 from cotenant.scheduler_ext.reservations.service import plans
 from cotenant.settings import Settings
 from cotenant.simulation import shortage

@@ -204,7 +204,7 @@ def _amounts(millicores: float, bytes_: float) -> Amounts:
 
 
 def _waiting_things(ready: ReadyCounts, statuses: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
-    from cotenant.scheduler_ext.reservations.model.plan_states import PlanGroup
+    from cotenant.scheduler_ext.reservations.model.life_cycle import PlanGroup
 
     return Waiting(
         ready_to_apply=ready.ready,

@@ -16,7 +16,8 @@ import numpy as np
 
 from cotenant.base.resource import MILLICORES_PER_CORE
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanDecision, PlanPhase, Proposal
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanDecision, Proposal
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed

@@ -19,7 +19,8 @@ from cotenant.scheduler_ext.queues.model.gang import Gang, GangMode, MatchPolicy
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 GANG_WAIT_SECONDS: Final = 600.0
 """A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's own waiting

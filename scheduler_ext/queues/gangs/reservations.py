@@ -18,7 +18,8 @@ from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.reservations.guard import MANAGED
-from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Reservation
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 from cotenant.scheduler_ext.reservations.placeholder import fresh_name, label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of

@@ -33,7 +33,8 @@ from cotenant.scheduler_ext.queues.model.report import GangState
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.packing import FreeCapacity, MemberGroup, member_groups, shortage_text
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})

@@ -18,7 +18,8 @@ from cotenant.base.kubernetes.protocol import MIGRATION_LABEL, PREFERRED_TERMS, 
 from cotenant.scheduler_ext.rebalance.load import RebalancePod
 from cotenant.scheduler_ext.rebalance.migration.job import KIND, MigrationJob
 from cotenant.scheduler_ext.reservations.guard import MANAGED
-from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import MODE_ANNOTATION, Mode, Reservation
 from cotenant.scheduler_ext.reservations.placeholder import label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED, address_of
 

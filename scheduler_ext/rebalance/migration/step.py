@@ -29,7 +29,8 @@ from cotenant.scheduler_ext.rebalance.migration.job import (
     status_with_changes,
 )
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.status import merge_conditions
 
 LAG_SECONDS: Final = 10.0

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 Json = Mapping[str, Any]
@@ -38,31 +39,6 @@ class WindowSource(StrEnum):
     FORECAST = "Forecast"
     RECURRING = "Recurring"
     MANUAL = "Manual"
-
-
-class PlanPhase(StrEnum):
-    """The phase of the present occurrence of a plan."""
-
-    PROPOSED = "Proposed"
-    APPROVED = "Approved"
-    REJECTED = "Rejected"
-    RESERVED = "Reserved"
-    IN_WINDOW = "Held"
-    EXTENDED = "Extended"
-    RELEASED = "Released"
-    SCORED = "Scored"
-    MISSED = "Missed"
-    FAILED = "Failed"
-
-    @property
-    def holds(self) -> bool:
-        """True if capacity is kept for the occurrence."""
-        return self in (PlanPhase.RESERVED, PlanPhase.IN_WINDOW, PlanPhase.EXTENDED)
-
-    @property
-    def over(self) -> bool:
-        """True if nothing more happens to this occurrence."""
-        return self in (PlanPhase.SCORED, PlanPhase.MISSED, PlanPhase.FAILED)
 
 
 class Realisation(StrEnum):

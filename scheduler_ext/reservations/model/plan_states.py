@@ -1,4 +1,4 @@
-"""The states of plans, of Reservations and of proposals, and their counts: one table for every surface. Pure.
+"""The states of plans and their counts, the same on every surface. Pure.
 
 A count names what it counts: plans, windows or workloads. A plan has one state, whatever number of windows it has.
 """
@@ -8,68 +8,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final
 
 from cotenant.base.text import counted, moment, visible
-from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanPhase
-from cotenant.scheduler_ext.reservations.model.reservation import Phase
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, Phase, PlanGroup, PlanPhase, PlanState
+from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan
 
-
-class PlanGroup(StrEnum):
-    """The groups of phases by what they ask of a person; in the order of lists and charts."""
-
-    RUNNING = "running"
-    COMING = "coming"
-    WAITING = "waiting"
-    FAILED = "failed"
-    ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True)
-class PlanState:
-    """The display of a phase. words: follow a number of plans, as in "2 wait for approval"; tone: of its chip."""
-
-    group: PlanGroup
-    words: str
-    tone: str
-    bar: str
-    """Key of the Gantt's patterns."""
-
-
-PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
-    PlanPhase.RESERVED: PlanState(PlanGroup.RUNNING, "reserved before the window", "teal", "reserved"),
-    PlanPhase.IN_WINDOW: PlanState(PlanGroup.RUNNING, "held in the window", "teal", "reserved"),
-    PlanPhase.EXTENDED: PlanState(PlanGroup.RUNNING, "extended beyond the window", "teal", "reserved"),
-    PlanPhase.RELEASED: PlanState(PlanGroup.RUNNING, "being released", "gray", "over"),
-    PlanPhase.APPROVED: PlanState(PlanGroup.COMING, "approved", "orange", "approved"),
-    PlanPhase.PROPOSED: PlanState(PlanGroup.WAITING, "waiting for approval", "violet", "proposed"),
-    PlanPhase.FAILED: PlanState(PlanGroup.FAILED, "failed", "red", "failed"),
-    PlanPhase.MISSED: PlanState(PlanGroup.FAILED, "missed", "red", "failed"),
-    PlanPhase.SCORED: PlanState(PlanGroup.ENDED, "over", "gray", "over"),
-    PlanPhase.REJECTED: PlanState(PlanGroup.ENDED, "rejected", "gray", "over"),
-}
-"""Every phase, in the order of lists: what runs now, what comes, what waits for a person, what went wrong, the rest."""
 _ORDER: Final = tuple(PLAN_STATES)
-
-
-@dataclass(frozen=True, slots=True)
-class ReservationState:
-    """The meaning of a Reservation's phase for its plan: whether its capacity is there, and in words."""
-
-    there: bool
-    words: str
-
-
-RESERVATION_STATES: Final[Mapping[Phase, ReservationState]] = {
-    Phase.PENDING: ReservationState(False, "looks for a node"),
-    Phase.WAITING: ReservationState(False, "waits for a pod to leave its node"),
-    Phase.AVAILABLE: ReservationState(True, "holds free capacity"),
-    Phase.SUCCEEDED: ReservationState(True, "was taken by its pod"),
-    Phase.FAILED: ReservationState(False, "expired or lost its node"),
-}
-"""Every phase of a Reservation."""
-_THERE: Final = frozenset(phase.value for phase, state in RESERVATION_STATES.items() if state.there)
+_THERE: Final = (Phase.AVAILABLE, Phase.SUCCEEDED)
 
 
 def decision_text(decision: Approval) -> str:

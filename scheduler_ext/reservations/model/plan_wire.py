@@ -11,6 +11,7 @@ from typing import Any
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment, moment_of, seconds_of
 from cotenant.base.kubernetes.pod_request import parse_quantities
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     MOST_PODS,
     Approval,
@@ -23,7 +24,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     PlanCondition,
     PlanDecision,
     PlanOwner,
-    PlanPhase,
     PlanReservation,
     PlanStatus,
     Realisation,

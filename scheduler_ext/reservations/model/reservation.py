@@ -31,6 +31,7 @@ from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.kubernetes.protocol import RESERVATION_AFFINITY_ANNOTATION, RESERVATION_IGNORED_LABEL
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
 from cotenant.base.text import format_value
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 
 Json = Mapping[str, Any]
 
@@ -40,21 +41,6 @@ RESERVATION_OWNERS_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-ow
 """On a pod in operating mode Reservation: JSON of its owners."""
 ORDER_LABEL: Final = "scheduling.koordinator.sh/reservation-order"
 DEFAULT_TTL_SECONDS: Final = 86_400.0
-
-
-class Phase(StrEnum):
-    """The phase of a Reservation."""
-
-    PENDING = "Pending"
-    WAITING = "Waiting"
-    AVAILABLE = "Available"
-    SUCCEEDED = "Succeeded"
-    FAILED = "Failed"
-
-    @property
-    def ended(self) -> bool:
-        """True if the Reservation no longer reserves anything."""
-        return self in (Phase.SUCCEEDED, Phase.FAILED)
 
 
 class AllocatePolicy(StrEnum):

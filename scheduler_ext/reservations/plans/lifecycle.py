@@ -1,14 +1,9 @@
 """The life of an occurrence: what phase it is in and for how many pods capacity is wanted now. Pure.
 
-    Proposed --approval--> Approved --start - lead--> Reserved --start--> Held --end--> Extended
-        |                     |                          |                  |               |
-        v                     v deadline passed          v  demand fell, approval withdrawn v  no more demand
-     Rejected               Missed                      Released --nothing left--> Scored, or Failed
-
-Capacity is wanted only between Approved and Released, for as many pods as the forecast and the present ask for less
-those that run: what a pod leaves is reserved again while it is wanted. A plan's standby alone is free at any time while
-its approval holds. The next occurrence begins when this one is over; one that would begin while this one is held ends
-it (Replace).
+What each phase means, and which may follow: `model.life_cycle`. Capacity is wanted only between Approved and Released,
+for as many pods as the forecast and the present ask for less those that run: what a pod leaves is reserved again while
+it is wanted. A plan's standby alone is free at any time while its approval holds. The next occurrence begins when this
+one is over; one that would begin while this one is held ends it (Replace).
 """
 
 from __future__ import annotations
@@ -19,13 +14,13 @@ from typing import Final
 
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.text import counted
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase, Stage
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
     Plan,
     PlanCondition,
     PlanDecision,
-    PlanPhase,
     PlanReservation,
     PlanStatus,
     Realisation,
@@ -131,7 +126,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
     status = _with_expectation(inputs, status)
     while True:
         phase = status.phase or PlanPhase.PROPOSED
-        next_step = _PHASES[phase](inputs, status) if phase in _PHASES else PlanStep(status)
+        next_step = _STEPS[PLAN_STATES[phase].stage](inputs, status)
         if next_step.status.phase == phase:
             return _with_standby(inputs, next_step)
         status = next_step.status
@@ -476,12 +471,9 @@ def _with_condition(
     return replace(status, conditions=tuple(sorted(conditions, key=lambda c: c.type)))
 
 
-_PHASES: Final[dict[PlanPhase, Callable[[_StepInputs, PlanStatus], PlanStep]]] = {
-    PlanPhase.PROPOSED: _step_before_reservation,
-    PlanPhase.APPROVED: _step_before_reservation,
-    PlanPhase.REJECTED: _step_before_reservation,
-    PlanPhase.RESERVED: _step_while_reserved,
-    PlanPhase.IN_WINDOW: _step_while_reserved,
-    PlanPhase.EXTENDED: _step_while_reserved,
-    PlanPhase.RELEASED: _step_after_release,
+_STEPS: Final[dict[Stage, Callable[[_StepInputs, PlanStatus], PlanStep]]] = {
+    Stage.BEFORE: _step_before_reservation,
+    Stage.KEPT: _step_while_reserved,
+    Stage.LEAVING: _step_after_release,
+    Stage.OVER: lambda _, status: PlanStep(status),
 }

@@ -23,8 +23,9 @@ from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Patc
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.pod_request import parse_quantities, sum_amounts
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION, RESERVATION_PLANS, SCHEDULING_GROUP
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, PLAN_LABEL, Plan, Realisation, Span
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 Json = Mapping[str, Any]
 

@@ -32,6 +32,7 @@ from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, OWN_GROUP
 from cotenant.base.resource import Resource
 from cotenant.base.settings.root import SettingSections
 from cotenant.recommender.settings import RecommenderSettings
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     KIND,
     PLURAL,
@@ -39,7 +40,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Plan,
     PlanDecision,
     PlanOwner,
-    PlanPhase,
     Recurrence,
     Span,
     WindowSource,

@@ -15,8 +15,9 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.view import QuotaProfile
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
-from cotenant.scheduler_ext.reservations.model.reservation import Owner, Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Owner, Reservation, ReservationStatus
 from tests.scheduler_ext.queues.quota_scene import admitted, after, decided, names, node, pod, quota, reasons, scene
 
 

@@ -11,8 +11,9 @@ from cotenant.base.kubernetes.observed import LAG_SECONDS
 from cotenant.scheduler_ext.queues.decide import QueueWrites
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
-from cotenant.scheduler_ext.reservations.model.reservation import Phase, Reservation, ReservationStatus
+from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
 from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
 
 OVER = {"a": NOW - 121}

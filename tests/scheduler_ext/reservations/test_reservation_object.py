@@ -21,7 +21,8 @@ from cotenant.base.kubernetes.pod_request import (
     sum_amounts,
 )
 from cotenant.base.kubernetes.pod_wire import requests_of
-from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode, Phase, Reservation
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
+from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy, Mode, Reservation
 
 WEB = [{"labelSelector": {"matchLabels": {"app": "web"}}}]
 AFFINITY = "scheduling.koordinator.sh/reservation-affinity"

@@ -33,8 +33,8 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.changes.model.annotated_resources import CHANGE_ANNOTATION, RESOURCES_ANNOTATION, RESOURCES_LABEL
 from cotenant.recommender.colocation.zones import Topology, publish_zones
+from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import FLOOR_ANNOTATION, FLOOR_ANNOTATIONS, LENT_FLOOR_ANNOTATION
-from cotenant.scheduler_ext.reservations.model.reservation import Phase
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 from cotenant.scheduler_ext.reservations.plans.realise import restore
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
     ApprovalPolicy,
@@ -18,7 +19,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Plan,
     PlanDecision,
     PlanOwner,
-    PlanPhase,
     Realisation,
     Recurrence,
     Span,
@@ -31,6 +31,7 @@ from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
 from cotenant.scheduler_ext.reservations.plans.lead import lead
 from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, PlanStep, PodForecast, step
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
+from tools import write_phases
 
 HOUR = 3600.0
 SIX, EIGHT = 1_803_578_400.0, 1_803_585_600.0
@@ -353,3 +354,57 @@ def test_every_window_of_the_day_is_held_in_turn_and_with_its_own_pods() -> None
     one, _ = after(one, (noon.end_seconds, look), (noon.end_seconds + 1, look))
     _, second = after(one, (SIX, look))
     assert (second.status.window, second.want) == (evening, 4)
+
+
+def _may_become(before: PlanPhase | None, after: PlanPhase | None) -> bool:
+    """Whether arrows of the table lead there. One step may pass several, but begins an occurrence only at once."""
+    begin = {before or PlanPhase.PROPOSED} | ({PlanPhase.PROPOSED} if before and before.over else set())
+    reached: set[str] = set(begin)
+    while more := {
+        then
+        for phase in reached
+        if not PlanPhase(phase).over
+        for then in PLAN_STATES[PlanPhase(phase)].then
+        if then not in reached
+    }:
+        reached |= more
+    return after in reached
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(1, 120),
+            st.integers(0, 4),
+            st.integers(0, 4),
+            st.sampled_from([YES, None, Approval(PlanDecision.REJECTED, by="ann", reason="no")]),
+        ),
+        max_size=40,
+    )
+)
+def test_a_plan_takes_only_the_ways_that_the_table_of_phases_has(
+    looks: list[tuple[int, int, int, Approval | None]],
+) -> None:
+    now, later = (
+        SIX - 3 * HOUR,
+        (PeakWindow(Span(SIX, EIGHT), 4), PeakWindow(Span(EIGHT + 2 * HOUR, EIGHT + 3 * HOUR), 2)),
+    )
+    one = plan(source=WindowSource.FORECAST, windows=later)
+    for minutes, held, missed, approval in looks:
+        now += minutes * 60
+        one = replace(one, approval=approval)
+        before = one.status.phase
+        one, _ = after(one, (now, seen(held=held, used=held // 2, missed=missed)))
+        assert _may_become(before, one.status.phase), (before, one.status.phase)
+
+
+def test_a_plan_never_reserves_again_what_it_released() -> None:
+    # What the test above rests on: the table has no way back, other than through the next occurrence.
+    assert not _may_become(PlanPhase.RELEASED, PlanPhase.RESERVED)
+    assert not _may_become(PlanPhase.IN_WINDOW, PlanPhase.RESERVED)
+    assert _may_become(PlanPhase.SCORED, PlanPhase.RESERVED)
+
+
+def test_the_page_of_objects_has_the_phases_as_the_table_has_them() -> None:
+    assert write_phases.PAGE.read_text(encoding="utf-8") == write_phases.page()

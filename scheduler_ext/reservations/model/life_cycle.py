@@ -1,0 +1,162 @@
+"""The phases of plans and of Reservations: what each means for the capacity, and what may follow. Pure.
+
+The tables of docs/protocol.md are made from these. A plan's Reservations live while its occurrence is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import Final
+
+
+class Stage(Enum):
+    """What a phase means for the capacity."""
+
+    BEFORE = "not there yet"
+    KEPT = "kept"
+    LEAVING = "given back"
+    OVER = "over"
+
+
+class PlanPhase(StrEnum):
+    """The phase of the present occurrence of a plan."""
+
+    PROPOSED = "Proposed"
+    APPROVED = "Approved"
+    REJECTED = "Rejected"
+    RESERVED = "Reserved"
+    IN_WINDOW = "Held"
+    EXTENDED = "Extended"
+    RELEASED = "Released"
+    SCORED = "Scored"
+    MISSED = "Missed"
+    FAILED = "Failed"
+
+    @property
+    def holds(self) -> bool:
+        """True if capacity is kept for the occurrence."""
+        return PLAN_STATES[self].stage is Stage.KEPT
+
+    @property
+    def over(self) -> bool:
+        """True if nothing more happens to this occurrence."""
+        return PLAN_STATES[self].stage is Stage.OVER
+
+
+class Phase(StrEnum):
+    """The phase of a Reservation, in Koordinator's words."""
+
+    PENDING = "Pending"
+    WAITING = "Waiting"
+    AVAILABLE = "Available"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+
+    @property
+    def ended(self) -> bool:
+        """True if the Reservation no longer reserves anything."""
+        return RESERVATION_STATES[self].stage is Stage.OVER
+
+
+class PlanGroup(StrEnum):
+    """The groups of phases by what they ask of a person; in the order of lists and charts."""
+
+    RUNNING = "running"
+    COMING = "coming"
+    WAITING = "waiting"
+    FAILED = "failed"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """A phase. words: as after a number, such as "2 waiting for approval"; then: why, by the phase that may follow."""
+
+    stage: Stage
+    words: str
+    then: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanState(State):
+    """A phase of a plan with its display. tone: of its chip; bar: key of the Gantt's patterns."""
+
+    group: PlanGroup
+    tone: str
+    bar: str
+
+
+_RELEASE: Final = {
+    PlanPhase.RELEASED: "the window or the demand is over, the approval was withdrawn, or the next is due"
+}
+_NEXT: Final = {PlanPhase.PROPOSED: "the next occurrence"}
+PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
+    PlanPhase.RESERVED: PlanState(
+        Stage.KEPT, "reserved before the window",
+        {PlanPhase.IN_WINDOW: "the window begins", **_RELEASE}, PlanGroup.RUNNING, "teal", "reserved",
+    ),
+    PlanPhase.IN_WINDOW: PlanState(
+        Stage.KEPT, "held in the window",
+        {PlanPhase.EXTENDED: "the window is over and demand is still high", **_RELEASE},
+        PlanGroup.RUNNING, "teal", "reserved",
+    ),
+    PlanPhase.EXTENDED: PlanState(
+        Stage.KEPT, "extended beyond the window", _RELEASE, PlanGroup.RUNNING, "teal", "reserved"
+    ),
+    PlanPhase.RELEASED: PlanState(
+        Stage.LEAVING, "being released",
+        {PlanPhase.SCORED: "nothing is reserved any more", PlanPhase.FAILED: "nothing was ever reserved"},
+        PlanGroup.RUNNING, "gray", "over",
+    ),
+    PlanPhase.APPROVED: PlanState(
+        Stage.BEFORE, "approved",
+        {
+            PlanPhase.RESERVED: "start - lead, and no guard stands against it",
+            PlanPhase.MISSED: "the deadline passed without capacity",
+            PlanPhase.SCORED: "the deadline passed without demand",
+            PlanPhase.PROPOSED: "the approval was withdrawn",
+            PlanPhase.REJECTED: "a person rejects it",
+        },
+        PlanGroup.COMING, "orange", "approved",
+    ),
+    PlanPhase.PROPOSED: PlanState(
+        Stage.BEFORE, "waiting for approval",
+        {PlanPhase.APPROVED: "a person or the policy approves it", PlanPhase.REJECTED: "a person rejects it"},
+        PlanGroup.WAITING, "violet", "proposed",
+    ),
+    PlanPhase.FAILED: PlanState(Stage.OVER, "failed", _NEXT, PlanGroup.FAILED, "red", "failed"),
+    PlanPhase.MISSED: PlanState(Stage.OVER, "missed", _NEXT, PlanGroup.FAILED, "red", "failed"),
+    PlanPhase.SCORED: PlanState(Stage.OVER, "over", _NEXT, PlanGroup.ENDED, "gray", "over"),
+    PlanPhase.REJECTED: PlanState(
+        Stage.BEFORE, "rejected",
+        {PlanPhase.APPROVED: "a person approves it after all", **_NEXT}, PlanGroup.ENDED, "gray", "over",
+    ),
+}  # fmt: skip
+"""Every phase, in the order of lists: what runs now, what comes, what waits for a person, what went wrong, the rest."""
+
+_END: Final = {
+    Phase.SUCCEEDED: "its pod took it, and it serves once",
+    Phase.FAILED: "it expired or lost its node",
+}
+RESERVATION_STATES: Final[Mapping[Phase, State]] = {
+    Phase.PENDING: State(
+        Stage.BEFORE,
+        "looks for a node",
+        {Phase.AVAILABLE: "it got a node", Phase.WAITING: "a pod has to leave its node first", **_END},
+    ),
+    Phase.WAITING: State(
+        Stage.BEFORE,
+        "waits for a pod to leave its node",
+        {Phase.AVAILABLE: "it got a node", Phase.PENDING: "it waits for no pod any more", **_END},
+    ),
+    Phase.AVAILABLE: State(
+        Stage.KEPT,
+        "holds free capacity",
+        {Phase.PENDING: "last resort: a pod of higher priority took the capacity", **_END},
+    ),
+    Phase.SUCCEEDED: State(Stage.OVER, "was taken by its pod", {}),
+    Phase.FAILED: State(Stage.OVER, "expired or lost its node", {}),
+}
+"""Every phase of a Reservation."""
