@@ -41,7 +41,9 @@ def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]
     read change nothing.
     """
     totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
-    together = _concurrent_containers(spec)
+    # Main containers, then sidecars: those that run at the same time.
+    inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
+    together = [*(c for c in spec.get("containers") or () if isinstance(c, dict)), *inits]
     if not totals or not together:
         return []
     try:
@@ -51,7 +53,13 @@ def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]
         return [f"the pod's own {resource} was not translated: {error.message}"]
     requests = _shared_requests(own_requests, limits, parsed.get("requests", parsed.get("limits", 0)))
     if "limits" in parsed:
-        limits = list[int | None](_shared_limits(requests, limits, parsed["limits"]))
+        # Limits of which those not named are the request and an equal part of what the others leave of the total.
+        total = parsed["limits"]
+        takers = [i for i, limit in enumerate(limits) if limit is None]
+        shares = [requests[i] if limit is None else limit for i, limit in enumerate(limits)]
+        for place, part in zip(takers, _parts(max(total - sum(shares), 0), len(takers)), strict=True):
+            shares[place] += part
+        limits = list[int | None](shares)
     for container, request, limit in zip(together, requests, limits, strict=True):
         _write(container, "requests", resource, request)
         _write(container, "limits", resource, limit)
@@ -78,24 +86,9 @@ def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None
     return shares
 
 
-def _shared_limits(requests: Sequence[int], limits: Sequence[int | None], total: int) -> list[int]:
-    """Limits of which those not named are the request and an equal part of what the others leave of the total."""
-    takers = [i for i, limit in enumerate(limits) if limit is None]
-    shares = [requests[i] if limit is None else limit for i, limit in enumerate(limits)]
-    for place, part in zip(takers, _parts(max(total - sum(shares), 0), len(takers)), strict=True):
-        shares[place] += part
-    return shares
-
-
 def _parts(total: int, count: int) -> list[int]:
     """A whole number in `count` nearly equal parts, larger ones first."""
     return [total // count + (index < total % count) for index in range(count)] if count else []
-
-
-def _concurrent_containers(spec: Json) -> list[Json]:
-    """Main containers, then sidecars: those that run at the same time."""
-    inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
-    return [*(c for c in spec.get("containers") or () if isinstance(c, dict)), *inits]
 
 
 def _amount(container: Json, side: str, resource: Resource) -> int | None:

@@ -144,7 +144,11 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
     if work.dealt_with:
         _write_record(work, view, call)
     else:
-        _drop_record(work.pod["metadata"])
+        # Take off a record that is not of this request.
+        metadata = work.pod["metadata"]
+        annotations = metadata.get("annotations") or {}
+        if RECORD_ANNOTATION in annotations:
+            metadata["annotations"] = {key: text for key, text in annotations.items() if key != RECORD_ANNOTATION}
     return Mutation(work.pod, tuple(work.warnings), tuple(work.applied))
 
 
@@ -250,13 +254,6 @@ def _existing_profiles(view: ClusterView, names: Sequence[str]) -> list[Profile]
     """Profiles of these names that still exist, in the order of the names."""
     by_name = {profile.name: profile for profile in view.profiles}
     return [by_name[name] for name in names if name in by_name]
-
-
-def _drop_record(metadata: Json) -> None:
-    """Take off a record that is not of this request."""
-    annotations = metadata.get("annotations") or {}
-    if RECORD_ANNOTATION in annotations:
-        metadata["annotations"] = {key: text for key, text in annotations.items() if key != RECORD_ANNOTATION}
 
 
 def _write_record(work: _Work, view: ClusterView, call: AdmissionCall) -> None:

@@ -68,20 +68,31 @@ class Profile:
         metadata, spec = _parse_object(body, "metadata", ""), _parse_object(body, "spec", "")
         name, annotations = str(metadata.get("name", "")), _parse_object(metadata, "annotations", "metadata.")
         where = f"ClusterColocationProfile {name}: spec."
+        qos_class = _text(spec, "qosClass", where)
+        if qos_class not in set(QosClass):
+            raise _refusal(f"{where}qosClass", qos_class, f"is none of {', '.join(q for q in QosClass if q)}")
+        # A profile's koordinatorPriority, None when it sets none; UsageError for what is no int32.
+        sub_priority = spec.get("koordinatorPriority")
+        if sub_priority is not None and (
+            not isinstance(sub_priority, int) or isinstance(sub_priority, bool) or not -INT32 <= sub_priority < INT32
+        ):
+            raise _refusal(f"{where}koordinatorPriority", sub_priority, "is not a 32-bit whole number")
+        labels = _texts(spec, "labels", where)
+        LabelSelector.parse({"matchLabels": labels}, where + "labels")
         return cls(
             name=name,
             namespace_selector=_selector(spec, "namespaceSelector", where),
             selector=_selector(spec, "selector", where),
             percent=_percent(spec.get("probability"), where),
-            labels=_labels(spec, "labels", where),
+            labels=labels,
             annotations=_texts_by_label_key(spec, "annotations", where),
             label_keys=_mapping_of_keys(spec, "labelKeysMapping", where),
             annotation_keys=_mapping_of_keys(spec, "annotationKeysMapping", where),
             label_suffixes=_texts_by_label_key(spec, "labelSuffixes", where),
             scheduler_name=_text(spec, "schedulerName", where),
-            qos_class=_qos(spec, where),
+            qos_class=qos_class,
             priority_class=_text(spec, "priorityClassName", where),
-            sub_priority=_sub_priority(spec, where),
+            sub_priority=sub_priority,
             patch=_patch(spec, where),
             skips_resources=SKIP_RESOURCES_ANNOTATION in annotations,
             requests_bind=annotations.get(REQUEST_BIND_ANNOTATION) == "true",
@@ -218,23 +229,6 @@ def _percent(value: Any, where: str) -> int:
     return int(text)
 
 
-def _qos(spec: Mapping[str, Any], where: str) -> str:
-    text = _text(spec, "qosClass", where)
-    if text not in set(QosClass):
-        raise _refusal(f"{where}qosClass", text, f"is none of {', '.join(q for q in QosClass if q)}")
-    return text
-
-
-def _sub_priority(spec: Mapping[str, Any], where: str) -> int | None:
-    """A profile's koordinatorPriority, None when it sets none; UsageError for what is no int32."""
-    sub_priority = spec.get("koordinatorPriority")
-    if sub_priority is not None and (
-        not isinstance(sub_priority, int) or isinstance(sub_priority, bool) or not -INT32 <= sub_priority < INT32
-    ):
-        raise _refusal(f"{where}koordinatorPriority", sub_priority, "is not a 32-bit whole number")
-    return sub_priority
-
-
 def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
     """The patch, refused where it would make another object of the pod."""
     patch = _parse_object(spec, "patch", where)
@@ -265,13 +259,6 @@ def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise _refusal(f"{where}{key}[{name}]", value, "is not a text")
     return texts or _NOTHING
-
-
-def _labels(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    """Texts that the API server takes as labels."""
-    labels = _texts(spec, key, where)
-    LabelSelector.parse({"matchLabels": labels}, where + key)
-    return labels
 
 
 def _texts_by_label_key(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:

@@ -59,7 +59,11 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):
             field = key.removeprefix(_DELETE_ITEMS)
-            fields[field] = _without_items(fields.get(field), value, (*path, field))
+            # The list without the values of $deleteFromPrimitiveList; raise the refusal unless both are lists.
+            before = fields.get(field)
+            if not isinstance(value, list) or not isinstance(before, list | None):
+                raise _refusal((*path, field), "$deleteFromPrimitiveList needs a list")
+            fields[field] = [item for item in before or [] if item not in value]
         elif not key.startswith("$"):
             _merge_field(fields, key, value, (*path, key))
     return fields
@@ -111,27 +115,18 @@ def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> lis
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
     items = list(before)
     for item in patch:
-        _merge_element(items, item, merge_key, path)
+        if merge_key not in item:
+            raise _refusal(path, f"an element has no {merge_key}")
+        places = [
+            i for i, old in enumerate(items) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]
+        ]
+        if item.get("$patch") == "delete":
+            items[:] = [old for i, old in enumerate(items) if i not in places]
+        elif places:
+            items[places[0]] = apply_strategic_patch(items[places[0]], item, path)
+        else:
+            items.append(apply_strategic_patch({}, item, path))
     return items
-
-
-def _merge_element(items: list[Any], item: Mapping[str, Any], merge_key: str, path: Path) -> None:
-    if merge_key not in item:
-        raise _refusal(path, f"an element has no {merge_key}")
-    places = [i for i, old in enumerate(items) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]]
-    if item.get("$patch") == "delete":
-        items[:] = [old for i, old in enumerate(items) if i not in places]
-    elif places:
-        items[places[0]] = apply_strategic_patch(items[places[0]], item, path)
-    else:
-        items.append(apply_strategic_patch({}, item, path))
-
-
-def _without_items(before: Any, removed: Any, path: Path) -> list[Any]:
-    """Return the list without the values of $deleteFromPrimitiveList; raise the refusal unless both are lists."""
-    if not isinstance(removed, list) or not isinstance(before, list | None):
-        raise _refusal(path, "$deleteFromPrimitiveList needs a list")
-    return [item for item in before or [] if item not in removed]
 
 
 def _plain(value: Any) -> Any:

@@ -30,7 +30,7 @@ from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyP
 from cotenant.enforcer.decide.changes import Done, Place, wants_of
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
-from cotenant.enforcer.decide.unsupported import Unsupported, find_unsupported
+from cotenant.enforcer.decide.unsupported import find_unsupported
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
@@ -214,16 +214,13 @@ class Agent:
             else:
                 self.restore()
         finally:
-            self._let_go()
-
-    def _let_go(self) -> None:
-        parts = self.parts
-        parts.sources.stop()
-        parts.evictions.stop()
-        if parts.recorder:
-            parts.recorder.close()
-        parts.reporter.close()
-        parts.node_reader.close()
+            parts = self.parts
+            parts.sources.stop()
+            parts.evictions.stop()
+            if parts.recorder:
+                parts.recorder.close()
+            parts.reporter.close()
+            parts.node_reader.close()
 
     def restore(self) -> None:
         """Restore every value to its original."""
@@ -277,7 +274,10 @@ class Agent:
         with self._lock:
             self._usage.take(observation)
             self._last = _Last(started, observation, decided, inputs)
-        self._keep_surfaces(decided.surfaces, observation.wall_seconds)
+        for controller in self.parts.surfaces:
+            own = [want for want in decided.surfaces if want.surface is controller.surface]
+            wrong = [] if self.parts.settings.dry_run else controller.apply(own)
+            self.parts.reporter.surface(controller.surface, own, wrong, observation.wall_seconds)
         parts.evictions.step(decided, observation)
         parts.reporter.done(results, observation, observation.wall_seconds)
         parts.reporter.verdicts(decided.verdicts, observation)
@@ -286,19 +286,20 @@ class Agent:
         parts.metrics.lanes(observation.node.name, sample, parts.settings.dry_run)
         self._held_back = self._held_back.after(sample, observation.best_effort_root, observation.elapsed_seconds)
         self._record(observation, inputs.policy, decided, before)
-        self._save_status(started)
+        if started - self._status_at < STATUS_SECONDS:
+            return
+        self._status_at = started
+        path = Path(self.parts.settings.state_dir) / FILE
+        try:
+            replace_atomically(path, msgspec.json.encode(self.status()), on_disk=False)
+        except OSError as error:
+            self._log.warning("status not saved", error=str(error))
 
     def _fail(self, outcome: str, why: str) -> None:
         self.parts.metrics.ticks.labels(outcome).inc()
         if why != self.wrong:
             self._log.error("tick " + outcome, error=why)
         self.wrong = why
-
-    def _keep_surfaces(self, wants: Sequence[SurfaceWant], now_seconds: float) -> None:
-        for controller in self.parts.surfaces:
-            own = [want for want in wants if want.surface is controller.surface]
-            wrong = [] if self.parts.settings.dry_run else controller.apply(own)
-            self.parts.reporter.surface(controller.surface, own, wrong, now_seconds)
 
     def _record(
         self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory
@@ -319,6 +320,7 @@ class Agent:
         if last is None:
             return None
         parts = self.parts
+        policy = last.inputs.policy
         about = About(
             dry_run=parts.settings.dry_run,
             ready=self.not_ready(),
@@ -326,13 +328,11 @@ class Agent:
             strategies=tuple(strategy.name for strategy in parts.strategies),
             notes=(*last.inputs.notes, *parts.originals.complaints, *parts.knob_writer.unexplained),
             actions=tuple(parts.reporter.actions),
-            unsupported=self._list_unsupported(last),
+            unsupported=find_unsupported(policy, last.observation, self.parts.settings.kernel_reserves)
+            if policy
+            else (),
         )
         return status(last.observation, last.decided, parts.originals.notes, about)
-
-    def _list_unsupported(self, last: _Last) -> tuple[Unsupported, ...]:
-        policy = last.inputs.policy
-        return find_unsupported(policy, last.observation, self.parts.settings.kernel_reserves) if policy else ()
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.
@@ -413,16 +413,6 @@ class Agent:
         since = self.parts.monotonic() - (self._last.at_seconds if self._last else self._began_at)
         limit = max(DEAD_SECONDS, 10 * self.parts.settings.tick_seconds)
         return f"no good tick for {since:.0f} s: {self.wrong}" if since > limit else ""
-
-    def _save_status(self, now: float) -> None:
-        if now - self._status_at < STATUS_SECONDS:
-            return
-        self._status_at = now
-        path = Path(self.parts.settings.state_dir) / FILE
-        try:
-            replace_atomically(path, msgspec.json.encode(self.status()), on_disk=False)
-        except OSError as error:
-            self._log.warning("status not saved", error=str(error))
 
 
 def _sleep(seconds: float) -> bool:

@@ -325,10 +325,6 @@ def _writes(profile: Profile) -> Iterator[tuple[str, str]]:
     """(field, JSON patch operations) of the profile."""
     for texts in key_texts(profile):
         yield from texts.operations()
-    yield from _spec_writes(profile)
-
-
-def _spec_writes(profile: Profile) -> Iterator[tuple[str, str]]:
     patch = profile.patch.get("spec") or {}
     if profile.scheduler_name and "schedulerName" not in patch:
         yield "spec.schedulerName", add(pointer("spec", "schedulerName"), literal(profile.scheduler_name))

@@ -41,11 +41,31 @@ _WITH_FIELDS: Final = FIELDS.keys() | FIELDS_BY_KIND.keys()
 def misspelt_on_pod(pod: Json) -> Iterator[str]:
     """A line for each name on a new pod that nothing reads, with the name that is meant."""
     yield from misspelt_keys(pod["metadata"])
-    yield from _fields(pod["metadata"].get("annotations") or {})
+    # Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`).
+    annotations = pod["metadata"].get("annotations") or {}
+    for key in sorted(annotations.keys() & _WITH_FIELDS):
+        try:
+            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
+        except UNDECODABLE:
+            continue
+        if key in FIELDS:
+            yield from _near_fields(key, document, FIELDS[key])
+        else:
+            for kind, inner in islice(document.items(), _MOST):
+                yield from _near_fields(f"{key}: {kind[:_LONGEST]}", inner, FIELDS_BY_KIND[key])
     for container in containers(pod, "initContainers", "containers"):
         names = sorted({name for side in SIDES for name in amounts(container, side) if "/" in name} - _RESOURCES)
         for name in names[:_MOST]:
-            if meant := _near_resource(name):
+            # A question after the known resource of a like name, whichever of the protocol's domains is written
+            # before it.
+            own = name.rpartition("/")[2]
+            near = [
+                candidate
+                for candidate in _RESOURCES - RESOURCE_ALIASES.keys()
+                if _alike(own, candidate.rpartition("/")[2])
+                and _of_a_family(name, (*_OF_RESOURCES, candidate.rpartition("/")[0]))
+            ]
+            if meant := _meant(name, near):
                 yield f"container {container.get('name')}: {format_value(name, 64)}: {meant}"
 
 
@@ -62,7 +82,9 @@ def misspelt_keys(metadata: Json) -> Iterator[str]:
     )
     for kind, keys in (("label", labels), ("annotation", annotations)):
         for key in islice((key for key in sorted(keys) if key not in _KNOWN and _of_a_family(key)), _MOST):
-            if meant := _near_key(key):
+            # A question after the known key with a like name that is the most alike as a whole; "" where none is.
+            name = key.rpartition("/")[2]
+            if meant := _meant(key, [candidate for candidate in _KNOWN if _alike(name, candidate.rpartition("/")[2])]):
                 yield f"{kind} {format_value(key, 72)}: {meant}"
 
 
@@ -70,38 +92,6 @@ def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
     """Return whether the key's domain ends like one of the protocol's."""
     domain = ".".join(key.rpartition("/")[0].split(".")[-2:])
     return any(_alike(domain, family) for family in families)
-
-
-def _near_key(key: str) -> str:
-    """A question after the known key with a like name that is the most alike as a whole; "" where none is."""
-    name = key.rpartition("/")[2]
-    return _meant(key, [candidate for candidate in _KNOWN if _alike(name, candidate.rpartition("/")[2])])
-
-
-def _near_resource(name: str) -> str:
-    """A question after the known resource of a like name, whichever of the protocol's domains is written before it."""
-    own = name.rpartition("/")[2]
-    near = [
-        candidate
-        for candidate in _RESOURCES - RESOURCE_ALIASES.keys()
-        if _alike(own, candidate.rpartition("/")[2])
-        and _of_a_family(name, (*_OF_RESOURCES, candidate.rpartition("/")[0]))
-    ]
-    return _meant(name, near)
-
-
-def _fields(annotations: Json) -> Iterator[str]:
-    """Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`)."""
-    for key in sorted(annotations.keys() & _WITH_FIELDS):
-        try:
-            document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
-        except UNDECODABLE:
-            continue
-        if key in FIELDS:
-            yield from _near_fields(key, document, FIELDS[key])
-        else:
-            for kind, inner in islice(document.items(), _MOST):
-                yield from _near_fields(f"{key}: {kind[:_LONGEST]}", inner, FIELDS_BY_KIND[key])
 
 
 def _near_fields(where: str, document: Any, known: Collection[str]) -> Iterator[str]:

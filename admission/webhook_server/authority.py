@@ -67,8 +67,9 @@ def renew_material(
     now_seconds: Unix time. trusted: bundle that callers have now, None when that cannot be asked; the next authority
     does not sign before it is in the bundle.
     """
-    if stored is None or not _usable(stored.authority, now_seconds):
-        return _fresh(policy, now_seconds)
+    if stored is None or now_seconds >= _ends_at(stored.authority):
+        authority = _authority(policy, now_seconds)
+        return Material(authority, _issue_serving_certificate(authority, policy, now_seconds))
     if stored.following is None and _due(stored.authority, now_seconds):
         return replace(stored, following=_authority(policy, now_seconds))
     if stored.following is not None and _spread(stored.following, policy, now_seconds, trusted):
@@ -95,15 +96,6 @@ def readable(material: Material) -> bool:
     except (ValueError, TypeError):
         return False
     return True
-
-
-def _fresh(policy: CertificatePolicy, now_seconds: float) -> Material:
-    authority = _authority(policy, now_seconds)
-    return Material(authority, _issue_serving_certificate(authority, policy, now_seconds))
-
-
-def _usable(pair: Pair, now_seconds: float) -> bool:
-    return now_seconds < _ends_at(pair)
 
 
 def _due(pair: Pair, now_seconds: float) -> bool:

@@ -186,17 +186,24 @@ class ClusterState:
         return self._view
 
     def _view_of(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> ClusterView:
+        # Reservations, and running pods that are some.
+        reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
+        # The demands of LimitRanges and ResourceQuotas, by namespace.
+        demands: dict[str, tuple[Demand, ...]] = {}
+        for kind in _DEMANDING:
+            for (namespace, _), those in sorted(snapshots[kind].items()):
+                demands[namespace] = (*demands.get(namespace, ()), *those)
         return ClusterView(
             profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
             namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
             priority_classes={name: entry for (_, name), entry in snapshots["priority_classes"].items()},
             quotas=QuotaTree.of(snapshots["quotas"]),
             quota_profiles=tuple(profile for _, profile in sorted(snapshots["quota_profiles"].items())),
-            offers=_offers(snapshots),
+            offers=Offers.of(reservations, _promises(snapshots)[0]),
             annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
             queues_served_until_seconds=_promises(snapshots)[1],
             natives=self._natives(snapshots),
-            demands=_demands(snapshots),
+            demands=demands,
         )
 
     def _natives(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> NativeGangs | None:
@@ -262,21 +269,6 @@ def _parse_annotated_resources(workload: _AnnotatedWorkload) -> AnnotatedResourc
     template = workload.spec.template.resources()
     stale = frozenset(name for name, swap in swaps.items() if not same(template.get(name), swap.before))
     return AnnotatedResources(workload.metadata.uid, swaps, change, stale=stale)
-
-
-def _offers(snapshots: Mapping[str, Mapping[Any, Any]]) -> Offers:
-    """Reservations, and running pods that are some."""
-    reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
-    return Offers.of(reservations, _promises(snapshots)[0])
-
-
-def _demands(snapshots: Mapping[str, Mapping[Any, Any]]) -> dict[str, tuple[Demand, ...]]:
-    """Return the demands of LimitRanges and ResourceQuotas, by namespace."""
-    demands: dict[str, tuple[Demand, ...]] = {}
-    for kind in _DEMANDING:
-        for (namespace, _), those in sorted(snapshots[kind].items()):
-            demands[namespace] = (*demands.get(namespace, ()), *those)
-    return demands
 
 
 def _promises(snapshots: Mapping[str, Mapping[Any, Any]]) -> tuple[float, float]:

@@ -140,14 +140,26 @@ def candidates_of(
     for workload, of_workload in by_workload(recommendations).items():
         body = live.workloads.get(workload)
         selecting = [
-            effective for effective in force if body is not None and effective.policy.selector.matches(_labels(body))
+            effective
+            for effective in force
+            if body is not None and effective.policy.selector.matches((body.get("metadata") or {}).get("labels") or {})
         ]
         if body is None or not selecting:
             continue
         under = selecting[0]
         changed_seconds = max((s.changed_seconds for s in statuses.get(workload, ())), default=0.0)
+        # The recommendations with heaps only where a roll-out may write them and the template has the flag.
+        template = template_containers(body, workload.kind)
+        may_write = Way.ROLL_OUT in under.limits.ways and not _gitops(workload, body, under)
         over_now = rebase_on_live(
-            body, live.running.get(workload, {}), _possible_heaps(workload, under, body, of_workload)
+            body,
+            live.running.get(workload, {}),
+            [
+                r
+                if r.heap is None or (may_write and is_set(template.get(r.container.container, {}), r.heap))
+                else without_heap(r)
+                for r in of_workload
+            ],
         )
         over_now = raised_after_kills(body, over_now, live.kills, changed_seconds, own)
         allowed = apply_policy_limits(over_now, under.limits, under.settings.guardrails)
@@ -207,12 +219,16 @@ def _candidate(
     ways, gitops = under.limits.ways, _gitops(workload, body, under)
     if gitops:
         ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
+    # It counts in the order by the money a month that it moves, saved or spent; where nothing has a price by cores,
+    # with memory as so many cores (GIB_A_CORE).
+    money = sum(abs(r.monthly_saving or 0.0) for r in first)
+    cores = abs(moved.get(Resource.CPU, 0)) / 1000 + abs(moved.get(Resource.MEMORY, 0)) / GIB / GIB_A_CORE
     return QueueCandidate(
         workload,
         str(under.policy),
         under.mode,
         replace(under.limits, ways=ways),
-        worth=_moved_amount(first, moved),
+        worth=money or cores,
         confidence=least.confidence,
         confidence_reason=least.because[0] if least.because else "",
         moved=moved,
@@ -308,10 +324,6 @@ def _replicas(body: Json) -> int:
     return int(spec.get("replicas", status.get("desiredNumberScheduled")) or 0)
 
 
-def _labels(body: Json) -> Mapping[str, str]:
-    return (body.get("metadata") or {}).get("labels") or {}
-
-
 def _allowed_values(
     recommendation: Recommendation, limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> Iterator[Value]:
@@ -395,30 +407,6 @@ def _with_values(recommendation: Recommendation, values: Sequence[Value]) -> Rec
     """The heap goes with the memory request, and does not stay without it."""
     has_memory = any((v.resource, v.field) == (Resource.MEMORY, Field.REQUEST) for v in values)
     return replace(recommendation, values=tuple(values), heap=recommendation.heap if has_memory else None)
-
-
-def _possible_heaps(
-    workload: WorkloadRef, under: PolicyInForce, body: Json, recommendations: Sequence[Recommendation]
-) -> list[Recommendation]:
-    """The recommendations with heaps only where a roll-out may write them and the template has the flag."""
-    template = template_containers(body, workload.kind)
-    may_write = Way.ROLL_OUT in under.limits.ways and not _gitops(workload, body, under)
-    return [
-        r
-        if r.heap is None or (may_write and is_set(template.get(r.container.container, {}), r.heap))
-        else without_heap(r)
-        for r in recommendations
-    ]
-
-
-def _moved_amount(first: Sequence[Recommendation], moved: Mapping[Resource, int]) -> float:
-    """Return by how much a workload's change counts in the order: money a month that it moves, saved or spent.
-
-    Where nothing has a price it is cores, with memory as so many cores (GIB_A_CORE).
-    """
-    money = sum(abs(r.monthly_saving or 0.0) for r in first)
-    cores = abs(moved.get(Resource.CPU, 0)) / 1000 + abs(moved.get(Resource.MEMORY, 0)) / GIB / GIB_A_CORE
-    return money or cores
 
 
 def _digest(first: Sequence[Recommendation]) -> str:

@@ -223,10 +223,11 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
     resources = frozenset(_both("resources", ceiling.resources, spec.resources, Resource))
     ways = tuple(_both("ways", ceiling.ways, spec.ways, Way))
     may_help = Resource.CPU in resources and Way.IN_PLACE in ways
+    # A resource that the ceiling does not name is not cut.
     return PolicyLimits(
         resources,
         frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
-        _cuts(ceiling.largest_cut, spec.cuts),
+        {r: min(ceiling.largest_cut.get(r, 0.0), spec.cuts.get(r, 1.0)) for r in Resource},
         (*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
         ways,
         min(ceiling.canary_share, _or(spec.canary_share, 1.0)),
@@ -265,11 +266,6 @@ Amount = TypeVar("Amount", int, float)
 
 def _or(amount: Amount | None, otherwise: Amount) -> Amount:
     return otherwise if amount is None else amount
-
-
-def _cuts(ceiling: Mapping[Resource, float], requested: Mapping[Resource, float]) -> dict[Resource, float]:
-    """A resource that the ceiling does not name is not cut."""
-    return {r: min(ceiling.get(r, 0.0), requested.get(r, 1.0)) for r in Resource}
 
 
 def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:

@@ -150,7 +150,13 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     """Every candidate once: those that act, then what is proposed, then those that wait, by name."""
     ready: list[QueueCandidate] = []
     waiting: list[QueueEntry] = []
-    shut = _shut_windows(inputs)
+    # Groups of windows of which none is open now, each with when the next one opens.
+    groups = {group for candidate in inputs.candidates for group in windows_of(candidate.limits, inputs.actions)}
+    shut = {
+        group: next_opening_text(group, inputs.now_seconds)
+        for group in groups
+        if not is_open(group, inputs.now_seconds)
+    }
     for candidate in sorted(inputs.candidates, key=lambda c: c.workload):
         wait = _wait(candidate, inputs, shut)
         if wait is None:
@@ -246,16 +252,6 @@ def _rest_end(acts: Sequence[PastAct], first_seconds: float) -> float | None:
     if not acts:
         return None
     return max(a.since_seconds for a in acts) + first_seconds * BACK_OFF_FACTOR ** min(len(acts) - 1, GIVEN_UP_AFTER)
-
-
-def _shut_windows(inputs: RoundInputs) -> dict[tuple[str, ...], str]:
-    """Groups of windows of which none is open now, each with when the next one opens."""
-    groups = {group for candidate in inputs.candidates for group in windows_of(candidate.limits, inputs.actions)}
-    return {
-        group: next_opening_text(group, inputs.now_seconds)
-        for group in groups
-        if not is_open(group, inputs.now_seconds)
-    }
 
 
 def _wait(

@@ -95,7 +95,13 @@ def beginnings(
     """
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
-        is_starting = _is_running(pod) and ready_since(pod) is None and age_seconds < longest_seconds
+        # Whether a container of the pod runs; before that there is nothing to speed up.
+        statuses: Sequence[Json] = (pod.get("status") or {}).get("containerStatuses") or ()
+        is_starting = (
+            any("running" in (status.get("state") or {}) for status in statuses)
+            and ready_since(pod) is None
+            and age_seconds < longest_seconds
+        )
         if not is_starting or pod["metadata"]["uid"] in spared:
             continue
         raises = [
@@ -160,12 +166,6 @@ def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: flo
         return f"its start takes more than {longest_seconds / 60:.0f} minutes"
     answer = in_place.answer(pod, boost.write)
     return answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
-
-
-def _is_running(pod: Json) -> bool:
-    """Return whether a container of the pod runs; before that there is nothing to speed up."""
-    statuses: Sequence[Json] = (pod.get("status") or {}).get("containerStatuses") or ()
-    return any("running" in (status.get("state") or {}) for status in statuses)
 
 
 def _startup_recommendation(container: Container, aim: StartAim) -> Recommendation | None:

@@ -215,7 +215,25 @@ class Acts:
     def _act(self, reading: RoundReading, entry: QueueEntry) -> ActOutcome:
         candidate = entry.candidate
         workload, under = candidate.workload, reading.force[candidate.policy]
-        service = self._service(under, candidate, self.guard(reading))
+        # The service of a person's clicks, with the settings of the policy and what it allows.
+        config = self._config
+        service = ClusterChangeService(
+            ChangeServiceConfig(
+                door=config.access,
+                ledger=config.ledger,
+                settings=under.settings,
+                clock=config.clock,
+                recommended=lambda _workload: candidate.allowed,
+                requested_millicores=config.requested_millicores,
+                anchor_namespace=config.anchor_namespace,
+                recommender=config.settings.section(RecommenderSettings),
+                compare=config.compare,
+                trace=config.trace,
+                guard=self.guard(reading),
+                for_autopilot=True,
+                raising=(ClusterForbidden, ClusterUnreachable, NotLeader),
+            )
+        )
         someone = Person("", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}")
         refusals: list[str] = []
         try:
@@ -246,27 +264,6 @@ class Acts:
         is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None
         canary = share if is_canary else 0.0  # what rises at once rises in all pods: each of them can be killed next
         return ChangeRequest((workload,), way.method, canary=canary, key=key)
-
-    def _service(self, under: PolicyInForce, candidate: QueueCandidate, guard: Guard) -> ClusterChangeService:
-        """The service of a person's clicks, with the settings of the policy and what it allows."""
-        config = self._config
-        return ClusterChangeService(
-            ChangeServiceConfig(
-                door=config.access,
-                ledger=config.ledger,
-                settings=under.settings,
-                clock=config.clock,
-                recommended=lambda _workload: candidate.allowed,
-                requested_millicores=config.requested_millicores,
-                anchor_namespace=config.anchor_namespace,
-                recommender=config.settings.section(RecommenderSettings),
-                compare=config.compare,
-                trace=config.trace,
-                guard=guard,
-                for_autopilot=True,
-                raising=(ClusterForbidden, ClusterUnreachable, NotLeader),
-            )
-        )
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:

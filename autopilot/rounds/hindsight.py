@@ -19,7 +19,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.plausible import plausible_signals
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
-from cotenant.recommender.backtest import Amounts, BacktestColumns, backtest, present, record
+from cotenant.recommender.backtest import backtest, present, record
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.money import monthly_savings, prices
@@ -73,14 +73,30 @@ def _weeks(
     rows = {ref: row for row, ref in enumerate(evidence.containers)}
     now, then = present(evidence), present(evidence)
     for proposal in group:
-        _apply(proposal, rows, now, then)
+        # Write each field's old amount to `now` and its proposed amount to `then`; NaN: not set.
+        for value in proposal.values:
+            row = rows.get(ContainerRef(proposal.workload, value.container))
+            if row is None:
+                continue
+            for amounts, amount in ((now, value.now), (then, value.amount)):
+                column = amounts.requests if value.field is Field.REQUEST else amounts.limits
+                column[value.resource][row] = np.nan if amount is None else amount
     outcome = backtest(record(evidence, WEEK_DAYS), now, then)
     price = prices(evidence.workloads, inventory, sheet)
     savings = monthly_savings(outcome.freed, np.ones(len(evidence)), price)
     for proposal in group:
         inside = [row for ref, row in rows.items() if ref.workload == proposal.workload and outcome.pod_minutes[row]]
         if inside:
-            yield _week(proposal.workload, outcome, sum(float(savings[r][inside].sum()) for r in Resource), inside)
+            kills = np.maximum(outcome.oom_kills - outcome.now_oom_kills, 0)[inside].sum()
+            throttled = np.maximum(outcome.throttled_minutes - outcome.now_throttled_minutes, 0)[inside].sum()
+            freed = {resource: float(outcome.freed[resource][inside].sum()) for resource in Resource}
+            yield WeekAfter(
+                proposal.workload,
+                freed,
+                sum(float(savings[r][inside].sum()) for r in Resource),
+                int(kills),
+                float(throttled),
+            )
 
 
 def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Sequence[ProposedWorkload]) -> Evidence:
@@ -96,21 +112,3 @@ def _evidence(store: Store, inventory: Inventory, start_seconds: int, group: Seq
     grids = {signal: TimeGrid.from_span(start_seconds, end, signal.spec.step_seconds) for signal in SIGNALS}
     usage = {signal: store.read_sparse(signal, grid, between).dense() for signal, grid in grids.items()}
     return assemble(part, grids[Signal.CPU_USAGE_MEAN], plausible_signals(usage, part), {})
-
-
-def _apply(proposal: ProposedWorkload, rows: Mapping[ContainerRef, int], now: Amounts, then: Amounts) -> None:
-    """Write each field's old amount to `now` and its proposed amount to `then`; NaN: not set."""
-    for value in proposal.values:
-        row = rows.get(ContainerRef(proposal.workload, value.container))
-        if row is None:
-            continue
-        for amounts, amount in ((now, value.now), (then, value.amount)):
-            column = amounts.requests if value.field is Field.REQUEST else amounts.limits
-            column[value.resource][row] = np.nan if amount is None else amount
-
-
-def _week(workload: WorkloadRef, outcome: BacktestColumns, money: float, rows: list[int]) -> WeekAfter:
-    kills = np.maximum(outcome.oom_kills - outcome.now_oom_kills, 0)[rows].sum()
-    throttled = np.maximum(outcome.throttled_minutes - outcome.now_throttled_minutes, 0)[rows].sum()
-    freed = {resource: float(outcome.freed[resource][rows].sum()) for resource in Resource}
-    return WeekAfter(workload, freed, money, int(kills), float(throttled))

@@ -54,11 +54,22 @@ class Rounds:
         if moved or reading.stops:
             return moved, []  # the next round decides on what is known now
         entries = [entry for entry in reading.queue if entry.verdict is QueueVerdict.ACT]
-        self._forget(reading)
+        # Forget the refusals of workloads that are no candidates any more, except in namespaces that were not read.
+        acting = {entry.candidate.workload for entry in reading.queue if entry.candidate.may_act}
+        self._refusals = {w: r for w, r in self._refusals.items() if w in acting or w.namespace in reading.unread}
         policies = {entry.candidate.workload: entry.candidate.policy for entry in entries}
         outcomes = []
         for outcome in self._acts.carry_out(replace(reading, history=self._history()), entries):
-            self._remember(outcome, policies[outcome.workload], reading.now_seconds)
+            # Remember a refused change by its workload, or forget it once a change has succeeded.
+            if outcome.changes:
+                self._refusals.pop(outcome.workload, None)
+            elif not outcome.paused:
+                earlier = self._refusals.get(outcome.workload)
+                times = earlier.times + 1 if earlier else 1
+                refusal = AcceptRefusal(
+                    policies[outcome.workload], outcome.words, reading.now_seconds, times, outcome.is_forbidden
+                )
+                self._refusals[outcome.workload] = refusal
             outcomes.append(outcome)
         return moved, outcomes
 
@@ -69,21 +80,6 @@ class Rounds:
     def hold_floors(self, reading: RoundReading) -> list[FloorStep]:
         """Lend replicas to autoscalers ahead of peaks, restore what is over, by this round; return the steps done."""
         return self._floors.step(reading, self._history())
-
-    def _forget(self, reading: RoundReading) -> None:
-        """Forget the refusals of workloads that are no candidates any more, except in namespaces that were not read."""
-        acting = {entry.candidate.workload for entry in reading.queue if entry.candidate.may_act}
-        self._refusals = {w: r for w, r in self._refusals.items() if w in acting or w.namespace in reading.unread}
-
-    def _remember(self, outcome: ActOutcome, policy: str, now_seconds: float) -> None:
-        """Remember a refused change by its workload, or forget it once a change has succeeded."""
-        if outcome.changes:
-            self._refusals.pop(outcome.workload, None)
-        elif not outcome.paused:
-            earlier = self._refusals.get(outcome.workload)
-            times = earlier.times + 1 if earlier else 1
-            refusal = AcceptRefusal(policy, outcome.words, now_seconds, times, outcome.is_forbidden)
-            self._refusals[outcome.workload] = refusal
 
     def _history(self) -> LedgerHistory:
         with self._ledger.reading() as ledger:

@@ -61,7 +61,9 @@ class Starts:
     def _due(self, client: KubeClient, aims: Sequence[StartAim], history: LedgerHistory) -> list[BoostStep]:
         now = self._config.clock.now_seconds()
         longest = self._config.settings.section(PortraitSettings).startup_minutes * 60.0
-        spared = {*history.decisions.boosts, *_changed_uids(history)}
+        # Uids of what changes that are in force, or have no outcome, have written: their pods are left to them.
+        open_changes = (s.change for s in history.statuses.values() if s.state.in_force or not s.state.settled)
+        spared = {*history.decisions.boosts, *{write.uid for change in open_changes for write in change.writes}}
         workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
         over: list[BoostStep] = []
         begun: list[BoostStep] = []
@@ -110,9 +112,3 @@ def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Cal
         if step.event is giving and paused():
             return
         yield step
-
-
-def _changed_uids(history: LedgerHistory) -> set[str]:
-    """Uids of what changes that are in force, or have no outcome, have written: their pods are left to them."""
-    open_changes = (s.change for s in history.statuses.values() if s.state.in_force or not s.state.settled)
-    return {write.uid for change in open_changes for write in change.writes}

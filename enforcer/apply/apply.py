@@ -296,7 +296,21 @@ class Applier:
             refused = self._hierarchy.write_knob(write.path, write.knob, write.value)
         if refused == 0:
             if not write.on_the_way:
-                self._read_back(write, writing)
+                reading = self._hierarchy.read_knob(write.path, write.knob)
+                if reading is Unavailable.GONE:
+                    writing.gone.add(write.path)
+                    writing.done.append(_answer(write, WriteOutcome.GONE))
+                    return
+                value = None if isinstance(reading, Unavailable) else reading
+                if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
+                    writing.done.append(
+                        replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)
+                    )
+                    return
+                writing.settled.add(write.place)
+                if write.restores:
+                    writing.restored.add(write.place)
+                writing.done.append(replace(self._success(write), found=value))
         elif refused is Unavailable.GONE:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
@@ -321,34 +335,10 @@ class Applier:
         usable = str(fit_cpu_list(write.value, self._hierarchy.usable_cpus()))  # without CPUs that have gone since
         return usable if usable != write.value else ""
 
-    def _read_back(self, write: KnobWrite, writing: _Pass) -> None:
-        reading = self._hierarchy.read_knob(write.path, write.knob)
-        if reading is Unavailable.GONE:
-            writing.gone.add(write.path)
-            writing.done.append(_answer(write, WriteOutcome.GONE))
-            return
-        value = None if isinstance(reading, Unavailable) else reading
-        if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
-            writing.done.append(
-                replace(_answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards"), found=value)
-            )
-            return
-        writing.settled.add(write.place)
-        if write.restores:
-            writing.restored.add(write.place)
-        writing.done.append(replace(self._success(write), found=value))
-
     def _success(self, write: KnobWrite) -> Done:
         if write.restores:
             return _answer(write, WriteOutcome.RESTORED)
-        drifts = self._drift(write)
-        if drifts >= CONFLICT_DRIFTS:
-            message = f"somebody else keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
-            return _answer(write, WriteOutcome.CONFLICT, message=message)
-        return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
-
-    def _drift(self, write: KnobWrite) -> int:
-        """Return how often another party changed this recently; a value that we never wrote does not count as drift."""
+        # How often another party changed this recently; a value that we never wrote does not count as drift.
         now = self._monotonic()
         times = self._drifts.setdefault(write.place, deque(maxlen=100))
         if write.drifted and write.place in self._written:
@@ -356,7 +346,11 @@ class Applier:
         while times and times[0] < now - TOLD_SECONDS:
             times.popleft()
         self._written.add(write.place)
-        return len(times) if write.drifted else 0
+        drifts = len(times) if write.drifted else 0
+        if drifts >= CONFLICT_DRIFTS:
+            message = f"somebody else keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
+            return _answer(write, WriteOutcome.CONFLICT, message=message)
+        return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
 
     def _forget(self, writing: _Pass) -> None:
         """Delete the notes of restored values and of removed cgroups."""

@@ -105,10 +105,7 @@ class OriginalValues:
         if file.boot != self._boot:
             self.lost = True
             return {}
-        return self._usable(file)
-
-    def _usable(self, file: _File) -> dict[Place, OriginalValue]:
-        """The notes that this version knows; the others are set apart and named."""
+        # The notes that this version knows; the others are set apart and named.
         notes: dict[Place, OriginalValue] = {}
         unusable, complaints = [], []
         if file.version > VERSION:

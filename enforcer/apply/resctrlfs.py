@@ -132,7 +132,10 @@ class ResctrlKeeper:
             if not self._make_group(name):
                 yield f"group {name} is somebody else's: not touched"
                 return
-            self._shape(name, group)
+            present = _settings(self._files.read(self._root / name / "schemata"))
+            for line in group.schemata:
+                if not _settings(line).items() <= present.items():
+                    self._files.write(self._root / name / "schemata", line + "\n")
         except OSError as refused:
             yield f"group {name}: {self._reason(refused)}"
             return
@@ -151,12 +154,6 @@ class ResctrlKeeper:
             self._save(before)
             raise
         return True
-
-    def _shape(self, name: str, group: ResctrlGroup) -> None:
-        present = _settings(self._files.read(self._root / name / "schemata"))
-        for line in group.schemata:
-            if not _settings(line).items() <= present.items():
-                self._files.write(self._root / name / "schemata", line + "\n")
 
     def _move(self, name: str, group: ResctrlGroup) -> Iterator[str]:
         tasks = self._root / name / "tasks"

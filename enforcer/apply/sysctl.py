@@ -58,7 +58,13 @@ class SysctlKeeper:
 
     def _back_all(self, keys: Iterable[str]) -> Iterator[str]:
         for key in keys:
-            yield from self._restore_original(key)
+            try:
+                record = self._kept[key]
+                if record.may_read(self._files.read(key)):
+                    self._files.write(key, record.original)
+                self._save({k: v for k, v in self._kept.items() if k != key})
+            except OSError as refused:
+                yield f"{key}: {refused.strerror}"
 
     def _set(self, key: str, value: str) -> Iterator[str]:
         if not is_setting(key) or not is_value(key, value):
@@ -73,15 +79,6 @@ class SysctlKeeper:
             if present != value:
                 self._save(self._kept | {key: OriginalSetting(record.original if record else present, value, present)})
                 self._files.write(key, value)
-        except OSError as refused:
-            yield f"{key}: {refused.strerror}"
-
-    def _restore_original(self, key: str) -> Iterator[str]:
-        try:
-            record = self._kept[key]
-            if record.may_read(self._files.read(key)):
-                self._files.write(key, record.original)
-            self._save({k: v for k, v in self._kept.items() if k != key})
         except OSError as refused:
             yield f"{key}: {refused.strerror}"
 

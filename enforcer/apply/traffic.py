@@ -75,7 +75,8 @@ class TrafficKeeper:
         """No class of ours any more, on any device."""
         wrong = [*self._remove_others(()), *self._try(["nft", "-f", "-"], _empty_table())]
         self._held, self._wrong = {}, []
-        return [] if self._no_programs(wrong) else wrong
+        # Where programs that are missing are the only fault, none of our settings can be in force.
+        return [] if all("No such file" in line for line in wrong) else wrong
 
     def _make(self, targets: dict[str, Traffic]) -> Iterator[str]:
         yield from self._remove_others(targets)
@@ -92,7 +93,9 @@ class TrafficKeeper:
     def _shape(self, device: str, traffic: Traffic) -> Iterator[str]:
         """Root and classes as wanted; htb changes rates in place, so no packet is lost."""
         try:
-            root = self._root(device)
+            # Handle of the device's root; ValueError when there is no such device.
+            rows = self._qdiscs(["dev", device])
+            root = next((str(row["handle"]) for row in rows if row.get("root")), "0:")
         except (OSError, subprocess.SubprocessError, ValueError) as bad:
             yield f"{device}: {_error_text(bad)}"
             return
@@ -116,11 +119,6 @@ class TrafficKeeper:
             return
         for class_id in present - expected:
             yield from self._try(["tc", "class", "del", "dev", device, "classid", class_id])
-
-    def _root(self, device: str) -> str:
-        """Handle of the device's root; ValueError when there is no such device."""
-        rows = self._qdiscs(["dev", device])
-        return next((str(row["handle"]) for row in rows if row.get("root")), "0:")
 
     def _qdiscs(self, where: list[str]) -> list[dict[str, Any]]:
         return msgspec.json.decode(
@@ -152,10 +150,6 @@ class TrafficKeeper:
             self._run(command, text)
         except (OSError, subprocess.SubprocessError) as bad:
             yield f"{' '.join(command[:6])}: {_error_text(bad)}"
-
-    def _no_programs(self, wrong: list[str]) -> bool:
-        """Return whether missing programs are the only fault, so that none of our settings can be in force."""
-        return bool(wrong) and all("No such file" in line for line in wrong)
 
 
 def class_commands(device: str, traffic: Traffic) -> Iterator[list[str]]:

@@ -115,7 +115,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     inside = pod.every_container
     broken = ""
     try:
-        amounts = _batch_amounts_of(pod)
+        amounts = batch_amounts(pod) if pod.qos_class is QosClass.BE else None
     except (QuantityError, *UNDECODABLE) as bad:
         broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
         if not pod.resources_known:
@@ -123,7 +123,9 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
             return PodDecision(nothing, {c.name: nothing for c in inside})
         amounts = _container_batch_amounts(pod)
     pod_resources = _without_kubelet_resets(_pod_total_resources(pod, amounts, policy, cpu_ratio), pod)
-    cpus = "" if _knowingly_overclaims(pod) else format_cpus(pod_assignment(pod).cpus)
+    # A runtime's message has no requests: only where they are known can a pod claim more CPUs than it requests.
+    has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted_containers(pod))
+    cpus = "" if has_requests and overclaims(pod) else format_cpus(pod_assignment(pod).cpus)
     own = {
         c.name: _without_kubelet_resets(_container_resources(c, amounts, pod_resources, policy, cpu_ratio), pod)
         for c in inside
@@ -150,15 +152,6 @@ def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> C
     Its cpuset is never set.
     """
     return decision(pod, policy, cpu_ratio).pod
-
-
-def _knowingly_overclaims(pod: PodSpec) -> bool:
-    """Return whether a pod with known requests claims more CPUs than it requests.
-
-    A runtime's message has no requests.
-    """
-    has_requests = bool(pod.own_requests) or any("cpu" in (*c.requests, *c.limits) for c in counted_containers(pod))
-    return has_requests and overclaims(pod)
 
 
 def has_skip_hooks_label(pod: PodSpec) -> bool:
@@ -238,10 +231,6 @@ def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmo
     """A missing request is the limit, as Kubernetes fills it."""
     counted = effective_requests(requests, limits)
     return BatchAmounts(counted.get(BATCH_CPU, 0), limits.get(BATCH_CPU, 0), limits.get(BATCH_MEMORY, 0))
-
-
-def _batch_amounts_of(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    return batch_amounts(pod) if pod.qos_class is QosClass.BE else None
 
 
 def _container_resources(

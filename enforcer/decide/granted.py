@@ -111,16 +111,10 @@ def _granted_amounts(
 ) -> Mapping[str, int] | None:
     """Return the amounts in force, or those asked for where nothing says that the kubelet has admitted others."""
     if actual is not None:
-        return None if _reports_nothing(container) else actual
+        asks = {CPU, MEMORY} & {*container.limits, *container.amounts.requests}
+        is_empty = not container.actual_limits and not container.actual_requests
+        # An empty report of a container that asks is none at all, or one from before it asked.
+        return None if asks and is_empty else actual
     admitted, requests = container.allocated or {}, container.amounts.requests
     same = all(requests.get(name, amount) == amount for name, amount in admitted.items())
     return asked if same and pod.resize is ResizeState.NONE else None
-
-
-def _reports_nothing(container: ContainerSpec) -> bool:
-    """Return whether the kubelet's report of the container is empty, and the container asks for something.
-
-    It may be no report at all, or one from before the container asked.
-    """
-    asks = {CPU, MEMORY} & {*container.limits, *container.amounts.requests}
-    return bool(asks) and not container.actual_limits and not container.actual_requests

@@ -105,7 +105,20 @@ def _expected_values(observation: Observation) -> Iterator[tuple[GroupReading, V
 def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator[tuple[GroupReading, Values]]:
     """A pod's cgroups. Its class never changes, so that also an old list of pods tells it."""
     if pod.spec.kube_qos is not KubeQos.BEST_EFFORT:
-        yield from _of_others(pod)
+        # The groups of a pod that has amounts, with the kubelet's values. Its weight is included only where cpu.idle
+        # hides it, because it would be restored as another weight.
+        request = pod_request(pod.spec, CPU)
+        requests = [(c.group, _weight(pod.spec, c.spec)) for c in pod.containers]
+        requests.append((pod.group, None if request is None else request + pod.spec.overhead.get(CPU, 0)))
+        for group, millicores in requests:
+            if group is None:
+                continue
+            if group.knobs.get(Knob.CPU_IDLE) != 1:
+                yield group, _NEVER_WRITTEN
+            elif millicores is None:
+                yield group, _without_idle()
+            else:
+                yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: _shares(millicores)}
         return
     values = {**_NEVER_WRITTEN, **_BEST_EFFORT}
     placed = observation.node.kubelet_static_cpus is not False or may_have_claimed_cores(pod.spec, observation.node)
@@ -114,25 +127,6 @@ def _of_pod(pod: PodReading, observation: Observation, cpus: Values) -> Iterator
             yield container.group, {**values, **({} if placed else cpus)}
     if pod.group is not None:
         yield pod.group, {**values, **cpus}
-
-
-def _of_others(pod: PodReading) -> Iterator[tuple[GroupReading, Values]]:
-    """Yield the groups of a pod that has amounts, with the kubelet's values.
-
-    Its weight is included only where cpu.idle hides it, because it would be restored as another weight.
-    """
-    request = pod_request(pod.spec, CPU)
-    requests = [(c.group, _weight(pod.spec, c.spec)) for c in pod.containers]
-    requests.append((pod.group, None if request is None else request + pod.spec.overhead.get(CPU, 0)))
-    for group, millicores in requests:
-        if group is None:
-            continue
-        if group.knobs.get(Knob.CPU_IDLE) != 1:
-            yield group, _NEVER_WRITTEN
-        elif millicores is None:
-            yield group, _without_idle()
-        else:
-            yield group, {**_NEVER_WRITTEN, Knob.CPU_SHARES: _shares(millicores)}
 
 
 def _weight(pod: PodSpec, container: ContainerSpec) -> int | None:

@@ -126,7 +126,11 @@ def decide(
     ]
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
-        verdicts.append(_stale_verdict(observation, ages))
+        what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
+        text = (
+            f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
+        )
+        verdicts.append(Verdict(observation.node.name, "Stale", text, warning=True))
     new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
@@ -209,9 +213,3 @@ def _recall_verdicts(observation: Observation) -> Iterator[Verdict]:
         what = " and ".join(observation.recalled)
         text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."
         yield Verdict(observation.node.name, "Recalled", text, warning=True)
-
-
-def _stale_verdict(observation: Observation, ages: Ages) -> Verdict:
-    what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
-    text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
-    return Verdict(observation.node.name, "Stale", text, warning=True)

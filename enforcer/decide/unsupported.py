@@ -70,7 +70,20 @@ def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupport
         if of_class is not None:
             prefix = f"resourceQOSStrategy.{name}"
             yield from _memory(of_class.memory_qos, observation, prefix)
-            yield from _others(of_class, policy, prefix)
+            cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
+            if cpu.enable and cpu.core_expeller and policy.classes.policies.cpu_policy == "coreSched":
+                yield Unsupported(
+                    f"{prefix}.cpuQOS.coreExpeller", "unsupported: this agent sets no core-scheduling cookies"
+                )
+            if network.enable and policy.classes.policies.net_qos_policy != "tc":
+                yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
+            elif network.enable and (network.ingress_request or network.ingress_limit):
+                yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
+            limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
+            if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
+                yield Unsupported(
+                    f"{prefix}.blkioQOS", "unsupported: latency targets and cost models of disks are not written"
+                )
 
 
 def _memory(qos: MemoryQos, observation: Observation, prefix: str) -> Iterator[Unsupported]:
@@ -81,19 +94,6 @@ def _memory(qos: MemoryQos, observation: Observation, prefix: str) -> Iterator[U
         if knob is not None and getattr(qos, info.name) and knob not in observation.supported:
             why = f"unsupported: this kernel gives cgroups no {knob.value}"
             yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
-
-
-def _others(of_class: ClassPolicy, policy: NodePolicy, prefix: str) -> Iterator[Unsupported]:
-    cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
-    if cpu.enable and cpu.core_expeller and policy.classes.policies.cpu_policy == "coreSched":
-        yield Unsupported(f"{prefix}.cpuQOS.coreExpeller", "unsupported: this agent sets no core-scheduling cookies")
-    if network.enable and policy.classes.policies.net_qos_policy != "tc":
-        yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
-    elif network.enable and (network.ingress_request or network.ingress_limit):
-        yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
-    limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
-    if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
-        yield Unsupported(f"{prefix}.blkioQOS", "unsupported: latency targets and cost models of disks are not written")
 
 
 def _host_applications(policy: NodePolicy) -> Iterator[Unsupported]:

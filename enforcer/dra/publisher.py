@@ -129,7 +129,9 @@ class SlicePublisher:
         labels = node["metadata"].get("labels") or {}
         inventory, edits, by_claims = self._describe_devices(labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS)
         devices = offered_devices(inventory, edits) if by_claims else []
-        offers, busy = unshared_offers([*devices, *self._cores()], inventory, self._holdings())
+        # The devices and CPUs that the node's pods have by annotation.
+        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
+        offers, busy = unshared_offers([*devices, *self._cores()], inventory, [_pod_holding(pod) for pod in pods])
         if busy:
             self._warn(f"pods have shares of {', '.join(busy)}")
         self._offer({offer.name: offer for offer in offers})
@@ -141,11 +143,6 @@ class SlicePublisher:
         for intent in publication(NodeIdentity(self._node, node["metadata"]["uid"]), listed, published):
             self._writer.send(intent, full_response=False)
             _log.info("devices published", slice=intent.address.name, devices=len(listed))
-
-    def _holdings(self) -> list[Holding]:
-        """Return the devices and CPUs that the node's pods have by annotation."""
-        pods = self._client.list("/api/v1/pods", fieldSelector=f"spec.nodeName={self._node},{NOT_ENDED}")
-        return [_pod_holding(pod) for pod in pods]
 
     def _warn(self, reason: str) -> None:
         """Once for each reason."""

@@ -121,7 +121,10 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
     alive = [row for row in rows.values() if _end_seconds(row) >= oldest]
     alive.sort(key=lambda row: (-_end_seconds(row), row["node"]))
-    return Table.from_rows(ENFORCEMENT_LANES, [_numeric(row) for row in alive[: keep.nodes]])
+    return Table.from_rows(
+        ENFORCEMENT_LANES,
+        [{**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}} for row in alive[: keep.nodes]],
+    )
 
 
 def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
@@ -172,10 +175,6 @@ def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
 def floats_of(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
     """Numbers of cells, (n,); NaN for an empty one."""
     return np.array([np.nan if c is None else c for c in cells], dtype=np.float64)
-
-
-def _numeric(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}}
 
 
 def _end_seconds(row: Mapping[str, Any]) -> float:

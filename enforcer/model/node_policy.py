@@ -265,11 +265,7 @@ def decode(spec: Mapping[str, Any], *, strict: bool = False) -> NodePolicy:
         raise UsageError(f"NodeSLO {wrong}", fix="Correct it in slo-controller-config, which the NodeSLO comes from.")
     below = (
         merge_objects(BUILT_IN, {"resourceQOSStrategy": {"cgroupRoot": NONE_CLASS}})
-        if _has_root(nonnull_spec)
+        if "cgroupRoot" in nonnull_spec.get("resourceQOSStrategy", {})
         else BUILT_IN
     )
     return msgspec.convert(merge_objects(below, nonnull_spec), NodePolicy)
-
-
-def _has_root(spec: Mapping[str, Any]) -> bool:
-    return "cgroupRoot" in spec.get("resourceQOSStrategy", {})

@@ -96,7 +96,17 @@ class Hierarchy:
         self._limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 if open_limit is None else open_limit
         versions = {}
         kinds = _file_systems()
-        for controller, (version, folder) in _mounts(root).items():
+        # Controller -> version and mount point. A pure v2 mount is root itself; beside v1 it is root/unified.
+        unified = next((place for place in (root, root / "unified") if (place / "cgroup.controllers").is_file()), None)
+        mounts = {
+            name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root
+        }
+        if unified is not None:
+            with contextlib.suppress(OSError):
+                for name in (unified / "cgroup.controllers").read_text().split():
+                    mounts.setdefault(name, (Version.V2, unified))
+            mounts[PRESSURE] = (Version.V2, unified)
+        for controller, (version, folder) in mounts.items():
             with contextlib.suppress(OSError):  # a base need not be in every hierarchy
                 self._roots[controller] = os.open(folder / below, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
                 versions[controller] = version
@@ -249,12 +259,12 @@ class Hierarchy:
         answers = [self._write(path, file.controller, name, text) for text in texts]
         refused = next((answer for answer in answers if answer), 0)
         if refused == errno.EINVAL and knob is Knob.MEMORY_LIMIT and self.dialect.version(knob) is Version.V1:
-            return self._write_with_swap(path, file.controller, name, texts[-1])
+            # A memory limit above that of memory and swap together, which runtimes set to the same: raised along.
+            text = texts[-1]
+            return self._write(path, file.controller, MEMORY_AND_SWAP, text) or self._write(
+                path, file.controller, name, text
+            )
         return refused
-
-    def _write_with_swap(self, path: CgroupPath, controller: str, name: str, text: str) -> WriteAnswer:
-        """A memory limit above that of memory and swap together, which runtimes set to the same: raised along."""
-        return self._write(path, controller, MEMORY_AND_SWAP, text) or self._write(path, controller, name, text)
 
     def _write(self, path: CgroupPath, controller: str, name: str, text: str) -> WriteAnswer:
         try:
@@ -387,15 +397,3 @@ def _contents(descriptor: int) -> bytes:
     while piece := os.pread(descriptor, 1 << 16, sum(map(len, pieces))):
         pieces.append(piece)
     return b"".join(pieces)
-
-
-def _mounts(root: Path) -> Mapping[str, tuple[Version, Path]]:
-    """Controller -> version and mount point. A pure v2 mount is root itself; beside v1 it is root/unified."""
-    unified = next((place for place in (root, root / "unified") if (place / "cgroup.controllers").is_file()), None)
-    mounts = {name: (Version.V1, root / name) for name in V1_CONTROLLERS if (root / name).is_dir() and unified != root}
-    if unified is not None:
-        with contextlib.suppress(OSError):
-            for name in (unified / "cgroup.controllers").read_text().split():
-                mounts.setdefault(name, (Version.V2, unified))
-        mounts[PRESSURE] = (Version.V2, unified)
-    return mounts

@@ -165,8 +165,16 @@ class Observer:
         at = self._monotonic()
         elapsed = at - self._before if self._before is not None else 1.0
         self.refused = []
-        self._probe()
-        reader = _TickReader(self, _by_path(fresh), elapsed)
+        # Detect the knobs and pressure files; repeated every tick while there is no knob, else every 60 ticks.
+        if not self._supported or self._tick % 60 == 0:
+            knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
+            self._supported = knobs or self._hierarchy.probe(self._layout.kubepods())
+            pressure_file = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
+            self._pressed = not isinstance(pressure_file, Unavailable)
+        knobs_by_path: dict[CgroupPath, list[Knob]] = {}
+        for path, knob in fresh:
+            knobs_by_path.setdefault(path, []).append(knob)
+        reader = _TickReader(self, knobs_by_path, elapsed)
         node = self._node(facts)
         kubepods = reader.group(self._layout.kubepods(), Level.KUBEPODS)
         tiers = {q: reader.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
@@ -196,14 +204,6 @@ class Observer:
         self._hierarchy.close_files()
         if self.cycles:
             self.cycles.close()
-
-    def _probe(self) -> None:
-        """Detect the knobs and pressure files; repeated every tick while there is no knob, else every 60 ticks."""
-        if not self._supported or self._tick % 60 == 0:
-            knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
-            self._supported = knobs or self._hierarchy.probe(self._layout.kubepods())
-            pressure_file = self._hierarchy.read(self._layout.kubepods(), PRESSURE, "cpu.pressure")
-            self._pressed = not isinstance(pressure_file, Unavailable)
 
     def _node(self, facts: NodeFacts) -> NodeReading:
         machine = self._machine.read(self._hierarchy.usable_cpus())
@@ -316,7 +316,23 @@ class _TickReader:
         if level is Level.CONTAINER and memory.processes == 0:  # made but not started: knobs come with its start
             memory.known = not self._pids(path)
         if not memory.known or (self._of._tick + memory.turn) % SLOW_TICKS == 0:
-            self._slowly(path, memory, at, waits)
+            supported = self._of._supported
+            all_of_them = not memory.known or memory.turns % RARE_TURNS == 0
+            due = supported if all_of_them else supported & {*_OFTEN, *self._fresh.get(path, ())}
+            memory.knobs = self._knobs(path, {} if all_of_them else memory.knobs, due)
+            memory.known, memory.turns = True, memory.turns + 1
+            pids = self._pids(path)
+            memory.processes = None if pids is None else len(pids)
+            memory.pressures = self._pressures(path)
+            if self._of._v1_memory:
+                control = self._files.read(path, "memory", "memory.oom_control")
+                memory.oom_kills = 0 if isinstance(control, Unavailable) else value_of(control, b"oom_kill") or 0
+            if waits and self._of.cycles:
+                memory.cycles = self._of.cycles.read(path)
+            if waits and pids:
+                now = self._of._machine.waits(pids)
+                memory.waiting = waiting_rate(memory.waits, now, at - memory.waits_at)
+                memory.waits, memory.waits_at = now, at
         elif path in self._fresh:
             memory.knobs = self._knobs(path, memory.knobs, self._fresh[path])
         use: CpuUse = cpu_use(memory.counters, counters)
@@ -369,25 +385,6 @@ class _TickReader:
         return memory_use(usage, stat, v1, value_of(text, b"oom_kill") or 0, value_of(text, b"high") or 0)
 
     # --- in turn ---------------------------------------------------------------------------------------------------
-    def _slowly(self, path: CgroupPath, memory: _GroupHistory, at: float, waits: bool) -> None:
-        supported = self._of._supported
-        all_of_them = not memory.known or memory.turns % RARE_TURNS == 0
-        due = supported if all_of_them else supported & {*_OFTEN, *self._fresh.get(path, ())}
-        memory.knobs = self._knobs(path, {} if all_of_them else memory.knobs, due)
-        memory.known, memory.turns = True, memory.turns + 1
-        pids = self._pids(path)
-        memory.processes = None if pids is None else len(pids)
-        memory.pressures = self._pressures(path)
-        if self._of._v1_memory:
-            control = self._files.read(path, "memory", "memory.oom_control")
-            memory.oom_kills = 0 if isinstance(control, Unavailable) else value_of(control, b"oom_kill") or 0
-        if waits and self._of.cycles:
-            memory.cycles = self._of.cycles.read(path)
-        if waits and pids:
-            now = self._of._machine.waits(pids)
-            memory.waiting = waiting_rate(memory.waits, now, at - memory.waits_at)
-            memory.waits, memory.waits_at = now, at
-
     def _knobs(self, path: CgroupPath, before: Mapping[Knob, Value], knobs: Iterable[Knob]) -> dict[Knob, Value]:
         values, ours = dict(before), self._fresh.get(path, ())
         for knob in knobs:
@@ -413,10 +410,3 @@ class _TickReader:
         texts = (self._files.read(path, PRESSURE, f"{name}.pressure") for name in ("memory", "io"))
         memory, io = (None if isinstance(text, Unavailable) else pressure(text) for text in texts)
         return pressure(first), memory, io
-
-
-def _by_path(places: frozenset[Place]) -> dict[CgroupPath, list[Knob]]:
-    knobs_by_path: dict[CgroupPath, list[Knob]] = {}
-    for path, knob in places:
-        knobs_by_path.setdefault(path, []).append(knob)
-    return knobs_by_path

@@ -132,7 +132,20 @@ class ActionReporter:
             action = action_of(result, stamp(now_seconds), pod.key if pod else "", self._dry_run)
             self._keep(action)
             about = _About(pod, EVENT_REASONS.get(result.outcome, "ValueChanged"), result.outcome in BAD)
-            self._event(about, _in_words(result), _same(result), action)
+            before = "" if result.before is None else f" (was {result.before})"
+            verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(
+                result.outcome, "sets"
+            )
+            text = (
+                f"{result.strategy} {verb} {result.knob.value} of {result.path} to {result.value}{before}: {result.why}"
+            )
+            # The identity of a write for Events, which leaves out the value.
+            self._event(
+                about,
+                f"{text}. {result.outcome.value}: {result.message}" if result.message else text,
+                f"{result.strategy} {result.knob.value} {result.outcome.value}",
+                action,
+            )
 
     def evicted(self, eviction: Evict, outcome: str, message: str, now_seconds: float, pod: PodSpec | None) -> None:
         """Report an eviction that was requested, would be requested, or was refused. now_seconds: Unix time."""
@@ -265,16 +278,3 @@ class _Log:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-
-def _in_words(result: Done) -> str:
-    """A write for people."""
-    before = "" if result.before is None else f" (was {result.before})"
-    verb = {WriteOutcome.WOULD_WRITE: "would set", WriteOutcome.RESTORED: "gives back"}.get(result.outcome, "sets")
-    text = f"{result.strategy} {verb} {result.knob.value} of {result.path} to {result.value}{before}: {result.why}"
-    return f"{text}. {result.outcome.value}: {result.message}" if result.message else text
-
-
-def _same(result: Done) -> str:
-    """Return the identity of a write for Events, which leaves out the value."""
-    return f"{result.strategy} {result.knob.value} {result.outcome.value}"

@@ -87,12 +87,9 @@ def reason_of(action: ActionRecord) -> str:
         return EVICTION_REASONS.get(action.outcome, REFUSED)
     if action.outcome not in DONE:
         return EVENT_REASONS.get(action.outcome, "ValueChanged")
-    return _change_reason(action)
-
-
-def _change_reason(action: ActionRecord) -> str:
-    """Return the reason that names the change of a value, such as "Suppressed"."""
-    more = _allows_more(action.knob, action.before, action.value)
+    # A value that was not known before was no bound.
+    old, new = (_amount(action.knob, value) for value in (action.before, action.value))
+    more = new > old
     moved = {"cpu-suppress": ("Suppressed", "SuppressionEased"), BURST: ("BurstTakenBack", "BurstGranted")}
     still = {"cpu-suppress": "BestEffortYields", BURST: "BurstBuffer", "be-totals": "BatchLimits"}
     if action.strategy == "memory-qos":
@@ -100,12 +97,6 @@ def _change_reason(action: ActionRecord) -> str:
     if action.strategy in moved and action.knob in (Knob.CPU_QUOTA, Knob.CPUSET_CPUS):
         return moved[action.strategy][more]
     return still.get(action.strategy, "ValueSet")
-
-
-def _allows_more(knob: str, before: Value | None, after: Value | None) -> bool:
-    """Return whether a value allows its cgroup more than the previous value; an unknown previous value was no bound."""
-    old, new = (_amount(knob, value) for value in (before, after))
-    return new > old
 
 
 def _amount(knob: str, value: Value | None) -> float:
@@ -192,19 +183,21 @@ def changes(
             yield _set_record(want, old.value if old else present, time, owners.get(want.path)), False
     for place, old in before.items():
         if place not in wants:
-            yield _restore_record(old, time, owners.get(old.path)), False
+            about = replace(
+                _base_record(old, time, owners.get(old.path)), action="restore", outcome=WriteOutcome.RESTORED.value
+            )
+            yield replace(about, why="nobody wants it any more", before=old.value, value=old.back_to), False
     for eviction in evictions:
-        yield _eviction(eviction, time), True
+        key = f"{eviction.namespace}/{eviction.name}"
+        yield (
+            ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True),
+            True,
+        )
 
 
 def _set_record(want: Want, before: Value | None, time: str, pod: PodSpec | None) -> ActionRecord:
     about = _base_record(want, time, pod)
     return replace(about, action="write", outcome=WriteOutcome.WOULD_WRITE.value, before=before, value=want.value)
-
-
-def _restore_record(old: Want, time: str, pod: PodSpec | None) -> ActionRecord:
-    about = replace(_base_record(old, time, pod), action="restore", outcome=WriteOutcome.RESTORED.value)
-    return replace(about, why="nobody wants it any more", before=old.value, value=old.back_to)
 
 
 def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
@@ -219,8 +212,3 @@ def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
         pod=pod.key if pod else "",
         dry_run=True,
     )
-
-
-def _eviction(eviction: Evict, time: str) -> ActionRecord:
-    key = f"{eviction.namespace}/{eviction.name}"
-    return ActionRecord(time, "evict", key, "would-ask", eviction.strategy, eviction.why, pod=key, dry_run=True)

@@ -7,7 +7,7 @@ our own, devices of other types stay as people wrote them, and a GPU that is not
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE, DeviceKind
@@ -74,7 +74,15 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
         body = address.manifest("Device", metadata, spec={"devices": list(gpus)})
         return Create(address, body, why="the GPUs of this node")
     listed = (current.get("spec") or {}).get("devices") or []
-    devices = [*gpus, *_absent_from_nvml(gpus, listed)]
+    # Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy.
+    ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
+    others = [device for device in listed if device.get("type") != _GPU]
+    gone = [
+        {**device, "health": False}
+        for device in listed
+        if device.get("type") == _GPU and device.get("id") not in ids and device.get("minor") not in minors
+    ]
+    devices = [*gpus, *gone, *others]
     if devices == listed:
         return None
     version = {
@@ -84,15 +92,3 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
     }
     operation = {"op": "add", "path": "/spec", "value": {**(current.get("spec") or {}), "devices": devices}}
     return Patch(address, (version, operation), why="other GPUs, or another health, than before")
-
-
-def _absent_from_nvml(gpus: Sequence[Json], listed: Iterable[Json]) -> list[Json]:
-    """Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy."""
-    ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
-    others = [device for device in listed if device.get("type") != _GPU]
-    gone = [
-        {**device, "health": False}
-        for device in listed
-        if device.get("type") == _GPU and device.get("id") not in ids and device.get("minor") not in minors
-    ]
-    return [*gone, *others]

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from cotenant.base.identity import NodeIdentity
 from cotenant.base.kube import KubeClient, Writer
-from cotenant.enforcer.observe.nvml import Nvml, NvmlReading, NvmlState
+from cotenant.enforcer.observe.nvml import Nvml, NvmlState
 from cotenant.enforcer.observe.pci_sysfs import pci_location
 from cotenant.enforcer.report.device_report import device_address, device_write, gpu_entry, is_made_by_agent
 
@@ -63,7 +63,13 @@ class DevicePublisher:
         if not uid:
             return False
         reading = self.nvml.read()
-        self._report_problems(reading)
+        # Why GPUs cannot be looked for, or what is wrong with one, once.
+        ill = (f"{gpu.uuid}: {gpu.problem}" for gpu in reading.gpus if gpu.problem)
+        problem = "; ".join((*([reading.problem] if reading.problem else ()), *reading.unnamed, *ill))
+        if problem and problem != self._problem:
+            log = _log.info if reading.state is NvmlState.ABSENT else _log.warning
+            log("GPUs", state=reading.state.value, reason=problem)
+        self._problem = problem
         gpus = [gpu_entry(gpu, pci_location(self.sys, gpu.bus), reading.driver) for gpu in reading.gpus]
         self.healthy = sum(bool(gpu["health"]) for gpu in gpus)
         self.unhealthy = len(gpus) - self.healthy + len(reading.unnamed)
@@ -79,15 +85,6 @@ class DevicePublisher:
             _log.info("GPUs published", gpus=len(gpus), unhealthy=self.unhealthy)
         self.state = _OF_NVML[reading.state]
         return intent is not None
-
-    def _report_problems(self, reading: NvmlReading) -> None:
-        """Why GPUs cannot be looked for, or what is wrong with one, once."""
-        ill = (f"{gpu.uuid}: {gpu.problem}" for gpu in reading.gpus if gpu.problem)
-        problem = "; ".join((*([reading.problem] if reading.problem else ()), *reading.unnamed, *ill))
-        if problem and problem != self._problem:
-            log = _log.info if reading.state is NvmlState.ABSENT else _log.warning
-            log("GPUs", state=reading.state.value, reason=problem)
-        self._problem = problem
 
 
 class DeviceMetrics(Collector):

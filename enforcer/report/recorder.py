@@ -7,7 +7,7 @@ version that recorded it nowhere, so that a difference is the effect of a change
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -60,7 +60,13 @@ class Recorder:
     ) -> None:
         """Append a tick to the recording; `before` is what the loop remembered when it decided. OSError."""
         if self._file is None or self._size > self._cap_bytes:
-            self._begin(observation.node.name, before, ages)
+            self.close()
+            if self._path.exists():
+                self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file, self._size = self._path.open("wb"), 0
+            states = {name: msgspec.Raw(msgspec.json.encode(state)) for name, state in before.states.items()}
+            self._write(Head(VERSION, observation.node.name, ages, states, before.wants, dict(before.plans)))
             changed: dict[str, Any] | None = node_policy.encode(policy) if policy else {}
         else:
             changed = None if policy == self._policy else (node_policy.encode(policy) if policy else {})
@@ -72,15 +78,6 @@ class Recorder:
         if self._file is not None:
             self._file.close()
             self._file = None
-
-    def _begin(self, node: str, before: Memory, ages: Ages) -> None:
-        self.close()
-        if self._path.exists():
-            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._file, self._size = self._path.open("wb"), 0
-        states = {name: msgspec.Raw(msgspec.json.encode(state)) for name, state in before.states.items()}
-        self._write(Head(VERSION, node, ages, states, before.wants, dict(before.plans)))
 
     def _write(self, line: Head | Tick) -> None:
         if self._file is not None:
@@ -116,7 +113,13 @@ def replay_recording(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterato
                 f"{path} is a recording of version {head.version}, this cotenant reads version {VERSION}",
                 fix="Replay it with the cotenant that recorded it.",
             )
-        memory = Memory(_states(head.states, strategies, path), dict(head.plans), head.wants)
+        # The recorded states in the strategies' own types; one that is unknown today is dropped.
+        types = {strategy.name: type(strategy.initial()) for strategy in strategies}
+        memory = Memory(
+            {name: _decode_line(raw, types[name], path, 1) for name, raw in head.states.items() if name in types},
+            dict(head.plans),
+            head.wants,
+        )
         policy: NodePolicy | None = None
         number = 0
         while line := lines.readline(LINE_CAP_BYTES):
@@ -128,12 +131,6 @@ def replay_recording(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterato
                 policy = node_policy.decode(tick.policy) if tick.policy else None
             decided, memory = decide(tick.seen, policy, memory, strategies, head.ages)
             yield Replayed(number, tick.seen, decided, tick)
-
-
-def _states(recorded: Mapping[str, msgspec.Raw], strategies: Sequence[Strategy[Any]], path: Path) -> dict[str, Any]:
-    """The recorded states in the strategies' own types; one that is unknown today is dropped."""
-    types = {strategy.name: type(strategy.initial()) for strategy in strategies}
-    return {name: _decode_line(raw, types[name], path, 1) for name, raw in recorded.items() if name in types}
 
 
 def _decode_line(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) -> Any:

@@ -5,15 +5,15 @@ The agent writes it as `status.json` in its state folder and serves it as /statu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from cotenant.enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict, Want
-from cotenant.enforcer.decide.changes import Done, Notes, Place
+from cotenant.enforcer.contract import CgroupPath, GroupReading, Observation, PodReading, Value, Verdict
+from cotenant.enforcer.decide.changes import Done, Notes
 from cotenant.enforcer.decide.loop import TickDecision
 from cotenant.enforcer.decide.unsupported import Unsupported
 
@@ -118,7 +118,11 @@ def status(observation: Observation, what: TickDecision, notes: Notes, about: Ab
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
-        of_pod.setdefault(owners.get(want.path, ""), []).append(_value_record(want, notes))
+        note = notes.get((want.path, want.knob))
+        original = getattr(note, "original", None)
+        of_pod.setdefault(owners.get(want.path, ""), []).append(
+            ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
+        )
     verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
     for verdict in what.verdicts:
         verdicts_by_subject.setdefault(verdict.subject, []).append(
@@ -179,12 +183,6 @@ def verdict_record(verdict: Verdict, time: str) -> ActionRecord:
 def stamp(unix_seconds: float) -> str:
     """RFC 3339, UTC, milliseconds."""
     return datetime.fromtimestamp(unix_seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _value_record(want: Want, notes: Notes | Mapping[Place, object]) -> ValueInForce:
-    note = notes.get((want.path, want.knob))
-    original = getattr(note, "original", None)
-    return ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
 
 
 def _pod(pod: PodReading, values: Iterable[ValueInForce], verdicts: Iterable[VerdictStatus]) -> PodStatus:

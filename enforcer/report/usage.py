@@ -75,7 +75,11 @@ class UsageHistory:
     def take(self, observation: Observation) -> None:
         """Add the reading of one more tick."""
         groups = dict(_groups(observation))
-        self._into_bucket(observation.at_seconds, groups)
+        if not self.buckets or observation.at_seconds - self.buckets[-1][0] >= BUCKET_SECONDS:
+            self.buckets.append((observation.at_seconds, {}))
+        bucket = self.buckets[-1][1]
+        for key, group in groups.items():
+            bucket.setdefault(key, _Sums()).add(group)
         if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
             self.samples.append(_sample(observation, list(groups.values())))
         while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:
@@ -100,13 +104,6 @@ class UsageHistory:
         cpu = _mean(sum(s.millicores for s in buckets), sum(s.ticks for s in buckets))
         memory = _mean(sum(s.bytes for s in buckets), sum(s.readings for s in buckets))
         return _quantities(cpu, memory)
-
-    def _into_bucket(self, at_seconds: float, groups: dict[str, GroupReading]) -> None:
-        if not self.buckets or at_seconds - self.buckets[-1][0] >= BUCKET_SECONDS:
-            self.buckets.append((at_seconds, {}))
-        bucket = self.buckets[-1][1]
-        for key, group in groups.items():
-            bucket.setdefault(key, _Sums()).add(group)
 
 
 def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:

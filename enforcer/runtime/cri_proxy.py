@@ -106,16 +106,13 @@ class CriProxy:
                 if self._guard.heal():
                     log.warning("somebody took the socket's name away; it is back", socket=self.settings.cri_socket)
                 self._servers.refresh()
-                self._repair()
+                # In a task of its own, so that the supervisor goes on hearing of us.
+                if self.hooks.store.undecided() and self._repairing.done() and time.monotonic() >= self._repair_at:
+                    self._repairing = self._spawn(self._repair_quietly())
             except OSError as error:
                 log.error("the socket cannot be brought back", socket=self.settings.cri_socket, reason=str(error))
                 self.failed.set()
                 return
-
-    def _repair(self) -> None:
-        """Look after containers that started without a decision, in a task of its own: the supervisor hears of us."""
-        if self.hooks.store.undecided() and self._repairing.done() and time.monotonic() >= self._repair_at:
-            self._repairing = self._spawn(self._repair_quietly())
 
     async def _repair_quietly(self) -> None:
         try:

@@ -52,7 +52,9 @@ def policy_of(text: str, name: str) -> NodePolicy:
     if not isinstance(spec, Mapping):
         raise UsageError(f"{name}: spec is not a mapping")
     try:
-        return node_policy.decode(spec, strict=not _has_uid(body))
+        metadata = body.get("metadata")
+        is_of_cluster = isinstance(metadata, Mapping) and bool(metadata.get("uid"))
+        return node_policy.decode(spec, strict=not is_of_cluster)
     except UsageError as error:
         raise UsageError(
             f"{name}: {error.message}", fix="The policy before it stays until the file is mended."
@@ -96,11 +98,6 @@ def documents(text: str, name: str) -> list[Any]:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"{name} is neither YAML nor JSON: {line}") from error
-
-
-def _has_uid(body: Mapping[str, Any]) -> bool:
-    metadata = body.get("metadata")
-    return isinstance(metadata, Mapping) and bool(metadata.get("uid"))
 
 
 def _objects(parsed: list[Any], name: str) -> Iterator[Mapping[str, Any]]:

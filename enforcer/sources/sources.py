@@ -204,8 +204,13 @@ class ApiSources:
         node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
         refused = [f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refusals.items()]
+        # Pods that have not ended; the same tuple while nothing changed.
+        snapshot = self._pods.snapshot()
+        if snapshot is not self._seen_pods:
+            self._seen_pods = snapshot
+            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED_PHASES)
         return AgentInputs(
-            pods=self._running_pods(),
+            pods=self._listed,
             pods_age_seconds=self._pods.age_seconds(),
             node=node,
             policy=policy,
@@ -214,14 +219,6 @@ class ApiSources:
             forecast=next(iter(self._forecasts.snapshot().values()), None),
             notes=(*notes, *refused, *([wrong] if wrong else [])),
         )
-
-    def _running_pods(self) -> tuple[PodSpec, ...]:
-        """Pods that have not ended; the same tuple while nothing changed."""
-        snapshot = self._pods.snapshot()
-        if snapshot is not self._seen_pods:
-            self._seen_pods = snapshot
-            self._listed = tuple(pod for pod in snapshot.values() if pod.phase not in ENDED_PHASES)
-        return self._listed
 
     def _policy_now(self) -> tuple[NodePolicy | None, float, str, str]:
         """Policy, its age, its origin, and what is wrong with it."""

@@ -9,7 +9,7 @@ a UsageError that names the field.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -18,7 +18,7 @@ import msgspec
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.models.node import NodeWire
-from cotenant.base.kubernetes.models.pod import NodePodStatus, NodePodWire, StatedContainer
+from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total, named_amounts
@@ -97,11 +97,19 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     labels, annotations = meta.labels or {}, meta.annotations or {}
     what = f"pod {meta.namespace}/{meta.name}"
     resources = pod_resources(spec, status, what)
-    containers = tuple(_containers(resources, status))
+    reported = (
+        *(status.container_statuses or ()),
+        *(status.init_container_statuses or ()),
+        *(status.ephemeral_container_statuses or ()),
+    )
+    status_by_name = {container.name: container for container in reported}
+    containers = tuple(_container(amounts, status_by_name.get(amounts.name)) for amounts in resources.containers)
+    # A static pod's cgroup is named by the hash that the kubelet gave it, not by its image's uid.
+    text = annotations.get("kubernetes.io/config.hash", "") if MIRROR_ANNOTATION in annotations else ""
     return PodSpec(
         namespace=meta.namespace,
         name=meta.name,
-        uid=_static_uid(annotations) or meta.uid,
+        uid=(text if _UID.fullmatch(text) else "") or meta.uid,
         kube_qos=kube_qos(status.qos_class, containers, _pod_own_amounts(resources)),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
@@ -162,16 +170,6 @@ def container_id(text: str) -> str:
     return bare_id if _ID.fullmatch(bare_id) else ""
 
 
-def _containers(resources: PodResources, status: NodePodStatus) -> Iterator[ContainerSpec]:
-    reported = (
-        *(status.container_statuses or ()),
-        *(status.init_container_statuses or ()),
-        *(status.ephemeral_container_statuses or ()),
-    )
-    status_by_name = {container.name: container for container in reported}
-    return (_container(amounts, status_by_name.get(amounts.name)) for amounts in resources.containers)
-
-
 def _container(amounts: ContainerResources, status: StatedContainer | None) -> ContainerSpec:
     return ContainerSpec(
         name=amounts.name,
@@ -190,12 +188,6 @@ def _pod_own_amounts(resources: PodResources) -> OwnAmounts | None:
     if resources.own_requests is None and resources.own_limits is None:
         return None
     return resources.own_requests or {}, resources.own_limits or {}
-
-
-def _static_uid(annotations: Texts) -> str:
-    """A static pod's cgroup is named by the hash that the kubelet gave it, not by its image's uid."""
-    text = annotations.get("kubernetes.io/config.hash", "") if MIRROR_ANNOTATION in annotations else ""
-    return text if _UID.fullmatch(text) else ""
 
 
 def _parse_optional_integer(text: str | None) -> int | None:

@@ -170,7 +170,13 @@ class Burst:
             wants += _buffers(pod, strategy, moment)
             wants += _quota_wants(pod, quotas, (strategy, moment.ratio), (state, going))
             going.moved.update({key: quota.given for key, quota in quotas.items() if quota.moved})
-        used_tokens = _recently_used_tokens(going.tokens, observation.at_seconds)
+        # The limiters without those unused for UNUSED_PERIODS periods. The containers of those are gone or no longer
+        # limited.
+        used_tokens = {
+            key: bucket
+            for key, bucket in going.tokens.items()
+            if observation.at_seconds - bucket.counted_seconds <= UNUSED_PERIODS * bucket.period_seconds
+        }
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), replace(going, tokens=used_tokens))
 
 
@@ -244,18 +250,6 @@ def update_tokens(
 def random_part(seed: int, key: str) -> float:
     """0..1, the same for the same seed and key, in whatever order containers come."""
     return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
-
-
-def _recently_used_tokens(tokens: dict[str, Tokens], at_seconds: float) -> dict[str, Tokens]:
-    """Return the limiters without those unused for UNUSED_PERIODS periods.
-
-    The containers of those are gone or no longer limited.
-    """
-    return {
-        key: bucket
-        for key, bucket in tokens.items()
-        if at_seconds - bucket.counted_seconds <= UNUSED_PERIODS * bucket.period_seconds
-    }
 
 
 # quotas

@@ -113,23 +113,19 @@ def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePol
     if in_tier or not yields(qos, policy):
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
-        yield from _idle_want(pod.group, pod.spec, observation)
+        # cpu.idle but while the kubelet is about to write a weight, which an idle cgroup refuses.
+        why = "its class yields to others"
+        if Knob.CPU_IDLE not in observation.supported:
+            kubelets = values_of_pod(pod.spec).get(Knob.CPU_SHARES)
+            yield from _least_shares_want(pod.group, observation, f"{why}; this kernel has no cpu.idle", kubelets)
+        elif not pod.spec.resizing:
+            yield Want(pod.group.path, Knob.CPU_IDLE, 1, pod.group.level, NAME, why)
 
 
 def _identity(group: GroupReading, qos: CpuQos) -> Iterator[Want]:
     if qos.enable and qos.group_identity != 0:
         why = "preempts others" if qos.group_identity > 0 else "yields to others"
         yield Want(group.path, Knob.CPU_BVT, qos.group_identity, group.level, NAME, f"its class {why}")
-
-
-def _idle_want(group: GroupReading, pod: PodSpec, observation: Observation) -> Iterator[Want]:
-    """cpu.idle but while the kubelet is about to write a weight, which an idle cgroup refuses."""
-    why = "its class yields to others"
-    if Knob.CPU_IDLE not in observation.supported:
-        kubelets = values_of_pod(pod).get(Knob.CPU_SHARES)
-        yield from _least_shares_want(group, observation, f"{why}; this kernel has no cpu.idle", kubelets)
-    elif not pod.resizing:
-        yield Want(group.path, Knob.CPU_IDLE, 1, group.level, NAME, why)
 
 
 def _least_shares_want(

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -190,12 +190,6 @@ def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict
     if chosen == "none":
         return _OFF, verdicts
     base = of_class if of_class.enable or chosen == "auto" else _OFF
-    return _field_by_field(base, fields, pod, verdicts)
-
-
-def _field_by_field(
-    base: MemoryQos, fields: dict[str, Any], pod: PodSpec, verdicts: tuple[Verdict, ...]
-) -> tuple[MemoryQos, tuple[Verdict, ...]]:
     if not fields:
         return base, verdicts
     merged, complaint = replace_fields(base, fields, pod, MEMORY_QOS_ANNOTATION)
@@ -283,21 +277,20 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
     yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
         yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
-    yield from _page_cache(pod.group, qos, page_cache_limit(pod.spec, qos))
-
-
-def _page_cache(group: GroupReading, qos: MemoryQos, limit_bytes: int) -> Iterator[Want]:
-    """A limit without its switch does nothing; a policy's own switch goes before what the limit implies."""
+    # A limit without its switch does nothing; a policy's own switch goes before what the limit implies.
+    limit_bytes = page_cache_limit(pod.spec, qos)
     if limit_bytes:
-        yield _want(group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "most page cache that it may hold")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "most page cache that it may hold")
     if limit_bytes or qos.page_cache_enable is not None:
         on = qos.page_cache_enable is not False
-        yield _want(group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
     if qos.page_cache_reclaim_sync is not None:
         why = (
             "above its page-cache limit the pod's own tasks reclaim" if qos.page_cache_reclaim_sync else "by the kernel"
         )
-        yield _want(group, Knob.PAGE_CACHE_LIMIT_SYNC, int(qos.page_cache_reclaim_sync), f"page-cache reclaim: {why}")
+        yield _want(
+            pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, int(qos.page_cache_reclaim_sync), f"page-cache reclaim: {why}"
+        )
 
 
 def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Want]:
@@ -353,7 +346,10 @@ def _throttle_container(
         return (), {}, ()
     mark = watch(state.watched.get(group.path), group, observation.at_seconds)
     if mark.relieved_until_seconds > observation.at_seconds:
-        return (), {group.path: mark}, _livelock_verdict(pod, container, mark, observation.at_seconds)
+        seconds_left = mark.relieved_until_seconds - observation.at_seconds
+        whose = f"{pod.key}/{container.spec.name}"
+        message = f"{whose} needed more memory than memory.high let it have: not throttled for {seconds_left:.0f} s"
+        return (), {group.path: mark}, (Verdict(pod.key, LIVELOCK, message, warning=True),)
     why = f"throttled from {throttle.percent} % of the way from request to limit, and above its usage"
     return (_want(group, Knob.MEMORY_HIGH, high, why),), {group.path: mark}, ()
 
@@ -362,12 +358,8 @@ def _container(group: GroupReading | None, qos: MemoryQos, own: ProtectionBytes)
     if group is not None:
         yield from _protect(group, own, "percent of its request")
         yield from _vendor_wants(group, qos)
-        yield from _oom_group_want(group, qos)
-
-
-def _oom_group_want(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
-    if qos.oom_kill_group:
-        yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
+        if qos.oom_kill_group:
+            yield _want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
 
 
 def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:
@@ -388,15 +380,6 @@ def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: fl
     if stuck >= STUCK_TICKS:
         return ThrottledContainer(memory.high_events, 0, at_seconds + RELIEF_SECONDS)
     return ThrottledContainer(memory.high_events, stuck, before.relieved_until_seconds)
-
-
-def _livelock_verdict(
-    pod: PodSpec, container: ContainerReading, mark: ThrottledContainer, at_seconds: float
-) -> tuple[Verdict, ...]:
-    seconds_left = mark.relieved_until_seconds - at_seconds
-    whose = f"{pod.key}/{container.spec.name}"
-    message = f"{whose} needed more memory than memory.high let it have: not throttled for {seconds_left:.0f} s"
-    return (Verdict(pod.key, LIVELOCK, message, warning=True),)
 
 
 def _want(group: GroupReading, knob: Knob, value: int, why: str) -> Want:

@@ -5,7 +5,7 @@ NO_LIMIT is sent only where a limit stands: a container that has none needs no s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, Final
 
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec
@@ -61,7 +61,7 @@ def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: D
     """The answer to the last Synchronize: updates of every container that is not as it shall be."""
     answer = nri.SynchronizeResponse()
     facts_by_sandbox = {pod.id: facts_of(pod) for pod in pods}
-    for container in _changeable(containers):
+    for container in (c for c in containers if c.state in (CREATED, PAUSED, RUNNING)):
         facts = facts_by_sandbox.get(container.pod_id)
         decision = _resources_of(facts, container, decide) if facts is not None else LEAVE
         changes = changes_to(container.linux.resources, decision)
@@ -98,10 +98,6 @@ def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> Containe
 
 def _spec(container: Any, container_id: str = "") -> ContainerSpec:
     return ContainerSpec(container.name, container_id, claims=keys_in(container.env))
-
-
-def _changeable(containers: Iterable[Any]) -> Iterator[Any]:
-    return (c for c in containers if c.state in (CREATED, PAUSED, RUNNING))
 
 
 def _add_update(answer: Any, container_id: str, changes: Any) -> None:

@@ -126,9 +126,17 @@ class NriPlugin:
         while not self._stopping.is_set():
             before = self.counters.registrations
             try:
-                self._serve()
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                    connection.settimeout(self.settings.nri_register_seconds)
+                    connection.connect(self.settings.nri_socket)
+                    self._session = session = _Session(self, connection)
+                    if not self._stopping.is_set():
+                        session.serve()
             except Exception as error:  # noqa: BLE001 - any fault ends in a new connection, none ends the thread
-                self._note(f"no connection to {self.settings.nri_socket}: {error or type(error).__name__}")
+                state = f"no connection to {self.settings.nri_socket}: {error or type(error).__name__}"
+                if state != self.state and not self._stopping.is_set():
+                    log.info("NRI plugin is not registered", state=state)
+                self.state = state
             finally:
                 self._session = None
             if self.counters.registrations > before:
@@ -136,19 +144,6 @@ class NriPlugin:
             self._stopping.wait(wait)
             wait = min(2 * wait, self.settings.nri_retry_seconds)
         self.state = "stopped"
-
-    def _serve(self) -> None:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            connection.settimeout(self.settings.nri_register_seconds)
-            connection.connect(self.settings.nri_socket)
-            self._session = session = _Session(self, connection)
-            if not self._stopping.is_set():
-                session.serve()
-
-    def _note(self, state: str) -> None:
-        if state != self.state and not self._stopping.is_set():
-            log.info("NRI plugin is not registered", state=state)
-        self.state = state
 
 
 class _Session:
@@ -197,7 +192,10 @@ class _Session:
         if connection == ttrpc.PLUGIN_CONNECTION and message.type == ttrpc.REQUEST:
             answer = self._answer(message)
             self._connection.sendall(ttrpc.frames(connection, answer))
-            self._notify_happened()
+            # Pass the events of this call to the plugin's listener, once the runtime no longer waits for the answer.
+            happened, self._happened = self._happened, []
+            for event in happened:
+                self.plugin.notify(event)
         elif connection == ttrpc.RUNTIME_CONNECTION and message.type == ttrpc.RESPONSE:
             response = body.Response.FromString(message.body)
             if response.status.code != ttrpc.OK:
@@ -225,12 +223,6 @@ class _Session:
         else:
             return ttrpc.response(message.stream, answer.SerializeToString() if answer is not None else b"")
         return ttrpc.response(message.stream)
-
-    def _notify_happened(self) -> None:
-        """Pass the events of this call to the plugin's listener, once the runtime no longer waits for the answer."""
-        happened, self._happened = self._happened, []
-        for event in happened:
-            self.plugin.notify(event)
 
     def _configure(self, payload: bytes) -> Any:
         request = nri.ConfigureRequest.FromString(payload)

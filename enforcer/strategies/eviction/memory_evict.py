@@ -47,7 +47,9 @@ def best_effort_memory(
     if not thresholds.enable or threshold is None or observation.node.memory_total_bytes <= 0:
         return None, after
     amount, percent = to_release(observation, Resource.MEMORY, threshold, lower)
-    short = _short_of(observation, settings)
+    # Bytes that are missing to what shall always be available.
+    least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
+    short = max(least - observation.node.memory_available_bytes, 0)
     urgent = short > 0 or (amount > 0 and _runs_out(observation, trend))
     amount = max(amount, short)
     if amount <= 0:
@@ -57,12 +59,6 @@ def best_effort_memory(
     ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
     why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
     return Task(TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, _memory, urgent=urgent), after
-
-
-def _short_of(observation: Observation, settings: BestEffortSettings) -> int:
-    """Bytes that are missing to what shall always be available."""
-    least = observation.node.memory_total_bytes * settings.memory_emergency_percent // 100
-    return max(least - observation.node.memory_available_bytes, 0)
 
 
 def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
