@@ -41,7 +41,7 @@ from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
 from cotenant.enforcer.apply.sysctl import SysctlKeeper
 from cotenant.enforcer.apply.traffic import TrafficKeeper, read_uplink
-from cotenant.enforcer.contract import Observation, ResctrlReading, Uplink
+from cotenant.enforcer.contract import NodeReading, Observation, ResctrlReading, Uplink
 from cotenant.enforcer.decide.changes import Place
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
@@ -50,7 +50,7 @@ from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.observe.cycles import CycleReader
 from cotenant.enforcer.observe.layout import Driver, Layout, checked_path, host_application_path
 from cotenant.enforcer.observe.nvml import Nvml
-from cotenant.enforcer.observe.observe import HostApplicationSpec, NodeFacts, Observer
+from cotenant.enforcer.observe.observe import HostApplicationSpec, Observer
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DevicePublisher
 from cotenant.enforcer.report.node_metric_writer import OwnPublisher, Reporter, Whose
@@ -98,7 +98,7 @@ class KubeletTreeReader:
             self._policy, self._applications = inputs.policy, applications(inputs.policy, self._layout)
         uplink, resctrl, switches = self._read_surroundings(time.monotonic())
         static = inputs.kubelet.static_cpus
-        facts = NodeFacts(
+        facts = NodeReading(
             name=inputs.node.name,
             allocatable=inputs.node.allocatable,
             capacity=inputs.node.capacity,

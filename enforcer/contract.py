@@ -280,9 +280,9 @@ class NodeReading:
     """
 
     name: str
-    processors: tuple[Processor, ...]
-    memory_total_bytes: int
-    memory_available_bytes: int
+    processors: tuple[Processor, ...] = ()
+    memory_total_bytes: int = 0
+    memory_available_bytes: int = 0
     """MemAvailable of the kernel."""
     cpu: CpuUse = CpuUse()
     """Of everything on the machine."""

@@ -33,12 +33,12 @@ from bench.record import Row, above, below, record
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
-from cotenant.enforcer.contract import PodSpec
+from cotenant.enforcer.contract import NodeReading, PodSpec
 from cotenant.enforcer.decide.container_resources import shares_of
 from cotenant.enforcer.model.node_policy import NodePolicy, decode
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.burst import Burst
 from tests.support.kubepods import Kubepods, Pod, missing
@@ -82,7 +82,7 @@ class Agent:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + 1.0
-        seen = self._observer.read(pods, (), NodeFacts("n1"), self._applier.overridden_knobs)
+        seen = self._observer.read(pods, (), NodeReading("n1"), self._applier.overridden_knobs)
         step = self._strategy.step(seen, self._policy, self._state)
         self._state = step.state
         self._applier.apply([step.plan], seen)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from cotenant.base.allocation.cpu_topology import Processor
 from cotenant.base.errors import NodeUnreadable
-from cotenant.enforcer.contract import CpuUse, Pressure
+from cotenant.enforcer.contract import NodeReading
 from cotenant.enforcer.observe.cpu_sysfs import read_processors, text_of
 from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine_counters, meminfo_bytes, pressure
 
@@ -23,19 +23,6 @@ MOST_THREADS: Final = 64
 """Of one container whose waiting is read; the first ones speak for the others."""
 _GROUP: Final = re.compile(r"((?:[^-]|--)+)-(?!-)")
 """Volume group of a logical volume's name; hyphens inside are written twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class MachineReading:
-    """One reading of the machine; the fields of the same name of NodeReading."""
-
-    processors: tuple[Processor, ...]
-    memory_total_bytes: int
-    memory_available_bytes: int
-    cpu: CpuUse
-    pressures: tuple[Pressure | None, Pressure | None, Pressure | None]
-    """Of CPU, memory, I/O."""
-    block_devices: Mapping[str, str]
 
 
 @dataclass(slots=True)
@@ -55,8 +42,11 @@ class MachineReader:
         self._slow = _Slow()
         self._ticks = os.sysconf("SC_CLK_TCK")
 
-    def read(self, cpus: str = "") -> MachineReading:
-        """Read once. cpus: those that cgroups may use, "" = all that are online. NodeUnreadable without proc."""
+    def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
+        """Return the node with what the machine itself shows. NodeUnreadable without proc.
+
+        cpus: those that cgroups may use, "" = all that are online.
+        """
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -66,7 +56,18 @@ class MachineReader:
         use = cpu_use(self._before, now)
         self._before = now
         self._refresh_slow_values(at, cpus or text_of(self._sys / "devices/system/cpu/online"))
-        return MachineReading(self._slow.processors, total, available, use, self._pressures(), self._slow.devices)
+        cpu, memory_wait, io = (pressure(_bytes(self._proc / "pressure" / name)) for name in ("cpu", "memory", "io"))
+        return replace(
+            node,
+            processors=self._slow.processors,
+            memory_total_bytes=total,
+            memory_available_bytes=available,
+            cpu=use,
+            cpu_pressure=cpu,
+            memory_pressure=memory_wait,
+            io_pressure=io,
+            block_devices=self._slow.devices,
+        )
 
     def waits(self, pids: list[int]) -> Waits:
         """Waiting of the threads of these processes, MOST_THREADS at most; of what is gone or forbidden nothing."""
@@ -86,10 +87,6 @@ class MachineReader:
             raise NodeUnreadable(
                 f"{self._proc / name}: {refused.strerror}", fix="Set enforcer.proc_root to the host's proc."
             ) from None
-
-    def _pressures(self) -> tuple[Pressure | None, Pressure | None, Pressure | None]:
-        folder = self._proc / "pressure"
-        return pressure(_bytes(folder / "cpu")), pressure(_bytes(folder / "memory")), pressure(_bytes(folder / "io"))
 
     def _refresh_slow_values(self, at: float, cpus: str) -> None:
         if at < self._slow.until and cpus == self._slow.cpus:

@@ -37,8 +37,6 @@ from cotenant.enforcer.contract import (
     PodReading,
     PodSpec,
     Pressure,
-    ResctrlReading,
-    Uplink,
     Value,
 )
 from cotenant.enforcer.decide.changes import Place
@@ -80,24 +78,6 @@ class HostApplicationSpec:
     qos_class: QosClass
     priority_class: PriorityClass
     path: CgroupPath
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFacts:
-    """The contents of the Node object and the kubelet's configuration; see NodeReading."""
-
-    name: str
-    allocatable: Mapping[str, int] = field(default_factory=dict)
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    kubelet_static_cpus: bool | None = None
-    kubelet_quotas_off: bool = False
-    kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    offered_cpus: frozenset[int] = frozenset()
-    uplink: Uplink | None = None
-    resctrl: ResctrlReading | None = None
-    kernel_switches: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -154,7 +134,7 @@ class Observer:
         self,
         pods: Sequence[PodSpec],
         applications: Sequence[HostApplicationSpec],
-        facts: NodeFacts,
+        facts: NodeReading,
         fresh: frozenset[Place] = frozenset(),
     ) -> Observation:
         """Read once. fresh: knobs to be read now (those of the last tick's writes); others are at most 10 ticks old.
@@ -175,7 +155,7 @@ class Observer:
         for path, knob in fresh:
             knobs_by_path.setdefault(path, []).append(knob)
         reader = _TickReader(self, knobs_by_path, elapsed)
-        node = self._node(facts)
+        node = self._machine.read(facts, self._hierarchy.usable_cpus())
         kubepods = reader.group(self._layout.kubepods(), Level.KUBEPODS)
         tiers = {q: reader.group(self._layout.tier(q), Level.QOS) for q in (KubeQos.BURSTABLE, KubeQos.BEST_EFFORT)}
         readings = tuple(reader.pod(pod) for pod in pods)
@@ -204,32 +184,6 @@ class Observer:
         self._hierarchy.close_files()
         if self.cycles:
             self.cycles.close()
-
-    def _node(self, facts: NodeFacts) -> NodeReading:
-        machine = self._machine.read(self._hierarchy.usable_cpus())
-        cpu, memory, io = machine.pressures
-        return NodeReading(
-            name=facts.name,
-            processors=machine.processors,
-            memory_total_bytes=machine.memory_total_bytes,
-            memory_available_bytes=machine.memory_available_bytes,
-            cpu=machine.cpu,
-            cpu_pressure=cpu,
-            memory_pressure=memory,
-            io_pressure=io,
-            allocatable=facts.allocatable,
-            capacity=facts.capacity,
-            labels=facts.labels,
-            annotations=facts.annotations,
-            block_devices=machine.block_devices,
-            kubelet_static_cpus=facts.kubelet_static_cpus,
-            kubelet_quotas_off=facts.kubelet_quotas_off,
-            kubelet_cpus=facts.kubelet_cpus,
-            offered_cpus=facts.offered_cpus,
-            uplink=facts.uplink,
-            resctrl=facts.resctrl,
-            kernel_switches=facts.kernel_switches,
-        )
 
     def _forget_all_but(self, paths: set[CgroupPath]) -> None:
         for path in self._groups.keys() - paths:

@@ -16,11 +16,12 @@ from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
+from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.sources.wire import NodeDescription, node_of, pod_of
+from cotenant.enforcer.sources.wire import node_of, pod_of
 
 SIZE_CAP_BYTES: Final = 8 << 20
 _SLO_KINDS: Final = ("NodeSLO", "")
@@ -33,7 +34,7 @@ class NodeInventory:
     """The pods of a file, and its Node if it has one."""
 
     pods: tuple[PodSpec, ...] = ()
-    node: NodeDescription | None = None
+    node: ObservedNode | None = None
 
 
 def policy_of(text: str, name: str) -> NodePolicy:

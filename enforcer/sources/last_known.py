@@ -20,11 +20,11 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.enforcer.apply.atomic_write import UNUSABLE, replace_atomically, set_aside
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources
-from cotenant.enforcer.sources.wire import NodeDescription
 
 FILE: Final = "known.json"
 VERSION: Final = 1
@@ -44,7 +44,7 @@ class LastInputs(msgspec.Struct, frozen=True):
     policy_origin: str = ""
     pods: tuple[PodSpec, ...] | None = None
     pods_at: float = 0.0
-    node: NodeDescription | None = None
+    node: ObservedNode | None = None
 
 
 class _LastInputsRecord(msgspec.Struct, frozen=True):

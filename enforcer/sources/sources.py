@@ -21,6 +21,7 @@ from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
+from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, OWN_GROUP, SLO_GROUP
 from cotenant.enforcer.contract import NodeForecast, PodSpec
 from cotenant.enforcer.model import node_policy
@@ -28,13 +29,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.sources import documents
 from cotenant.enforcer.sources.documents import NodeInventory
 from cotenant.enforcer.sources.kubelet import Assignments
-from cotenant.enforcer.sources.wire import (
-    NodeDescription,
-    SloWire,
-    forecast_of,
-    node_of,
-    pod_of,
-)
+from cotenant.enforcer.sources.wire import SloWire, forecast_of, node_of, pod_of
 
 ValueT = TypeVar("ValueT")
 Monotonic = Callable[[], float]
@@ -50,7 +45,7 @@ class AgentInputs:
 
     pods: tuple[PodSpec, ...] = ()
     pods_age_seconds: float = NEVER
-    node: NodeDescription = field(default_factory=lambda: NodeDescription(""))
+    node: ObservedNode = field(default_factory=lambda: ObservedNode("", ""))
     policy: NodePolicy | None = None
     policy_age_seconds: float = NEVER
     policy_origin: str = ""
@@ -130,7 +125,7 @@ class FileSources:
 
     def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
         """An empty path: no such file."""
-        self._node = NodeDescription(node_name)
+        self._node = ObservedNode(node_name, "")
         self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
@@ -201,7 +196,7 @@ class ApiSources:
     def read(self) -> AgentInputs:
         """Return the inputs from the mirrors."""
         policy, age, origin, wrong = self._policy_now()
-        node = next(iter(self._nodes.snapshot().values()), NodeDescription(self._name))
+        node = next(iter(self._nodes.snapshot().values()), ObservedNode(self._name, ""))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
         refused = [f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refusals.items()]
         # Pods that have not ended; the same tuple while nothing changed.

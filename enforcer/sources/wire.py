@@ -10,18 +10,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kube.observed import node_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_qos import qos_class_of
-from cotenant.base.kubernetes.pod_request import container_total, named_amounts
+from cotenant.base.kubernetes.pod_request import container_total
 from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import MIRROR_ANNOTATION, SUB_PRIORITY_LABEL, own_texts
@@ -29,7 +28,9 @@ from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
 
-Texts = dict[str, str]
+__all__ = ["node_of"]
+"""Offered here as well: pods and Nodes are read through one module."""
+
 OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]
 _EARLY: Final = (ContainerKind.SIDECAR, ContainerKind.INIT)
 """Kinds that the spec has among its init containers."""
@@ -38,35 +39,10 @@ _ID: Final = re.compile(r"[0-9a-fA-F]{1,128}")
 _UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDescription:
-    """The kept fields of the Node: amounts by wire name as in ContainerSpec.requests; own annotations, all labels."""
-
-    name: str
-    uid: str = ""
-    allocatable: Mapping[str, int] = field(default_factory=dict)
-    capacity: Mapping[str, int] = field(default_factory=dict)
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
-
-
 class SloWire(msgspec.Struct):
     """A NodeSLO on the wire."""
 
     spec: dict[str, Any] = {}
-
-
-def node_of(node: NodeWire) -> NodeDescription:
-    """Convert a Node to the kept form."""
-    meta, what = node.metadata, f"node {node.metadata.name}"
-    return NodeDescription(
-        name=meta.name,
-        uid=meta.uid,
-        allocatable=named_amounts(node.status.allocatable, what),
-        capacity=named_amounts(node.status.capacity, what),
-        labels=dict(meta.labels or {}),
-        annotations=own_texts(meta.annotations),
-    )
 
 
 def forecast_of(wire: UsageForecast) -> NodeForecast:

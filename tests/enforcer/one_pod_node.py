@@ -15,6 +15,7 @@ from cotenant.enforcer.contract import (
     Knob,
     KubeQos,
     Level,
+    NodeReading,
     Observation,
     PodSpec,
     StrategyPlan,
@@ -23,7 +24,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import Done
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from tests.enforcer.own_cgroups import Subtree
 
 LAYOUT = Layout()
@@ -50,7 +51,7 @@ class Node:
     observer: Observer
 
     def see(self, applier: Applier | None = None) -> Observation:
-        return self.observer.read([POD], [], NodeFacts("n"), applier.overridden_knobs if applier else frozenset())
+        return self.observer.read([POD], [], NodeReading("n"), applier.overridden_knobs if applier else frozenset())
 
     def tick(self, applier: Applier, *wants: Want) -> list[Done]:
         return applier.apply([StrategyPlan(wants)], self.see(applier))

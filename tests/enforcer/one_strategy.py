@@ -9,20 +9,20 @@ from typing import Any
 
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
-from cotenant.enforcer.contract import CpuUse, Observation, PodSpec, Strategy
+from cotenant.enforcer.contract import CpuUse, NodeReading, Observation, PodSpec, Strategy
 from cotenant.enforcer.decide.changes import Done
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from tests.enforcer.readings import policy
 
 
 class OneStrategy:
     """Observes, decides and applies; remembers what it saw and did last."""
 
-    def __init__(self, strategy: Strategy[Any], folder: Path, layout: Layout, facts: NodeFacts | None = None) -> None:
+    def __init__(self, strategy: Strategy[Any], folder: Path, layout: Layout, facts: NodeReading | None = None) -> None:
         hierarchy = Hierarchy()
-        self.facts = facts or NodeFacts("n1", kubelet_static_cpus=False)
+        self.facts = facts or NodeReading("n1", kubelet_static_cpus=False)
         self._strategy, self._state = strategy, strategy.initial()
         self._observer = Observer(hierarchy, layout)
         self._journal = OriginalValues(folder)

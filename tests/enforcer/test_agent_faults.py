@@ -15,10 +15,10 @@ from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import FILE, LOCK, OriginalValues
 from cotenant.enforcer.apply.watchdog import WatchedAgent, restore
-from cotenant.enforcer.contract import NO_LIMIT, Knob, Level, StrategyPlan, Want
+from cotenant.enforcer.contract import NO_LIMIT, Knob, Level, NodeReading, StrategyPlan, Want
 from cotenant.enforcer.decide.changes import OriginalValue
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from tests.cluster.waiting import wait_for
 from tests.enforcer.agents import BATCH, KNOBS, Running
 from tests.enforcer.own_cgroups import Subtree
@@ -82,7 +82,7 @@ def held(subtree: Subtree, tmp_path: Path) -> Iterator[tuple[Subtree, Path]]:
     subtree.make(f"{BE}/pod1")
     with OriginalValues(tmp_path, "b") as journal:
         applier = Applier(subtree.hierarchy(), journal, dry_run=False)
-        seen = Observer(subtree.hierarchy(), Layout()).read([], [], NodeFacts("n"))
+        seen = Observer(subtree.hierarchy(), Layout()).read([], [], NodeReading("n"))
         applier.apply([StrategyPlan((HELD,))], seen)
     assert subtree.read("cpu", BE, "cpu.cfs_quota_us") == "5000"
     yield subtree, tmp_path
@@ -97,7 +97,7 @@ def test_a_watchdog_that_finds_the_note_damaged_leaves_word_of_it_for_the_next_a
     observer = Observer(subtree.hierarchy(), Layout())
     with OriginalValues(folder, "b") as journal:
         assert "damaged" in journal.damaged
-        Applier(subtree.hierarchy(), journal, dry_run=False).apply([], observer.read([], [], NodeFacts("n")))
+        Applier(subtree.hierarchy(), journal, dry_run=False).apply([], observer.read([], [], NodeReading("n")))
         assert subtree.hierarchy().read_knob(BE, Knob.CPU_QUOTA) == NO_LIMIT
     with OriginalValues(folder, "b") as journal:
         assert journal.damaged == ""  # once is enough
@@ -123,7 +123,7 @@ def test_an_agent_that_has_used_up_its_files_closes_what_it_holds_and_gives_back
     hierarchy = subtree.hierarchy()
     with OriginalValues(folder, "b") as journal:
         applier = Applier(hierarchy, journal, dry_run=False)
-        Observer(hierarchy, Layout()).read([], [], NodeFacts("n"))  # holds what it reads each tick
+        Observer(hierarchy, Layout()).read([], [], NodeReading("n"))  # holds what it reads each tick
         assert hierarchy.open_files
         with none_left():
             done = applier.restore()

@@ -24,11 +24,11 @@ from cotenant.enforcer.contract import (
     Knob,
     KubeQos,
     Level,
+    NodeReading,
     StrategyPlan,
     Want,
 )
 from cotenant.enforcer.decide.changes import OriginalValue, WriteOutcome
-from cotenant.enforcer.observe.observe import NodeFacts
 from tests.enforcer.one_pod_node import CONTAINER, ID, LAYOUT, LEVELS, POD, POD_PATH, TIER, UID, Node, want
 from tests.enforcer.own_cgroups import ROOT, wait_for
 
@@ -148,11 +148,12 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
+from cotenant.enforcer.contract import NodeReading
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 wants = tuple(Want(tier, k, v, Level.QOS, "s", "w") for k, v in ((Knob.CPU_QUOTA, 5000), (Knob.CPU_IDLE, 1)))
-a.apply([StrategyPlan(wants)], o.read([], [], NodeFacts("n")))
+a.apply([StrategyPlan(wants)], o.read([], [], NodeReading("n")))
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -232,7 +233,7 @@ def test_limits_of_a_pod_with_amounts_are_left_and_told_of_by_a_new_agent(node: 
     node.tree.make(path)
     node.hierarchy.write_knob(path, Knob.CPU_QUOTA, 20_000)
     with node.agent() as applier:
-        applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeFacts("n"), applier.overridden_knobs))
+        applier.apply([StrategyPlan()], node.observer.read([spec], [], NodeReading("n"), applier.overridden_knobs))
         assert node.shows(path, Knob.CPU_QUOTA) == 20_000
         assert ["cpu.quota is 20000 us" in text for text in applier.unexplained] == [True]
         applier.restore()
@@ -382,12 +383,13 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, KubeQos, Level, StrategyPlan, Want
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
+from cotenant.enforcer.contract import NodeReading
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout()); tier = Layout().tier(KubeQos.BEST_EFFORT)
 a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 for _ in range(2):
     plan = StrategyPlan((Want(tier, Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
-    done = a.apply([plan], o.read([], [], NodeFacts("n")))
+    done = a.apply([plan], o.read([], [], NodeReading("n")))
     print(*(f"{d.outcome}:{d.errno}" for d in done), bool(a.denied))
 """
 
@@ -403,7 +405,7 @@ def test_on_a_read_only_mount_the_agent_goes_on_observing_and_says_so(node: Node
 
 def test_a_host_application_and_a_pod_without_ids_do_no_harm(node: Node) -> None:
     odd = replace(POD, uid="../../x", containers=(ContainerSpec("main", "../y"),))
-    seen = node.observer.read([odd, POD], [], NodeFacts("n"))
+    seen = node.observer.read([odd, POD], [], NodeReading("n"))
     assert [pod.group is None for pod in seen.pods] == [True, False]
     assert "pod uid '../../x' is not one" in node.observer.refused[0]
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
+from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeReading, PodSpec
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.cycles import MOST_FILES, SOFTWARE, CycleReader
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 UNIFIED = ROOT / "unified"
@@ -83,7 +83,7 @@ def test_the_observer_shows_it_for_containers_that_are_not_best_effort(tree: Sub
     shown: list[float | None] = []
 
     def counted() -> bool:
-        group = observer.read([POD], [], NodeFacts("n")).pods[0].containers[0].group
+        group = observer.read([POD], [], NodeReading("n")).pods[0].containers[0].group
         shown.append(group.cycles_per_instruction if group else None)
         return bool(shown[-1])
 

@@ -14,14 +14,14 @@ import pytest
 
 from cotenant.base.errors import NodeUnreadable
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
-from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, PodSpec
+from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, Knob, KubeQos, Level, NodeReading, PodSpec
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import SLOW_TICKS, HostApplicationSpec, NodeFacts, Observer
+from cotenant.enforcer.observe.observe import SLOW_TICKS, HostApplicationSpec, Observer
 from tests.enforcer.own_cgroups import BURN, ROOT, Subtree, wait_for
 
 LAYOUT = Layout()
-FACTS = NodeFacts("n", allocatable={"cpu": 2000})
+FACTS = NodeReading("n", allocatable={"cpu": 2000})
 MIB = 1 << 20
 
 

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.base.kubernetes.observed import ObservedNode
 from cotenant.enforcer.agent import with_ages
 from cotenant.enforcer.contract import KubeQos, PodSpec
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
 from cotenant.enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
 from cotenant.enforcer.sources.sources import NEVER, AgentInputs
-from cotenant.enforcer.sources.wire import NodeDescription
 from tests.enforcer.readings import container, pod, policy, seen
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
 WEB = pod("web", container(requests={"cpu": 500}), annotations={"koordinator.sh/x": "y"}).spec
 ETL = PodSpec("default", "etl", "u-etl", kube_qos=KubeQos.BEST_EFFORT, phase="Running", owner=("Job", "etl"))
-NODE = NodeDescription("n1", "uid-1", {"cpu": 2000}, {"cpu": 2000}, {"zone": "a"})
-SILENT = AgentInputs(node=NodeDescription("n1"), policy_origin="NodeSLO not heard of yet")
+NODE = ObservedNode("n1", "uid-1", {"zone": "a"}, {}, {"cpu": 2000}, {"cpu": 2000})
+SILENT = AgentInputs(node=ObservedNode("n1", ""), policy_origin="NodeSLO not heard of yet")
 HEARD = AgentInputs((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
 
 
@@ -100,8 +100,8 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
 def test_a_node_that_was_deleted_is_not_recalled(life: Life) -> None:
     sources = life.begin(HEARD)
     sources.read()
-    life.says.told = replace(HEARD, node=NodeDescription("n1"))
-    assert sources.read().node == NodeDescription("n1")
+    life.says.told = replace(HEARD, node=ObservedNode("n1", ""))
+    assert sources.read().node == ObservedNode("n1", "")
 
 
 @pytest.mark.parametrize("change", [{"boot": "another"}, {"node": "n2"}, {"boot": ""}], ids=str)

@@ -10,11 +10,11 @@ import pytest
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     Knob,
+    NodeReading,
     Observation,
     StrategyPlan,
 )
 from cotenant.enforcer.decide.changes import WriteOutcome
-from cotenant.enforcer.observe.observe import NodeFacts
 from tests.enforcer.one_pod_node import CONTAINER, POD_PATH, TIER, Node, want
 from tests.enforcer.own_cgroups import first_disk
 
@@ -26,7 +26,7 @@ def test_a_pod_that_the_list_does_not_name_any_more_keeps_its_limits_while_it_ru
     wants = [want(path, Knob.CPU_QUOTA, 20_000) for path in (POD_PATH, CONTAINER)]
 
     def forgotten() -> Observation:
-        return node.observer.read([], [], NodeFacts("n"))
+        return node.observer.read([], [], NodeReading("n"))
 
     def shown() -> list[object]:
         return [node.shows(path, Knob.CPU_QUOTA) for path in (POD_PATH, CONTAINER)]

@@ -13,9 +13,8 @@ import pytest
 
 from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.models.pod import NodePodWire
-from cotenant.enforcer.contract import PodSpec, Strategy
+from cotenant.enforcer.contract import NodeReading, PodSpec, Strategy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.cpuset_pools import CpusetPools
 from cotenant.enforcer.strategies.identity import GroupIdentity
@@ -42,7 +41,7 @@ def agents(node: Kubepods, tmp_path: Path) -> Iterator[Any]:
     made: list[OneStrategy] = []
 
     def agent(strategy: Strategy[Any], **annotations: str) -> OneStrategy:
-        facts = NodeFacts("n1", annotations=annotations, kubelet_static_cpus=False)
+        facts = NodeReading("n1", annotations=annotations, kubelet_static_cpus=False)
         made.append(OneStrategy(strategy, tmp_path, Layout(base=(node.base,)), facts))
         return made[-1]
 
@@ -95,19 +94,19 @@ def test_cpus_that_the_kubelet_may_have_given_out_stay_until_it_says_that_it_gav
         node.write(pod.container, "cpuset", "cpuset.cpus", cpus)
         node.run(pod, ["sleep", "600"])
     agent = agents(CpusetPools())
-    agent.facts = NodeFacts("n1")  # nobody has said what the kubelet does
+    agent.facts = NodeReading("n1")  # nobody has said what the kubelet does
 
     def shown() -> list[str]:
         return [node.read(pod.container, "cpuset", "cpuset.cpus") for pod in (pinned, plain, bound)]
 
     assert agent.tick(specs(pinned, plain, bound)) == []
     assert shown() == ["1", "0", "0-1"]
-    agent.facts = NodeFacts("n1", kubelet_static_cpus=False)
+    agent.facts = NodeReading("n1", kubelet_static_cpus=False)
     agent.tick(specs(pinned, plain, bound))
     # all CPUs but the one that the LSR pod has by annotation
     others = format_cpus(parse_cpus(node.read("kubepods", "cpuset", "cpuset.cpus")) - {0})
     assert shown() == [others, others, "0"]
-    agent.facts = NodeFacts("n1")  # what stands there stays: nobody loses its CPUs for a question without an answer
+    agent.facts = NodeReading("n1")  # what stands there stays: nobody loses its CPUs for a question without an answer
     assert agent.tick(specs(pinned, plain, bound)) == []
     assert shown() == [others, others, "0"]
 
@@ -119,7 +118,7 @@ def test_normalised_quotas_are_taken_and_given_back_in_order(node: Kubepods, age
     agent = agents(Normalisation(), **{"node.koordinator.sh/cpu-normalization-ratio": "1.25"})
     agent.tick(specs(web))
     assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["80000", "80000"]
-    agent.facts = NodeFacts("n1")
+    agent.facts = NodeReading("n1")
     agent.tick(specs(web))
     assert [node.read(path, "cpu", "cpu.cfs_quota_us") for path in (web.path, web.container)] == ["100000", "100000"]
 

@@ -14,11 +14,11 @@ from cotenant.base.allocation.cpu_lists import format_cpus, parse_cpus
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
-from cotenant.enforcer.contract import CpuUse, Knob, Observation
+from cotenant.enforcer.contract import CpuUse, Knob, NodeReading, Observation
 from cotenant.enforcer.decide.container_resources import BATCH_CPU, BATCH_MEMORY
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.sources.wire import pod_of
 from cotenant.enforcer.strategies.baseline import InterferenceSignal, measured_signals
@@ -55,7 +55,7 @@ class Agent:
         self._applier = Applier(hierarchy, OriginalValues(folder), dry_run=False)
         self._strategy = BestEffort(BestEffortSettings(**given))
         self._state = self._strategy.initial()
-        self.facts = NodeFacts("n1", kubelet_static_cpus=False)
+        self.facts = NodeReading("n1", kubelet_static_cpus=False)
 
     def look(self) -> Observation:
         pods = [pod_of(msgspec.convert(p.body, NodePodWire)) for p in self._node.pods.values()]
@@ -146,10 +146,10 @@ def test_best_effort_pods_give_up_their_own_quota_where_the_tier_has_one(node: K
 
 
 @pytest.mark.parametrize(
-    "facts", [NodeFacts("n1"), NodeFacts("n1", kubelet_static_cpus=True)], ids=["unknown", "reserves-cpus"]
+    "facts", [NodeReading("n1"), NodeReading("n1", kubelet_static_cpus=True)], ids=["unknown", "reserves-cpus"]
 )
 def test_best_effort_stays_off_the_cpus_that_a_kubelet_keeps_free_of_it(
-    node: Kubepods, tmp_path: Path, facts: NodeFacts
+    node: Kubepods, tmp_path: Path, facts: NodeReading
 ) -> None:
     """As a static CPU manager leaves cpusets: CPU 0 is a Guaranteed pod's, or kept by `strict-cpu-reservation`."""
     one_core = {"cpu": "1", "memory": "64Mi"}

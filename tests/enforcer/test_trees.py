@@ -26,6 +26,7 @@ from cotenant.enforcer.contract import (
     KubeQos,
     Level,
     MemoryUse,
+    NodeReading,
     Observation,
     PodSpec,
     Pressure,
@@ -36,7 +37,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import WriteOutcome
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.settings.runtime import DraSettings
 from cotenant.enforcer.sources.kubelet import Assignments, KubeletConfig
@@ -62,7 +63,7 @@ def grown(name: str, folder: Path) -> Path:
 
 
 def look(hierarchy: Hierarchy, layout: Layout, at: Path) -> Observation:
-    return Observer(hierarchy, layout, at / "proc", at / "sys").read([POD], [], NodeFacts("n"))
+    return Observer(hierarchy, layout, at / "proc", at / "sys").read([POD], [], NodeReading("n"))
 
 
 def container_of(seen: Observation) -> GroupReading:

@@ -25,12 +25,13 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.contract import Knob, Level, StrategyPlan, Want
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
+from cotenant.enforcer.contract import NodeReading
 h = Hierarchy(base=sys.argv[1]); o = Observer(h, Layout())
 a = Applier(h, OriginalValues(Path(sys.argv[2]), "b"), dry_run=False)
 plan = StrategyPlan((Want("kubepods/besteffort", Knob.CPU_QUOTA, 5000, Level.QOS, "s", "w"),))
 while True:
-    a.apply([plan], o.read([], [], NodeFacts("n")))
+    a.apply([plan], o.read([], [], NodeReading("n")))
     time.sleep(0.05)
 """
 

@@ -25,6 +25,7 @@ from cotenant.enforcer.contract import (
     Knob,
     KubeQos,
     Level,
+    NodeReading,
     Observation,
     PodSpec,
     StrategyPlan,
@@ -34,7 +35,7 @@ from cotenant.enforcer.contract import (
 from cotenant.enforcer.decide.changes import WriteOutcome
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 
 ROOT = Path("/sys/fs/cgroup")
 LAYOUT = Layout(Driver.SYSTEMD)
@@ -88,7 +89,7 @@ class Node:
         return process
 
     def see(self) -> Observation:
-        return self.observer.read([POD], [], NodeFacts("guest"), self.applier.overridden_knobs)
+        return self.observer.read([POD], [], NodeReading("guest"), self.applier.overridden_knobs)
 
     def tick(self, *wants: tuple[str, Knob, Value]) -> list[WriteOutcome]:
         plan = StrategyPlan(tuple(Want(p, k, v, LEVELS[p], "test", "the test says so") for p, k, v in wants))

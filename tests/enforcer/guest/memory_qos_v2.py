@@ -18,12 +18,12 @@ import pytest
 from cotenant.base.kubernetes.models.pod import NodePodWire
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import OriginalValues
-from cotenant.enforcer.contract import CpuUse, KubeQos, PodSpec, StrategyPlan
+from cotenant.enforcer.contract import CpuUse, KubeQos, NodeReading, PodSpec, StrategyPlan
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts, Observer
+from cotenant.enforcer.observe.observe import Observer
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.wire import pod_of
 from tests.enforcer.pod_matrix import (
@@ -54,7 +54,11 @@ EVERYTHING: dict[str, Any] = {
         f"{name}Class": {"memoryQOS": QOS, "cpuQOS": {"enable": True}} for name in ("lsr", "ls", "be", "system")
     },
 }
-FACTS = NodeFacts("guest", {"cpu": 8000, "memory": ALLOCATABLE}, {"cpu": 8000, "memory": ALLOCATABLE})
+FACTS = NodeReading(
+    "guest",
+    allocatable={"cpu": 8000, "memory": ALLOCATABLE},
+    capacity={"cpu": 8000, "memory": ALLOCATABLE},
+)
 FASTER = {"node.koordinator.sh/cpu-normalization-ratio": "1.5"}
 
 
@@ -151,7 +155,7 @@ def amount(text: str) -> float:
 class Agent:
     """All strategies, with the agent's own observer, journal and applier."""
 
-    def __init__(self, node: Node, folder: Path, boot: str = "now", facts: NodeFacts = FACTS) -> None:
+    def __init__(self, node: Node, folder: Path, boot: str = "now", facts: NodeReading = FACTS) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))  # a guest's is smaller than a container's
         hierarchy = Hierarchy()
         self._journal = OriginalValues(folder, boot)

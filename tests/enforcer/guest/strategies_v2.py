@@ -18,9 +18,8 @@ from typing import Any
 import pytest
 
 from cotenant.base.kubernetes.qos import QosClass
-from cotenant.enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, PodSpec, Strategy
+from cotenant.enforcer.contract import ContainerSpec, GroupReading, Knob, KubeQos, NodeReading, PodSpec, Strategy
 from cotenant.enforcer.observe.layout import Layout
-from cotenant.enforcer.observe.observe import NodeFacts
 from cotenant.enforcer.strategies.be_totals import BeTotals
 from cotenant.enforcer.strategies.burst import Burst
 from cotenant.enforcer.strategies.identity import GroupIdentity
@@ -89,7 +88,7 @@ class Node:
     def agent(self, strategy: Strategy[Any], **annotations: str) -> OneStrategy:
         self.agents.append(
             OneStrategy(
-                strategy, self._state, LAYOUT, NodeFacts("guest", annotations=annotations, kubelet_static_cpus=False)
+                strategy, self._state, LAYOUT, NodeReading("guest", annotations=annotations, kubelet_static_cpus=False)
             )
         )
         return self.agents[-1]
