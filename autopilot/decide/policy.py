@@ -6,7 +6,7 @@ A policy of a namespace can only narrow the ceiling of the cluster: every field 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -23,6 +23,17 @@ from cotenant.changes.decide.change_windows import parse_window
 from cotenant.changes.objectives.policy_objectives import MOST_OBJECTIVES, PolicyObjective
 
 Choice = TypeVar("Choice", Resource, Direction, Way)
+NARROWER: Final[Mapping[str, Callable[..., Any]]] = {
+    "canary_share": min,
+    "soak_minutes": max,
+    "at_once": min,
+    "restarts_per_week": min,
+    "minimum_confidence": max,
+    "start_up_factor": min,
+    "replica_floor_factor": min,
+    "throttled_share": max,
+}
+"""Field with one amount -> of two amounts the one that permits less."""
 LISTS: Final = ("resources", "directions", "ways")
 """Fields whose empty list would allow nothing."""
 
@@ -198,20 +209,13 @@ def _objective_faults(objectives: Sequence[PolicyObjective], namespace: str) -> 
 def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
     """The cluster's ceiling, of its settings."""
     return PolicyLimits(
-        frozenset(map(Resource, settings.resources)),
-        frozenset(map(Direction, settings.directions)),
-        {Resource(name): share for name, share in settings.largest_cut.items()},
-        (tuple(settings.windows),) if settings.windows else (),
-        tuple(dict.fromkeys(map(Way, settings.ways))),
-        settings.canary_share,
-        settings.soak_minutes,
-        settings.at_once,
-        settings.restarts_per_week,
-        settings.minimum_confidence,
-        frozenset(map(Untouched, settings.never_touch)),
-        settings.throttled_share,
-        settings.start_up_factor,
-        settings.replica_floor_factor,
+        resources=frozenset(map(Resource, settings.resources)),
+        directions=frozenset(map(Direction, settings.directions)),
+        largest_cut={Resource(name): share for name, share in settings.largest_cut.items()},
+        windows=(tuple(settings.windows),) if settings.windows else (),
+        ways=tuple(dict.fromkeys(map(Way, settings.ways))),
+        never_touch=frozenset(map(Untouched, settings.never_touch)),
+        **{name: getattr(settings, name) for name in NARROWER},
     )
 
 
@@ -222,50 +226,38 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
     """
     resources = frozenset(_both("resources", ceiling.resources, spec.resources, Resource))
     ways = tuple(_both("ways", ceiling.ways, spec.ways, Way))
-    may_help = Resource.CPU in resources and Way.IN_PLACE in ways
-    # A resource that the ceiling does not name is not cut.
+    requested = {name: getattr(spec, name) for name in NARROWER}
+    amounts = {
+        name: narrower(getattr(ceiling, name), getattr(ceiling, name) if requested[name] is None else requested[name])
+        for name, narrower in NARROWER.items()
+    }
+    if Resource.CPU not in resources or Way.IN_PLACE not in ways:
+        amounts["start_up_factor"] = 1.0
     return PolicyLimits(
-        resources,
-        frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
-        {r: min(ceiling.largest_cut.get(r, 0.0), spec.cuts.get(r, 1.0)) for r in Resource},
-        (*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
-        ways,
-        min(ceiling.canary_share, _or(spec.canary_share, 1.0)),
-        max(ceiling.soak_minutes, _or(spec.soak_minutes, 0.0)),
-        min(ceiling.at_once, _or(spec.at_once, ceiling.at_once)),
-        min(ceiling.restarts_per_week, _or(spec.restarts_per_week, ceiling.restarts_per_week)),
-        max(ceiling.minimum_confidence, _or(spec.minimum_confidence, 0.0)),
-        ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
-        max(ceiling.throttled_share, _or(spec.throttled_share, 0.0)),
-        min(ceiling.start_up_factor, _or(spec.start_up_factor, ceiling.start_up_factor)) if may_help else 1.0,
-        min(ceiling.replica_floor_factor, _or(spec.replica_floor_factor, ceiling.replica_floor_factor)),
+        resources=resources,
+        directions=frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
+        # a resource that the ceiling does not name is not cut
+        largest_cut={r: min(ceiling.largest_cut.get(r, 0.0), spec.cuts.get(r, 1.0)) for r in Resource},
+        windows=(*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
+        ways=ways,
+        never_touch=ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
+        **amounts,
     )
 
 
 def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
     """Fields of a spec that ask for more than the limits that are in effect under it (`effective`)."""
-    wider = {
+    wider: dict[str, object] = {
         "resources": set(map(Resource, spec.resources or ())) - limits.resources,
         "directions": set(map(Direction, spec.directions or ())) - limits.directions,
         "ways": set(map(Way, spec.ways or ())) - set(limits.ways),
-        "largestCut": {r for r, share in spec.cuts.items() if limits.largest_cut[r] < share},
-        "canaryShare": _or(spec.canary_share, 0.0) > limits.canary_share,
-        "soakMinutes": _or(spec.soak_minutes, limits.soak_minutes) < limits.soak_minutes,
-        "atOnce": _or(spec.at_once, 0) > limits.at_once,
-        "restartsPerWeek": _or(spec.restarts_per_week, 0) > limits.restarts_per_week,
-        "minimumConfidence": _or(spec.minimum_confidence, 1.0) < limits.minimum_confidence,
-        "startUpFactor": _or(spec.start_up_factor, 1.0) > limits.start_up_factor,
-        "replicaFloorFactor": _or(spec.replica_floor_factor, 1.0) > limits.replica_floor_factor,
-        "throttledShare": _or(spec.throttled_share, 1.0) < limits.throttled_share,
+        "largest_cut": {r for r, share in spec.cuts.items() if limits.largest_cut[r] < share},
     }
-    return tuple(field for field, is_wider in wider.items() if is_wider)
-
-
-Amount = TypeVar("Amount", int, float)
-
-
-def _or(amount: Amount | None, otherwise: Amount) -> Amount:
-    return otherwise if amount is None else amount
+    for name, narrower in NARROWER.items():
+        requested, limit = getattr(spec, name), getattr(limits, name)
+        wider[name] = requested is not None and narrower(requested, limit) != requested
+    encoded = {field.name: field.encode_name for field in msgspec.structs.fields(PolicySpec)}
+    return tuple(encoded[name] for name, is_wider in wider.items() if is_wider)
 
 
 def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:

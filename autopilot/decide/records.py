@@ -130,11 +130,9 @@ def _savings_details(candidate: QueueCandidate) -> dict[str, int]:
 
 
 def proposed_amounts(note: LedgerNote) -> dict[str, int]:
-    """Return what a noted proposal would free and raise, by column of REPORT; older notes have only the net."""
+    """Return what a noted proposal would free and raise, by column of REPORT."""
     amounts: dict[str, int] = {}
     for resource in Resource:
-        change = int(note.details.get(f"{resource.value}_delta", 0))
-        amounts[f"{resource.value}_proposed"] = int(note.details.get(f"{resource.value}_frees", max(0, -change)))
-        raises = int(note.details.get(f"{resource.value}_raises", max(0, change)))
-        amounts[f"{resource.value}_proposed_raises"] = raises
+        amounts[f"{resource.value}_proposed"] = int(note.details.get(f"{resource.value}_frees", 0))
+        amounts[f"{resource.value}_proposed_raises"] = int(note.details.get(f"{resource.value}_raises", 0))
     return amounts

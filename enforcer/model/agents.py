@@ -8,6 +8,7 @@ in the future is not believed. Nothing here is acted upon.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any, Final
@@ -20,14 +21,7 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.models.pod import ConfiguredPod
 from cotenant.base.kubernetes.protocol import NODE_AGENT
-from cotenant.enforcer.model.enforcement import (
-    ACT_ANNOTATION,
-    LANES,
-    AgentAction,
-    EnforcementHistory,
-    Gathering,
-    lane_of,
-)
+from cotenant.enforcer.model.enforcement import ACT_ANNOTATION, AgentAction, EnforcementHistory, Gathering
 
 EVENTS: Final = "/apis/events.k8s.io/v1/events"
 OURS: Final = f"reportingController={NODE_AGENT}"
@@ -48,12 +42,6 @@ class _EventMeta(msgspec.Struct, rename="camel"):
     creation_timestamp: str = ""
 
 
-class _Regarding(msgspec.Struct):
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-
-
 class _EventSeries(msgspec.Struct, rename="camel"):
     count: int = 0
     last_observed_time: str = ""
@@ -65,10 +53,6 @@ class EventWire(msgspec.Struct, rename="camel"):
     metadata: _EventMeta
     event_time: str | None = None
     reporting_controller: str = ""
-    reason: str = ""
-    note: str = ""
-    type: str = ""
-    regarding: _Regarding = msgspec.field(default_factory=_Regarding)
     series: _EventSeries | None = None
 
 
@@ -109,38 +93,12 @@ def _dry(pod: ConfiguredPod) -> bool:
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
-    """One Act an Event: the newest of its series, with the number of all of them."""
+    """One Act an Event: the newest of its series, with the number of all of them; an Event without one is left out."""
     for event in events:
-        if event.reporting_controller == NODE_AGENT:
-            act = _annotated_action(event) or _plain(event)
-            yield _bound_action(act, event, now_seconds)
-
-
-def _annotated_action(event: EventWire) -> AgentAction | None:
-    text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
-    if not text:
-        return None
-    try:
-        return msgspec.json.decode(text, type=AgentAction)
-    except UNDECODABLE:
-        return None
-
-
-def _plain(event: EventWire) -> AgentAction:
-    """Convert the Event of an agent that does not annotate; such an Event lacks the node of a pod."""
-    about = event.regarding
-    strategy = event.note.split(" ", 1)[0].rstrip(":")
-    strategy = strategy if strategy in LANES else ""
-    return AgentAction(
-        time_seconds=0.0,
-        node=about.name if about.kind == "Node" else "",
-        lane=lane_of(strategy, event.reason),
-        reason=event.reason,
-        why=event.note,
-        strategy=strategy,
-        pod=f"{about.namespace}/{about.name}" if about.kind == "Pod" else "",
-        warning=event.type == "Warning",
-    )
+        text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
+        if event.reporting_controller == NODE_AGENT and text:
+            with contextlib.suppress(*UNDECODABLE):
+                yield _bound_action(msgspec.json.decode(text, type=AgentAction), event, now_seconds)
 
 
 def _bound_action(act: AgentAction, event: EventWire, now_seconds: float) -> AgentAction:

@@ -128,7 +128,7 @@ def test_events_become_rows_once_and_a_series_counts_what_came_since(
     assert told is not None and told.agents and not told.trouble
 
 
-def test_events_of_others_are_no_acts_and_those_without_annotation_are_told_by_their_note(
+def test_events_of_others_and_those_without_an_act_are_left_out(
     control_plane: ControlPlane, reader: KubeClient
 ) -> None:
     node = unique_name("plain")
@@ -145,9 +145,7 @@ def test_events_of_others_are_no_acts_and_those_without_annotation_are_told_by_t
             "regarding": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         control_plane.api().create("/apis/events.k8s.io/v1/namespaces/default/events", body)
-    (act,) = mine(ask(reader, NOW + 60), node)
-    assert (act.lane, act.strategy, act.time_seconds) == (Lane.SUPPRESS, "cpu-suppress", NOW)
-    assert NODE_AGENT in act.why
+    assert not mine(ask(reader, NOW + 60), node)
 
 
 @pytest.mark.server
@@ -276,10 +274,8 @@ TEXT = st.text(max_size=40)
 
 @settings(max_examples=60, deadline=None)
 @given(st.one_of(TEXT, st.just("{}"), st.builds(json.dumps, st.dictionaries(TEXT, TEXT, max_size=3))))
-def test_an_annotation_that_is_no_act_leaves_the_event_s_own_words(text: str) -> None:
-    wire = event(text)
-    (act,) = acts_of([wire], NOW)
-    assert (act.reason, act.why, act.series, act.total) == ("ValueSet", "a note", "uid-1", 4)
+def test_an_event_whose_annotation_is_no_act_is_left_out(text: str) -> None:
+    assert not list(acts_of([event(text)], NOW))
 
 
 @settings(max_examples=40, deadline=None)
@@ -299,10 +295,6 @@ def event(annotation: str) -> EventWire:
         "eventTime": "2026-11-19T11:00:00.000000Z",
         "series": {"count": 4, "lastObservedTime": "2026-11-19T11:59:00.000000Z"},
         "reportingController": NODE_AGENT,
-        "reason": "ValueSet",
-        "note": "a note",
-        "type": "Normal",
-        "regarding": {"kind": "Node", "name": "n1"},
     }
     return msgspec.convert(body, EventWire)
 
