@@ -1,122 +1,88 @@
 """The names that Koordinator and cotenant know on pods and quotas: labels, annotations, and fields of their JSON.
 
-Source: koordinator-sh/koordinator 1.8 `apis/extension`, whose names that cotenant does not read are known too.
+Those that cotenant reads are the constants of its own modules. Those that it does not read are listed here, so that
+none is taken for a misspelling. Source: koordinator-sh/koordinator 1.8 `apis/extension`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import ModuleType
 from typing import Final
 
 from cotenant.admission.profile_record import RECORD_ANNOTATION
-from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS
-from cotenant.base.allocation.device_request import HINT_ANNOTATION, JOINT_ANNOTATION, PARTITION_ANNOTATION
+from cotenant.admission.values.misread import ANNOTATIONS, LABELS, QUOTA_LABELS, WORDS
+from cotenant.base.allocation import device_request
+from cotenant.base.json_documents.struct_validation import field_names
 from cotenant.base.kubernetes import protocol, quota_tree
+from cotenant.enforcer.model.node_policy import BlkioQos, CpuBurst, CpuQos, MemoryQos
 from cotenant.scheduler_ext.queues.model import gang
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION
 
-_POD: Final = "pod.koordinator.sh/"
-_SCHEDULING: Final = "scheduling.koordinator.sh/"
-_INTERNAL: Final = "internal.scheduling.koordinator.sh/"
-_BOTH_WAYS: Final = frozenset(
-    f"{prefix}{name}"
-    for prefix in (_SCHEDULING, _INTERNAL)
-    for name in ("bind-gang-group-id", "bind-gang-member-count", "scheduling-hint")
-)
-LABEL_NAMES: Final = frozenset(
-    (
-        *LABELS,
-        *QUOTA_LABELS,
-        *(quota_tree.PARENT_LABEL, quota_tree.PROFILE_LABEL, quota_tree.TREE_LABEL, quota_tree.NAME_LABEL),
-        *(protocol.GANG_LABEL, protocol.MIGRATION_LABEL, protocol.PLACEHOLDER_LABEL, protocol.RESERVATION_LABEL),
-        *(f"{_POD}{name}" for name in ("skip-enhanced-validation", "is-pre-allocatable")),
-        *(f"{_SCHEDULING}{name}" for name in ("scheduler-name", "preemption-policy", "disable-preemptible")),
-        *(f"{_SCHEDULING}{name}" for name in ("pre-allocation-required", "reservation-order")),
-        *(f"{_SCHEDULING}{name}" for name in ("questioned-object-key", "topology-key-to-explain")),
-        "koordinator.sh/gpu-isolation-provider",
-        "config.koordinator.sh/controller-managed",
+
+def _constants(ending: str, *modules: ModuleType) -> frozenset[str]:
+    return frozenset(
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if name.endswith(ending) and isinstance(value, str) and ("koordinator.sh/" in value or "cotenant.dev/" in value)
     )
+
+
+def _below(domain: str, names: str) -> frozenset[str]:
+    return frozenset(f"{domain}/{name}" for name in names.split())
+
+
+_SCHEDULING: Final = "scheduling.koordinator.sh"
+_INTERNAL: Final = f"internal.{_SCHEDULING}"
+LABEL_NAMES: Final = frozenset().union(
+    _constants("_LABEL", protocol, quota_tree),
+    LABELS,
+    QUOTA_LABELS,
+    _below("pod.koordinator.sh", "skip-enhanced-validation is-pre-allocatable"),
+    _below(_SCHEDULING, "scheduler-name preemption-policy disable-preemptible pre-allocation-required"),
+    _below(_SCHEDULING, "reservation-order questioned-object-key topology-key-to-explain"),
+    ("koordinator.sh/gpu-isolation-provider", "config.koordinator.sh/controller-managed"),
 )
-ANNOTATION_NAMES: Final = frozenset(
-    (
-        *ANNOTATIONS,
-        *protocol.ANNOTATION_ALIASES,
-        *quota_tree.PUBLISHED_ANNOTATIONS,
-        *(quota_tree.RESOURCE_KEYS_ANNOTATION, quota_tree.NAMESPACES_ANNOTATION, quota_tree.SHARED_WEIGHT_ANNOTATION),
-        *(quota_tree.STRICT_KEYS_ANNOTATION, quota_tree.TOTAL_ANNOTATION, quota_tree.UNSCHEDULABLE_ANNOTATION),
-        *(f"{protocol.QUOTA_PREFIX}{name}" for name in ("guaranteed", "allocated", "admission")),
-        *(gang.NAME_ANNOTATION, gang.MINIMUM_ANNOTATION, gang.TOTAL_ANNOTATION, gang.MODE_ANNOTATION),
-        *(gang.WAIT_ANNOTATION, gang.GROUPS_ANNOTATION, gang.MATCH_POLICY_ANNOTATION),
-        *(f"{gang.GANG_PREFIX}{name}" for name in ("timeout", "network-topology-index", "network-topology-spec")),
-        *(protocol.QUEUED_ANNOTATION, protocol.REQUEST_BIND_ANNOTATION, protocol.OWNER_WORKLOAD_ANNOTATION),
-        *(protocol.RESOURCE_STATUS_ANNOTATION, protocol.SOFT_EVICTION_ANNOTATION),
-        *(protocol.RESERVATION_ALLOCATED_ANNOTATION, RECORD_ANNOTATION, MISSED_ANNOTATION),
-        *(f"{_POD}{name}" for name in ("pre-allocatable-priority", "replace-resources")),
-        *(f"{_SCHEDULING}{name}" for name in ("device-allocated", "gpu-partitions", "usage-thresholds")),
-        *(f"{_SCHEDULING}{name}" for name in ("network-topology-selector", "reservation-owners")),
-        *(f"{_SCHEDULING}{name}" for name in ("reservation-current-owner", "reservation-restricted-options")),
-        *(f"{_SCHEDULING}{name}" for name in ("exact-match-reservation", "reservation-order")),
-        f"{_INTERNAL}original-scheduler-name",
-        "koordinator.sh/networkQOS",
-        *_BOTH_WAYS,
-    )
+ANNOTATION_NAMES: Final = frozenset().union(
+    _constants("_ANNOTATION", protocol, quota_tree, gang, device_request),
+    ANNOTATIONS,
+    protocol.ANNOTATION_ALIASES,
+    (RECORD_ANNOTATION, MISSED_ANNOTATION, "koordinator.sh/networkQOS"),
+    _below(_SCHEDULING, "bind-gang-group-id bind-gang-member-count scheduling-hint"),
+    _below(_INTERNAL, "bind-gang-group-id bind-gang-member-count scheduling-hint original-scheduler-name"),
+    _below("quota.scheduling.koordinator.sh", "guaranteed allocated admission"),
+    _below("gang.scheduling.koordinator.sh", "timeout network-topology-index network-topology-spec"),
+    _below("pod.koordinator.sh", "pre-allocatable-priority replace-resources"),
+    _below(_SCHEDULING, "device-allocated gpu-partitions usage-thresholds network-topology-selector"),
+    _below(_SCHEDULING, "reservation-owners reservation-current-owner reservation-restricted-options"),
+    _below(_SCHEDULING, "exact-match-reservation reservation-order"),
 )
-ELSEWHERE: Final = frozenset(
-    (
-        *(f"node.koordinator.sh/{name}" for name in ("cpu-normalization-enabled", "cpu-basic-info", "gpu-vendor")),
-        *(f"node.koordinator.sh/{name}" for name in ("gpu-model", "gpu-driver-version", "gpu-partition-policy")),
-        *(f"node.koordinator.sh/{name}" for name in ("secondary-device-well-planned", "enable-numa-reservation")),
-        *(protocol.NODE_RESERVATION_ANNOTATION, protocol.RAW_ALLOCATABLE_ANNOTATION, protocol.NUMA_POLICY_LABEL),
-        protocol.BATCH_CPU_POLICY_ANNOTATION,
-        *(f"cotenant.dev/{name}" for name in ("keep-qos-class", "profile", "reservation-mode", "resources")),
-    )
+ELSEWHERE: Final = frozenset().union(
+    _below("node.koordinator.sh", "cpu-normalization-enabled cpu-basic-info gpu-vendor gpu-model gpu-driver-version"),
+    _below("node.koordinator.sh", "gpu-partition-policy secondary-device-well-planned enable-numa-reservation"),
+    _below("cotenant.dev", "keep-qos-class profile reservation-mode resources"),
 )
 """Names of nodes, workloads and Reservations that are like one of a pod's: nobody means that one by them."""
-FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    protocol.RESOURCE_SPEC_ANNOTATION: (
-        "requiredCPUBindPolicy",
-        "preferredCPUBindPolicy",
-        "preferredCPUExclusivePolicy",
-    ),
+FIELDS: Final[Mapping[str, Collection[str]]] = {
+    protocol.RESOURCE_SPEC_ANNOTATION: WORDS[protocol.RESOURCE_SPEC_ANNOTATION].keys(),
     protocol.NUMA_SPEC_ANNOTATION: ("numaTopologyPolicy", "singleNUMANodeExclusive"),
-    protocol.CPU_BURST_ANNOTATION: (
-        "policy",
-        "cpuBurstPercent",
-        "cfsQuotaBurstPercent",
-        "cfsQuotaBurstPeriodSeconds",
-        "sharePoolThresholdPercent",
-    ),
-    protocol.CPU_QOS_ANNOTATION: ("enable", "groupIdentity", "schedIdle", "coreExpeller"),
-    protocol.MEMORY_QOS_ANNOTATION: (
-        "policy",
-        "enable",
-        "minLimitPercent",
-        "lowLimitPercent",
-        "throttlingPercent",
-        "wmarkRatio",
-        "wmarkScalePermill",
-        "wmarkMinAdj",
-        "priorityEnable",
-        "priority",
-        "oomKillGroup",
-        "pageCacheEnable",
-        "pageCacheLimitSize",
-        "pageCacheLimitPercent",
-        "pageCacheReclaimSync",
-    ),
-    protocol.BLKIO_QOS_ANNOTATION: ("enable", "blocks"),
+    protocol.CPU_BURST_ANNOTATION: field_names(CpuBurst),
+    protocol.CPU_QOS_ANNOTATION: field_names(CpuQos),
+    protocol.MEMORY_QOS_ANNOTATION: {"policy", *field_names(MemoryQos)},
+    protocol.BLKIO_QOS_ANNOTATION: field_names(BlkioQos),
     protocol.RESERVATION_AFFINITY_ANNOTATION: (
-        "name",
-        "reservationSelector",
-        "requiredDuringSchedulingIgnoredDuringExecution",
-        "preferredDuringSchedulingIgnoredDuringExecution",
-        "tolerations",
+        *("name", "reservationSelector", "tolerations"),
+        *("requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"),
     ),
-    JOINT_ANNOTATION: ("deviceTypes", "requiredScope"),
-    PARTITION_ANNOTATION: ("allocatePolicy", "ringBusBandwidth"),
+    device_request.JOINT_ANNOTATION: ("deviceTypes", "requiredScope"),
+    device_request.PARTITION_ANNOTATION: ("allocatePolicy", "ringBusBandwidth"),
 }
 """Annotation -> the fields of its JSON object."""
-FIELDS_BY_KIND: Final[Mapping[str, tuple[str, ...]]] = {
-    HINT_ANNOTATION: ("selector", "vfSelector", "allocateStrategy", "requiredTopologyScope", "exclusivePolicy"),
+FIELDS_BY_KIND: Final[Mapping[str, Collection[str]]] = {
+    device_request.HINT_ANNOTATION: (
+        *("selector", "vfSelector", "allocateStrategy"),
+        *("requiredTopologyScope", "exclusivePolicy"),
+    )
 }
 """Annotation -> the fields of each object in its JSON object."""
