@@ -36,7 +36,7 @@ from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.acts import sample_of
 from cotenant.enforcer.report.recorder import Recorder
-from cotenant.enforcer.report.status import FILE, About, NodeStatus, status
+from cotenant.enforcer.report.status import FILE, NodeStatus, status
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
 from cotenant.enforcer.report.usage import UsageHistory, node_metric
@@ -321,18 +321,18 @@ class Agent:
             return None
         parts = self.parts
         policy = last.inputs.policy
-        about = About(
+        return status(
+            last.observation,
+            last.decided,
+            parts.originals.notes,
             dry_run=parts.settings.dry_run,
             ready=self.not_ready(),
             policy_origin=last.inputs.policy_origin,
             strategies=tuple(strategy.name for strategy in parts.strategies),
             notes=(*last.inputs.notes, *parts.originals.complaints, *parts.knob_writer.unexplained),
-            actions=tuple(parts.reporter.actions),
-            unsupported=find_unsupported(policy, last.observation, self.parts.settings.kernel_reserves)
-            if policy
-            else (),
+            last_actions=tuple(parts.reporter.actions),
+            unsupported=find_unsupported(policy, last.observation, parts.settings.kernel_reserves) if policy else (),
         )
-        return status(last.observation, last.decided, parts.originals.notes, about)
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
         """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.

@@ -377,8 +377,8 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
-    """A knob that shall have this value; `why`: one line for people, `strategy`: its origin."""
+class KnobValue:
+    """A value of a knob of a cgroup; `why`: one line for people, `strategy`: its origin."""
 
     path: CgroupPath
     knob: Knob
@@ -386,6 +386,17 @@ class Want:
     level: Level
     strategy: str
     why: str
+
+    @property
+    def place(self) -> tuple[CgroupPath, Knob]:
+        """The knob and its cgroup."""
+        return self.path, self.knob
+
+
+@dataclass(frozen=True, slots=True)
+class Want(KnobValue):
+    """A knob that shall have this value."""
+
     back_to: Value | None = None
     """What the kubelet says that it has set there; None = it does not say. What stood there before us goes back in the
     end; but where the kubelet's word has changed since, its new one does: a limit that was changed meanwhile must not

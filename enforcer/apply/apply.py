@@ -382,7 +382,7 @@ class Applier:
             if result.outcome in _ACTS:
                 answers.append(result)
                 continue
-            key = ((result.path, result.knob), result.outcome)
+            key = (result.place, result.outcome)
             about: object = result.errno if result.outcome is WriteOutcome.CONFLICT else (result.value, result.errno)
             before = self._told.get(key)
             repeated = before is not None and before[0] == about and now - before[1] < TOLD_SECONDS
@@ -402,15 +402,4 @@ def _final(writes: Iterable[KnobWrite]) -> list[KnobWrite]:
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
     """Return the result of a write; refused: errno, 0 = none."""
-    return Done(
-        path=write.path,
-        knob=write.knob,
-        level=write.level,
-        value=write.value,
-        outcome=outcome,
-        strategy=write.strategy,
-        why=write.why,
-        before=write.present,
-        errno=refused,
-        message=message,
-    )
+    return Done.of(write, outcome, before=write.present, errno=refused, message=message)

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
-from cotenant.enforcer.contract import CgroupPath, Knob, Level, Value, Want
+from cotenant.enforcer.contract import CgroupPath, Knob, KnobValue, Level, Value, Want
 
 Place = tuple[CgroupPath, Knob]
 """One knob of one cgroup."""
@@ -39,15 +40,9 @@ Notes = Mapping[Place, OriginalValue]
 
 
 @dataclass(frozen=True, slots=True)
-class KnobWrite:
+class KnobWrite(KnobValue):
     """One knob to set now; writes are ordered. present: its value before the write, None = unknown."""
 
-    path: CgroupPath
-    knob: Knob
-    value: Value
-    level: Level
-    strategy: str
-    why: str
     present: Value | None = None
     restores: bool = False
     """Gives back what stood there before us."""
@@ -55,11 +50,6 @@ class KnobWrite:
     """Somebody else changed what we had written."""
     on_the_way: bool = False
     """A step to the real value, which follows."""
-
-    @property
-    def place(self) -> Place:
-        """Return the key of the change."""
-        return self.path, self.knob
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
@@ -96,16 +86,10 @@ class WriteOutcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class Done(KnobValue):
     """A write or want and what became of it. errno: of the kernel's refusal, 0 = none. found: read back, None = not."""
 
-    path: CgroupPath
-    knob: Knob
-    level: Level
-    value: Value
     outcome: WriteOutcome
-    strategy: str
-    why: str
     before: Value | None = None
     found: Value | None = None
     errno: int = 0
@@ -113,6 +97,11 @@ class Done:
     """For people, when it is not simply done."""
     repeated: bool = False
     """The same was told within the last minute: count it, do not tell it again."""
+
+    @classmethod
+    def of(cls, value: KnobValue, outcome: WriteOutcome, **more: Any) -> Done:
+        """Return what became of a write or a want."""
+        return cls(value.path, value.knob, value.value, value.level, value.strategy, value.why, outcome, **more)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,7 +168,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):
-        first = chosen.setdefault((want.path, want.knob), want)
+        first = chosen.setdefault(want.place, want)
         if first.value != want.value:
             text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's holds"
             refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
@@ -177,13 +177,13 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
     """The wants, and for best effort the tighter earlier ones: stale input loosens nothing."""
-    chosen = {(w.path, w.knob): w for w in wants}
+    chosen = {w.place: w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root
     for old in before:
         inside = root is not None and (old.path == root.path or old.path.startswith(f"{root.path}/"))
         if not inside or old.path not in groups:
             continue
-        new = chosen.get((old.path, old.knob))
+        new = chosen.get(old.place)
         if new is None or _is_looser(new.knob, new.value, old.value):
             chosen[old.path, old.knob] = old
     return tuple(chosen.values())

@@ -93,7 +93,7 @@ def settle(
     groups = {**observation.groups(), **circumstances.strays}
     wants, clashes = _resolve_clashes(plans)
     refusals = [_refusal(want, groups, observation) or _too_loose(want, groups, notes, dialect) for want in wants]
-    targets = {(w.path, w.knob): _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
+    targets = {w.place: _of_want(w) for w, no in zip(wants, refusals, strict=True) if no is None}
     targets |= _restores(targets, groups, notes, dialect)
     _fit(targets, groups, observation, notes, circumstances)
     writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, circumstances)
@@ -106,7 +106,7 @@ def _resolve_clashes(plans: Iterable[StrategyPlan]) -> tuple[list[Want], list[Do
     first: dict[Place, Want] = {}
     clashes = []
     for want in (want for plan in plans for want in plan.wants):
-        earlier = first.setdefault((want.path, want.knob), want)
+        earlier = first.setdefault(want.place, want)
         if earlier.value != want.value:
             clashes.append(
                 _done(want, WriteOutcome.REFUSED, f"{earlier.strategy} wants {earlier.value}: {earlier.why}")
@@ -147,7 +147,7 @@ def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dia
 
 
 def _done(want: Want, outcome: WriteOutcome, message: str) -> Done:
-    return Done(want.path, want.knob, want.level, want.value, outcome, want.strategy, want.why, message=message)
+    return Done.of(want, outcome, message=message)
 
 
 def _idle_hides(knob: Knob, group: GroupReading) -> bool:

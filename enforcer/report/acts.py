@@ -175,7 +175,7 @@ def changes(
     """
     owners = {path: pod.spec for pod in observation.pods for path in paths_of(pod)}
     time = stamp(observation.wall_seconds)
-    wants, groups = {(want.path, want.knob): want for want in decided.wants}, observation.groups()
+    wants, groups = {want.place: want for want in decided.wants}, observation.groups()
     for place, want in wants.items():
         old = before.get(place)
         if old is None or old.value != want.value:

@@ -58,4 +58,4 @@ class Recount:
         ]
         self.acts += [act_of(action, observation.node.name, warning) for action, warning in news]
         self.samples.append(sample_of(observation, decided))
-        self._before = {(want.path, want.knob): want for want in decided.wants}
+        self._before = {want.place: want for want in decided.wants}

@@ -6,9 +6,8 @@ The agent writes it as `status.json` in its state folder and serves it as /statu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -100,25 +99,21 @@ class NodeStatus(msgspec.Struct, frozen=True):
     """Fields of the policy that have no effect on this node."""
 
 
-@dataclass(frozen=True, slots=True)
-class About:
-    """The agent itself at that moment."""
-
-    dry_run: bool = True
-    ready: str = ""
-    policy_origin: str = ""
-    strategies: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    actions: tuple[ActionRecord, ...] = ()
-    unsupported: tuple[Unsupported, ...] = ()
-
-
-def status(observation: Observation, what: TickDecision, notes: Notes, about: About) -> NodeStatus:
-    """Everything of one tick. notes: the journal of originals."""
+def status(
+    observation: Observation,
+    what: TickDecision,
+    journal: Notes,
+    *,
+    dry_run: bool = True,
+    ready: str = "",
+    policy_origin: str = "",
+    **agent: Any,
+) -> NodeStatus:
+    """Everything of one tick. journal: of originals; agent: the other fields about the agent itself."""
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
-        note = notes.get((want.path, want.knob))
+        note = journal.get(want.place)
         original = getattr(note, "original", None)
         of_pod.setdefault(owners.get(want.path, ""), []).append(
             ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
@@ -133,21 +128,18 @@ def status(observation: Observation, what: TickDecision, notes: Notes, about: Ab
     return NodeStatus(
         node=observation.node.name,
         updated=stamp(observation.wall_seconds),
-        dry_run=about.dry_run,
+        dry_run=dry_run,
         mode=what.mode.value,
-        ready=about.ready,
-        policy_origin=about.policy_origin,
+        ready=ready,
+        policy_origin=policy_origin,
         policy_age_seconds=round(age, 1) if age < 1e9 else None,
-        strategies=about.strategies,
         pods=tuple(
             _pod(pod, of_pod.get(pod.spec.uid, ()), verdicts_by_subject.get(pod.spec.key, ()))
             for pod in observation.pods
         ),
         others=tuple(of_pod.get("", ())),
         verdicts=tuple(s for subject, all_of in verdicts_by_subject.items() if subject not in keys for s in all_of),
-        notes=about.notes,
-        last_actions=about.actions,
-        unsupported=about.unsupported,
+        **agent,
     )
 
 

@@ -7,7 +7,7 @@ import msgspec
 from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Verdict, Want
 from cotenant.enforcer.decide.changes import Done, OriginalValue, WriteOutcome
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
-from cotenant.enforcer.report.status import About, NodeStatus, ValueInForce, VerdictStatus, action_of, stamp, status
+from cotenant.enforcer.report.status import NodeStatus, ValueInForce, VerdictStatus, action_of, stamp, status
 from tests.enforcer.readings import TIERS, KubeQos, container, pod, seen
 
 ETL = pod("etl", container(), kube=KubeQos.BEST_EFFORT, cpu=CpuUse(12.34), memory=MemoryUse(9, 7))
@@ -23,9 +23,7 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
     wants = (want(f"{PATH}/id-main", Knob.CPU_SHARES, 1024), want(BE, Knob.CPU_QUOTA, 5000))
     note = OriginalValue(wants[0].path, Knob.CPU_SHARES, Level.CONTAINER, 2)
     verdicts = (Verdict("default/etl", "Starved", "gets nothing"), Verdict("n1", "Idle", "quiet", warning=True))
-    found = status(
-        seen(ETL), TickDecision(AgentMode.ACT, wants, verdicts=verdicts), {note.place: note}, About(dry_run=False)
-    )
+    found = status(seen(ETL), TickDecision(AgentMode.ACT, wants, verdicts=verdicts), {note.place: note}, dry_run=False)
     (one,) = found.pods
     held = ValueInForce(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
     assert (one.values, one.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
@@ -35,7 +33,7 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
-    found = status(seen(ETL), TickDecision(AgentMode.HOLD), {}, About(policy_origin="NodeSLO", notes=("a",)))
+    found = status(seen(ETL), TickDecision(AgentMode.HOLD), {}, policy_origin="NodeSLO", notes=("a",))
     assert msgspec.json.decode(msgspec.json.encode(found), type=NodeStatus) == found
 
 
@@ -43,12 +41,12 @@ def test_an_age_that_is_not_known_is_null() -> None:
     from dataclasses import replace
 
     never = replace(seen(), policy_age_seconds=1e9)
-    assert status(never, TickDecision(AgentMode.RELEASE), {}, About()).policy_age_seconds is None
+    assert status(never, TickDecision(AgentMode.RELEASE), {}).policy_age_seconds is None
 
 
 def test_an_action_says_what_was_done_to_whom() -> None:
     done = Done(
-        BE, Knob.CPU_QUOTA, Level.QOS, -1, WriteOutcome.RESTORED, "cpu-suppress", "what stood there before", 5000
+        BE, Knob.CPU_QUOTA, -1, Level.QOS, "cpu-suppress", "what stood there before", WriteOutcome.RESTORED, 5000
     )
     action = action_of(done, stamp(0.0), "", dry_run=False)
     assert (action.time, action.action, action.before, action.value) == (

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from cotenant.enforcer.contract import Knob, Surface
 from cotenant.enforcer.decide.loop import AgentMode, TickDecision
 from cotenant.enforcer.decide.unsupported import find_unsupported
-from cotenant.enforcer.report.status import About, status
+from cotenant.enforcer.report.status import status
 from cotenant.enforcer.strategies.system import MIN_FREE, SCALE, KernelSettings
 from tests.enforcer.readings import EVERY_KNOB, node, policy, seen
 
@@ -88,7 +88,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     }
     # the status says it
     shown = status(
-        seen(), TickDecision(AgentMode.ACT), {}, About(unsupported=find_unsupported(rules, seen(), switches_on=True))
+        seen(), TickDecision(AgentMode.ACT), {}, unsupported=find_unsupported(rules, seen(), switches_on=True)
     )
     assert [one.field for one in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 

@@ -55,7 +55,7 @@ class Agent:
     def quota(self, at: float, before: int, after: int) -> None:
         """Best effort's quota moves, and the Event is written."""
         why = f"65 % of 16000 m without {after} m of others"
-        done = Done(TIER, Knob.CPU_QUOTA, Level.QOS, after, WriteOutcome.WRITTEN, "cpu-suppress", why, before=before)
+        done = Done(TIER, Knob.CPU_QUOTA, after, Level.QOS, "cpu-suppress", why, WriteOutcome.WRITTEN, before=before)
         self._tell(at, lambda teller: teller.done([done], None, at))
 
     def evicts(self, at: float, namespace: str) -> None:

@@ -54,7 +54,7 @@ def log_of(folder: Path, *, dry_run: bool = False, node: str = "n1") -> Path:
     outcome = WriteOutcome.WOULD_WRITE if dry_run else WriteOutcome.WRITTEN
     for step in range(3):
         done = Done(
-            TIER, Knob.CPU_QUOTA, Level.QOS, 300_000 - step, outcome, "cpu-suppress", "so", before=300_001 - step
+            TIER, Knob.CPU_QUOTA, 300_000 - step, Level.QOS, "cpu-suppress", "so", outcome, before=300_001 - step
         )
         teller.done([done], None, now + 20 * step)
     teller.close()

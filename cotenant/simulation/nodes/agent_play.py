@@ -69,9 +69,7 @@ class AgentPlay:
         outcome = (
             WriteOutcome.RESTORED if write.restores else WriteOutcome.WOULD_WRITE if self.dry else WriteOutcome.WRITTEN
         )
-        return Done(
-            write.path, write.knob, write.level, write.value, outcome, write.strategy, write.why, before=write.present
-        )
+        return Done.of(write, outcome, before=write.present)
 
     def _report(self, observation: Observation, results: Sequence[Done]) -> None:
         """Record the results as the agent reports them.
