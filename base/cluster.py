@@ -9,15 +9,43 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kubernetes.pod_request import container_total, effective_requests
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.runtimes.heap import ManagedHeap
+
+CHECKPOINT_VERSION: Final = "v3"
+"""VPA's `SupportedCheckpointVersion`: it reads no other, and neither do we."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedHistogram:
+    """One decaying histogram: relative weights by bucket, what they sum up to, and the time the decay counts from.
+
+    A weight w stands for total * w / sum of all w, at `reference_seconds` (Unix).
+    """
+
+    weights: Mapping[int, float]
+    total: float
+    reference_seconds: int
+
+
+@dataclass(frozen=True, slots=True)
+class VpaHistory:
+    """Usage of one container over all its pods, from the first to the last CPU sample (Unix seconds)."""
+
+    container: ContainerRef
+    autoscaler: str
+    first_seconds: int
+    last_seconds: int
+    samples: int
+    """CPU samples of all pods together; the recommender takes one per minute and pod."""
+    histograms: Mapping[Resource, SavedHistogram]
 
 
 class ContainerRole(StrEnum):
@@ -398,3 +426,30 @@ class Inventory:
         """The template's container behind a usage series, None for a pod nobody knows."""
         owner = owners.get((series.namespace, series.pod))
         return ContainerRef(owner, series.container) if owner else None
+
+
+QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
+    "cpu": (Resource.CPU, False),
+    "memory": (Resource.MEMORY, False),
+    "requests.cpu": (Resource.CPU, False),
+    "requests.memory": (Resource.MEMORY, False),
+    "limits.cpu": (Resource.CPU, True),
+    "limits.memory": (Resource.MEMORY, True),
+}
+"""What a ResourceQuota may name -> resource, and whether it counts limits; `cpu` is short for `requests.cpu`."""
+
+
+def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
+    """One bound for each namespace and resource, of containers and of pods, sorted: all LimitRanges must be kept."""
+    bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
+    for limit_range in ranges:
+        old = bounds.get((limit_range.namespace, limit_range.of_pod, limit_range.resource), limit_range)
+        bounds[limit_range.namespace, limit_range.of_pod, limit_range.resource] = LimitRange(
+            limit_range.namespace,
+            limit_range.resource,
+            max((m for m in (old.minimum, limit_range.minimum) if m is not None), default=None),
+            min((m for m in (old.maximum, limit_range.maximum) if m is not None), default=None),
+            min((r for r in (old.max_ratio, limit_range.max_ratio) if r is not None), default=None),
+            limit_range.of_pod,
+        )
+    return tuple(bounds[key] for key in sorted(bounds))

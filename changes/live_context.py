@@ -15,8 +15,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kube.live import VPA_GROUP
 from cotenant.base.kubernetes.intent import Address, Create
+from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.models.node import NodeWire
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, QUOTA_GROUP
 from cotenant.base.kubernetes.qos import qos_of
 from cotenant.base.kubernetes.quantity import parse_amount

@@ -33,7 +33,7 @@ from cotenant.base.usage.usage import (
     Usage,
 )
 from cotenant.profiler import off_times
-from cotenant.profiler.off_signs import examine
+from cotenant.profiler.off_times import examine
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.pull_state import (
     Proof,

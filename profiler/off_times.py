@@ -1,4 +1,4 @@
-"""When the whole cluster was switched off, its Prometheus with it: nothing lived then and nothing is missing. Pure.
+"""EDGE: when the whole cluster was switched off, its Prometheus with it: nothing lived then and nothing is missing.
 
 A stretch without a sample of any node may be that, or an outage of the source while pods ran on. What the source holds
 after it tells the two apart: where the cluster was off, every counter of CPU begins anew, and no container that runs
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -96,3 +96,30 @@ def note(off: Sequence[Silence]) -> tuple[str, ...]:
         f"the cluster was switched off {times} in the window, for {hours:.0f} hours in all: every counter began anew "
         "and every container had just started, so that nothing counts as missing",
     )
+
+
+MOST_AT_ONCE: Final = 60
+"""Stretches that one scan asks for."""
+
+
+@runtime_checkable
+class KnowsCounters(Protocol):
+    """A source that can be asked for the signs."""
+
+    def signs(self, silence: Silence) -> Signs | None:
+        """The signs at the end of a silence; None where they cannot be had now."""
+
+
+def examine(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
+    """Return what is known, with what the source says of further silences, the newest first."""
+    if not isinstance(source, KnowsCounters):
+        return known
+    done, off = list(known.examined), list(known.off)
+    for silence in sorted(set(found) - set(done), key=lambda s: -s.end_seconds)[:MOST_AT_ONCE]:
+        signs = source.signs(silence)
+        if signs is None:
+            continue
+        until = signs.off_until(silence)
+        done.append(silence)
+        off += [] if until is None else [Silence(silence.start_seconds, until)]
+    return OffTimes(*(sorted(some, key=lambda s: s.start_seconds) for some in (done, off)))

@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.commands.documents import documents, mapping_or_empty
+from cotenant.base.commands.files import documents, mapping_or_empty
 from cotenant.base.commands.output import DocumentFormat, Format, message, print_document, print_table
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.kubernetes.protocol import CONFIG_GROUP
@@ -186,7 +186,7 @@ def _report_losses(result: CompiledProfiles) -> None:
 
 def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     """Say which policies of the cluster are not those of the profiles; exit code 3 when one is not."""
-    from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
+    from cotenant.base.json_documents.difference import abbreviate_list, differences
 
     ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}
     lines = [f"{kind} {name} belongs to no profile: delete it" for kind, name in sorted(theirs.keys() - ours.keys())]

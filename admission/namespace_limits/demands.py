@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from cotenant.admission.namespace_limits.defaults import DEFAULTED, GROUP_WORDS, RangeDefault, band_of_names
 from cotenant.admission.resources import SIDES, amounts, containers
-from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS
+from cotenant.base.cluster import QUOTA_KEYS
 from cotenant.base.kubernetes.pod_qos import PodQos, pod_qos
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
 from cotenant.base.problem import Problem

@@ -22,7 +22,7 @@ from cotenant.autopilot.decide.starts import StartAim, highest_starts
 from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer
 from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
+from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.pod_request import effective_request
 from cotenant.base.kubernetes.qos import QosClass, qos_of
 from cotenant.base.reasons import Reason

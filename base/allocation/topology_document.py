@@ -12,14 +12,14 @@ Source: Koordinator's `apis/extension`; the kind is `topology.node.k8s.io/v1alph
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from cotenant.base.allocation.cpu_lists import Cpus, format_cpus, parse_cpus
-from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor
+from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, Processor, regular_topology
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.intent import Address
@@ -200,3 +200,33 @@ def _pools(topology: CpuTopology, cpus: Iterable[int]) -> list[_WirePool]:
     shared = frozenset(cpus)
     parts = ((node, socket, shared & topology.cpus_on([node])) for node, socket in topology.socket_of_numa_node.items())
     return [_WirePool(socket, node, format_cpus(inside)) for node, socket, inside in parts if inside]
+
+
+class _RegularMachine(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int = 1
+    numa_nodes_per_socket: int = 1
+    offline: str = ""
+    isolated: str = ""
+
+
+def described_machine(body: Mapping[str, Any], what: str) -> NodeCpus:
+    """The CPUs of a description; UsageError names the file (`what`) and the field."""
+    if body.get("kind") == "NodeResourceTopology":
+        return parse_topology(body)
+    try:
+        machine = msgspec.convert(dict(body), _RegularMachine)
+    except msgspec.ValidationError as bad:
+        raise UsageError(
+            f"{what}: {bad}",
+            fix="Give sockets, coresPerSocket, threadsPerCore and numaNodesPerSocket, or a NodeResourceTopology.",
+        ) from bad
+    whole = regular_topology(
+        machine.sockets, machine.cores_per_socket, machine.threads_per_core, machine.numa_nodes_per_socket
+    )
+    offline = parse_cpus(machine.offline, f"{what}: offline") & whole.cpus
+    isolated = parse_cpus(machine.isolated, f"{what}: isolated")
+    online = tuple(p for p in whole.processors if p.id not in offline)
+    topology = CpuTopology(online, offline)
+    return NodeCpus(replace(topology, isolated=isolated & topology.cpus), shared=topology.cpus - isolated)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO, TypeVar, cast
 
 import typer
 
-from cotenant.base.errors import UsageError
+from cotenant.base.errors import CotenantError, UsageError
 
 ServiceT = TypeVar("ServiceT")
 _CLUSTER: Final = "cotenant.cluster"
@@ -30,6 +30,8 @@ _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels
 if TYPE_CHECKING:
     from cotenant.base.settings.load import Loaded
     from cotenant.base.settings.root import SettingSections
+if TYPE_CHECKING:
+    from cotenant.base.cluster import Inventory
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +185,34 @@ def parse_overrides(pairs: list[str]) -> dict[str, str]:
             raise UsageError(f"--set {pair!r} is not section.key=value", fix="Write --set profiler.window_days=7.")
         overrides[path.strip()] = value
     return overrides
+
+
+def workload_addresses(ctx: typer.Context, incomplete: str) -> list[str]:
+    """NAMESPACE/KIND/NAME of the last scan's workloads that begin so."""
+    inventory = _last_scan(ctx)
+    refs = sorted(str(workload.ref) for workload in inventory.workloads) if inventory else []
+    return [ref for ref in refs if ref.startswith(incomplete)]
+
+
+def node_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Names of the last scan's nodes that begin so."""
+    inventory = _last_scan(ctx)
+    return [node.name for node in inventory.nodes if node.name.startswith(incomplete)] if inventory else []
+
+
+def _last_scan(ctx: typer.Context) -> Inventory | None:
+    """The inventory of the store that the words so far name; callbacks do not run while a shell completes."""
+    from cotenant.base.commands.results import open_store
+
+    root = ctx.find_root()
+    config, overrides = root.params.get("config"), root.params.get("overrides") or []
+    try:
+        session = replace(
+            root.ensure_object(CliSession),
+            config=Path(config) if config else None,
+            overrides=parse_overrides(overrides),
+        )
+        settings = session.load({"store.url": ctx.params.get("store")}).settings
+        return open_store(settings, ctx.params.get("cluster")).read_inventory()
+    except (CotenantError, ImportError, OSError):  # an error in the middle of a typed line would help nobody
+        return None

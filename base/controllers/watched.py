@@ -19,11 +19,11 @@ from cotenant.base.controllers.published import ExistingObject, is_other_program
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.observed import node_of, pod_of
-from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.node import ManagedNodeWire
 from cotenant.base.kubernetes.models.pod import ObservedPodWire
 from cotenant.base.kubernetes.observed import ObservedPod
 from cotenant.base.kubernetes.owners import workload_by_name
+from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.protocol import (
     BATCH_CPU_POLICY_ANNOTATION,
     ENDED_PHASES,

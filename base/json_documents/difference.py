@@ -1,4 +1,4 @@
-"""The difference of two JSON texts in few words, for a log line. Pure."""
+"""The difference of two JSON texts in few words, for a log line, and the paths at which two documents differ. Pure."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from cotenant.base import measures
 from cotenant.base.json_documents.json_pointer import last_key
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 
@@ -70,3 +71,21 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
             yield from _leaves(child, name)
     else:
         yield name, value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """Paths at which two JSON values differ; a list is one value unless its length stayed."""
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in sorted({*before, *after}):
+            yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (first, second) in enumerate(zip(before, after, strict=True)):
+            yield from differences(first, second, f"{path}[{index}]")
+    elif before != after:
+        yield path
+
+
+def abbreviate_list(parts: list[str], most: int = 3) -> str:
+    """The first few of a list, and how many more there are."""
+    more = f" and {measures.left_out_count(len(parts), most)} more" if len(parts) > most else ""
+    return ", ".join(parts[:most]) + more

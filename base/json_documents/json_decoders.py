@@ -9,6 +9,7 @@ shared.
 
 from __future__ import annotations
 
+import re
 import threading
 from contextlib import suppress
 from typing import Any, Final
@@ -44,3 +45,38 @@ def make_ready() -> None:
                 _ready.add(kind)
                 with suppress(TypeError, NameError, AttributeError, ValueError):
                     msgspec.json.Decoder(kind)
+
+
+MOST_LEVELS: Final = 200
+"""Levels that are kept: no field that is read lies half as deep."""
+_MARK: Final = re.compile(rb'["\\\[\]{}]')
+
+
+def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
+    """Return the decoded text; of one that is too deep what is not, with null in place of the rest."""
+    try:
+        return decoder.decode(text)
+    except RecursionError:
+        return decoder.decode(without_depths(text))
+
+
+def without_depths(text: bytes) -> bytes:
+    """The text with null in place of each value below MOST_LEVELS, in linear time."""
+    kept, depth, end, quoted, escaped = [], 0, 0, False, -1
+    for found in _MARK.finditer(text):
+        mark, at = found.group(), found.start()
+        if at == escaped:
+            continue
+        if mark == b"\\":
+            escaped = at + 1
+        elif mark == b'"':
+            quoted = not quoted
+        elif not quoted and mark in b"[{":
+            depth += 1
+            if depth == MOST_LEVELS + 1:
+                kept += [text[end:at], b"null"]
+        elif not quoted:
+            if depth == MOST_LEVELS + 1:
+                end = at + 1
+            depth -= 1
+    return b"".join([*kept, text[end:]])

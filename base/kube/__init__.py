@@ -1,15 +1,14 @@
 """EDGE: the Kubernetes API: authentication, reads and writes.
 
-Identity: `auth`, `access`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
+Identity: `auth`. Asking: `connection`, `client`. Reading: `discovery`, `live`, and mirrors kept by `watch`.
 Writing: `writes`, `events`, and `leader_election`, which says who may.
 
 `connect(settings)` is the entry point. Only `auth` imports the `kubernetes` package, and only to connect: it reads
 kubeconfigs, exec plugins and service accounts. Requests go through http.client, which costs far less memory.
 """
 
-from cotenant.base.kube.access import access_review, review
 from cotenant.base.kube.auth import Access, clock_of, clock_of_results, clock_to_read_by, connect
-from cotenant.base.kube.client import KubeClient
+from cotenant.base.kube.client import KubeClient, access_review, review
 from cotenant.base.kube.events import EventRecorder
 from cotenant.base.kube.leader_election.lease import Lease, fresh_identity
 from cotenant.base.kube.series import EventSubject, Regarding

@@ -33,8 +33,7 @@ from cotenant.base.errors import (
     ClusterObjectGone,
     ClusterUnreachable,
 )
-from cotenant.base.json_documents.depth import decode_shallow
-from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
+from cotenant.base.json_documents.json_decoders import decode_shallow, decoder_of, make_ready
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.connection import ApiConnection, ApiRequest, ApiResponse, Stream
 from cotenant.base.kubernetes.models.metadata import NamedObject
@@ -541,3 +540,43 @@ def _resource_of(path: str) -> tuple[str, str]:
     if rest[0] == "namespaces" and len(rest) > 2:
         rest = rest[2:]
     return group, "/".join([rest[0], *rest[2:3]])
+
+
+KindT = TypeVar("KindT")
+
+SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _ReviewStatus(msgspec.Struct):
+    allowed: bool = False
+
+
+class _SelfReview(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+def review(client: KubeClient, path: str, body: object, kind: type[KindT]) -> KindT:
+    """Ask a review and decode the answer; nothing is stored, so that a broken connection is simply asked again."""
+    request = ApiRequest(path, "POST", msgspec.json.encode(body))
+    answer = client.request("create", request, repeatable=True)
+    if answer.status not in (200, 201):
+        raise refusal(f"review {path}", answer)
+    decoded_review: KindT = decode_answer(answer, kind, f"review {path}")
+    return decoded_review
+
+
+def access_review(
+    client: KubeClient, verb: str, resource: str, group: str = "", namespace: str = "", subresource: str = ""
+) -> bool:
+    """Return whether we may `verb` the resource in `namespace`, or in all namespaces if that is "".
+
+    resource: its plural; group: its API group without version.
+    """
+    fields = {"verb": verb, "resource": resource, "group": group, "namespace": namespace, "subresource": subresource}
+    attributes = {name: value for name, value in fields.items() if value}
+    body = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return review(client, SELF_REVIEWS, body, _SelfReview).status.allowed

@@ -14,7 +14,7 @@ from cotenant.base.errors import NoData, QuantityError
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.inventory.seen_pods import Workloads, pod_of, seen_pod
-from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, SLO_CONFIG_MAP, SLO_GROUP

@@ -10,18 +10,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, OwnAmounts, Pod, Quota
+from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, OwnAmounts, Pod, Quota, VpaHistory, tightest
 from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube import projection
 from cotenant.base.kube.client import Many
 from cotenant.base.kube.inventory.seen_pods import SeenPod, Workloads, owners_of, pod_of, seen_pod, with_injected
 from cotenant.base.kube.objects import AutoscalerObject, ControllerObject, LimitRangeObject, QuotaObject, VersionObject
+from cotenant.base.kubernetes.models.autoscalers import CheckpointObject, VerticalAutoscalerObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject
-from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject, VerticalAutoscalerObject
-from cotenant.base.kubernetes.namespace_bounds import tightest
 
 ItemT = TypeVar("ItemT")
 LONGEST_WHY: Final = 300

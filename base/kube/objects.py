@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import msgspec
 
-from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire
+from cotenant.base.kubernetes.models.autoscalers import MetricWire, TargetRef
 from cotenant.base.kubernetes.models.metadata import DatedMeta
-from cotenant.base.kubernetes.models.pod import Quantities
-from cotenant.base.kubernetes.models.pod_template import NamedTemplate
-from cotenant.base.kubernetes.models.vertical_autoscaler import TargetRef
+from cotenant.base.kubernetes.models.pod import NamedTemplate, Quantities
 
 
 class _JobSpec(msgspec.Struct):

@@ -14,24 +14,35 @@ from typing import Final
 
 import msgspec
 
-from cotenant.base.cluster import Autoscaler, Container, ContainerRole, LimitRange, Node, OwnAmounts, Quota
+from cotenant.base.cluster import (
+    CHECKPOINT_VERSION,
+    QUOTA_KEYS,
+    Autoscaler,
+    Container,
+    ContainerRole,
+    LimitRange,
+    Node,
+    OwnAmounts,
+    Quota,
+    SavedHistogram,
+    VpaHistory,
+    tightest,
+)
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import CHECKPOINT_VERSION, SavedHistogram, VpaHistory
 from cotenant.base.json_documents.json_decoders import decoder_of
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube.objects import AutoscalerObject, LimitItem, LimitRangeObject, QuotaObject
-from cotenant.base.kubernetes.models.horizontal_autoscaler import utilization_targets
-from cotenant.base.kubernetes.models.metadata import ObjectMeta
-from cotenant.base.kubernetes.models.node import NodeWire
-from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
-from cotenant.base.kubernetes.models.vertical_autoscaler import (
+from cotenant.base.kubernetes.models.autoscalers import (
     CheckpointObject,
     CheckpointStatus,
     HistogramStatus,
     VerticalAutoscalerObject,
+    utilization_targets,
 )
-from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
+from cotenant.base.kubernetes.models.metadata import ObjectMeta
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
 from cotenant.base.kubernetes.pod_resources import present_amounts
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION

@@ -21,8 +21,7 @@ import msgspec
 import structlog
 
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterExpired, ClusterForbidden, CotenantError
-from cotenant.base.json_documents.depth import decode_shallow
-from cotenant.base.json_documents.json_decoders import decoder_of, make_ready
+from cotenant.base.json_documents.json_decoders import decode_shallow, decoder_of, make_ready
 from cotenant.base.kube.client import KubeClient
 from cotenant.base.kube.connection import Stream
 from cotenant.base.kube.reflection import Item, Key, Reflection

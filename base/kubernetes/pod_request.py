@@ -12,9 +12,12 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.errors import CotenantError, QuantityError, UsageError
+from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_ALIASES
 from cotenant.base.kubernetes.quantity import (
     LARGEST,
+    add,
     format_bytes,
     format_millicores,
     parse_amount,
@@ -166,3 +169,20 @@ def larger(first: Mapping[Name, int], second: Mapping[Name, int]) -> dict[Name, 
     return {
         name: max(first.get(name, 0), second.get(name, 0)) for name in (*first, *(n for n in second if n not in first))
     }
+
+
+_RESOURCES: Final[Mapping[str, Resource]] = {EXTENDED_RESOURCES[Band.MID, resource]: resource for resource in Resource}
+MID_NAMES: Final[Mapping[str, Resource]] = {
+    **_RESOURCES,
+    **{old: _RESOURCES[new] for old, new in RESOURCE_ALIASES.items() if new in _RESOURCES},
+}
+"""Names on the wire, old ones included; amounts are whole millicores and bytes."""
+
+
+def mid_request_of(requests: Mapping[str, int]) -> Mapping[Resource, int]:
+    """CPU (millicores) and memory (bytes) of a pod's requests by name; a resource that is not requested has no key."""
+    amounts: dict[Resource, int] = {}
+    for name, resource in MID_NAMES.items():
+        if name in requests:
+            amounts[resource] = add((amounts.get(resource, 0), requests[name]))
+    return amounts

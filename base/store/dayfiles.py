@@ -27,9 +27,8 @@ import structlog
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError
 from cotenant.base.store import days, parquet
-from cotenant.base.store.checked import CheckedFolder
 from cotenant.base.store.days import Between, Day, Key, PartOfDay, SharedKeys, Slots
-from cotenant.base.store.files import Opened
+from cotenant.base.store.files import CheckedFolder, Opened
 from cotenant.base.usage.usage import Signal
 
 MOST_PARTS: Final = 32

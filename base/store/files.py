@@ -18,17 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import fsspec
+import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
-from cotenant.base.errors import StoreConflict, StoreError, StoreForbidden, UsageError
+from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError, StoreForbidden, UsageError
 from cotenant.base.process.file_lock import LOCAL_OR_BUCKET, try_lock
 from cotenant.base.process.lock_holder import locking_process
 from cotenant.base.process.private_files import make_private_folder, open_private
+from cotenant.base.store import parquet
 from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
+from cotenant.base.store.version import SCHEMA_VERSION, NewerVersionError
 
 LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
@@ -408,3 +411,46 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
         if time.monotonic() > deadline:
             raise _lock_error(path, patience_seconds)
         time.sleep(LOCK_POLL_SECONDS)
+
+
+ValueT = TypeVar("ValueT")
+
+
+class CheckedFolder:
+    """A folder whose files are only read through a decoder."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+
+    def read(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
+        """Decode a file; None when there is none. Raises as `judged`."""
+        content = self.folder.read(name)
+        return None if content is None else self.decode_checked(name, lambda: decode(content))
+
+    def decode_checked(
+        self, name: str, decode: Callable[[], ValueT], failure: Callable[[], BaseException | None] = lambda: None
+    ) -> ValueT:
+        """Return what `decode` makes of a file.
+
+        `failure` returns an error if the storage, not the content, was at fault; it is raised as the folder's error
+        for an unreadable file. Raises StoreError for a file of a newer version, and StoreCorrupt for a file that
+        cannot be read, which is set aside.
+        """
+        path = self.folder.path(name)
+        try:
+            return decode()
+        except NewerVersionError as newer:
+            raise StoreError(
+                f"{path} has layout {newer.args[0]}; this cotenant reads layout {SCHEMA_VERSION}. Nothing was changed",
+                fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
+            ) from newer
+        except Exception as error:
+            if failed := failure():
+                raise self.folder.unreadable(name, failed) from error
+            if not isinstance(error, (*parquet.UNREADABLE, msgspec.MsgspecError)):
+                raise
+            aside = self.folder.set_aside(name)
+            raise StoreCorrupt(
+                f"{path} cannot be read ({error}); it was set aside as {self.folder.path(aside)}",
+                fix="Scan again to fill the hole; delete the file that was set aside when it is no longer needed.",
+            ) from error

@@ -8,8 +8,11 @@ DuckDB: docs/decisions/0025.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import itertools
 import os
+import shutil
+import tempfile
 import threading
 import weakref
 from collections import Counter
@@ -25,12 +28,55 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cotenant.base.errors import StoreBusy, StoreError
+from cotenant.base.process.private_files import open_private
 from cotenant.base.store import tables
-from cotenant.base.store.scratch import scratch
 from cotenant.base.table import Column, Kind, Schema, Table
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+
+PREFIX: Final = "cotenant-tables-"
+LOCK: Final = "lock"
+_MAKING: Final = threading.Lock()
+
+
+def scratch() -> Path:
+    """The folder, the same for all threads; removed when the process ends. OSError when it cannot be made."""
+    with _MAKING:  # two threads would make two, of which the cache drops one with the files in it
+        return Path(_folder().name)
+
+
+def remove_abandoned(parent: Path) -> None:
+    """Remove the folders of processes that are gone; those of others, of other people and unfinished ones stay."""
+    for folder in parent.glob(f"{PREFIX}*"):
+        try:
+            handle = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError:
+            continue
+        try:
+            if folder.lstat().st_uid == os.geteuid():
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:  # somebody uses it, or has just removed it
+            continue
+        finally:
+            os.close(handle)
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    remove_abandoned(Path(tempfile.gettempdir()))
+    folder = tempfile.TemporaryDirectory(prefix=PREFIX, ignore_cleanup_errors=True)
+    _hold(Path(folder.name))
+    return folder
+
+
+def _hold(folder: Path) -> None:
+    """Take the lock for as long as the process lives, before the file has the name by which others try it."""
+    handle = open_private(folder / f"{LOCK}.new", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    (folder / f"{LOCK}.new").rename(folder / LOCK)
+
 
 Index = npt.NDArray[np.int64]
 PLACE: Final = "_place"

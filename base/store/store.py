@@ -9,32 +9,56 @@ from __future__ import annotations
 
 import re
 import secrets
+import sys
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 
 from cotenant.base.cluster import Inventory, Pod
 from cotenant.base.errors import NoData, StoreError, UsageError
-from cotenant.base.identity import FOLDER_NAME_FIX, fits_folder
-from cotenant.base.inventory.shared_parts import SharedParts
-from cotenant.base.store import blocks, days, documents, layout, parquet, tables
+from cotenant.base.identity import FOLDER_NAME_FIX, WorkloadRef, fits_folder
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+from cotenant.base.resource import Resource
+from cotenant.base.store import blocks, days, documents, parquet, tables, version
 from cotenant.base.store.blocks import Block
 from cotenant.base.store.buckets import BucketPatience
-from cotenant.base.store.checked import CheckedFolder
 from cotenant.base.store.dayfiles import DayFiles, Listing
-from cotenant.base.store.days import Between, Day, Key, PartOfDay
-from cotenant.base.store.files import Folder
+from cotenant.base.store.days import Between, Day, Key, PartOfDay, SeriesIndices
+from cotenant.base.store.files import CheckedFolder, Folder
 from cotenant.base.store.relation import Relation
-from cotenant.base.store.series_index import SeriesIndices
 from cotenant.base.table import Schema, Table
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.sparse_usage import SparseUsage, Stretch, of_stretches
 from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+
+Amounts = Mapping[Resource, int]
+
+
+class SharedParts:
+    """The parts of the pods that were seen: namespaces, nodes, workloads and amounts, each kept once."""
+
+    def __init__(self) -> None:
+        """Know no part yet."""
+        self._workloads: dict[WorkloadRef, WorkloadRef] = {}
+        self._amounts: dict[tuple[tuple[Resource, int], ...], Amounts] = {}
+
+    def of(self, pod: Pod) -> Pod:
+        """Return an equal pod, made of known parts."""
+        return replace(
+            pod,
+            namespace=sys.intern(pod.namespace),
+            node=sys.intern(pod.node),
+            workload=self._workloads.setdefault(pod.workload, pod.workload),
+            requests=self._amounts.setdefault(tuple(pod.requests.items()), pod.requests),
+            mid_requests=self._amounts.setdefault(tuple(pod.mid_requests.items()), pod.mid_requests),
+        )
+
 
 QUALITY_RECORDS_KEPT: Final = 100
 CONTENTS: Final = frozenset({"usage", "inventory.json", "results"})
@@ -106,7 +130,7 @@ class Store:
     def _write_lock(self) -> Iterator[None]:
         """Hold the cluster's lock; StoreError, before anything is changed, for a folder of a newer layout."""
         with self._folder.exclusive(self._lock):
-            layout.require(self._folder, self.cluster)
+            require_layout(self._folder, self.cluster)
             yield
 
     @staticmethod
@@ -292,7 +316,7 @@ class Store:
         Until then, and after an error or a kill, readers see the run before. StoreConflict when another run was
         published meanwhile; that one stays.
         """
-        layout.require(self._folder, self.cluster)
+        require_layout(self._folder, self.cluster)
         pointer = f"{self.cluster}/results/{CURRENT}.json"
         before = self._folder.read_marked(pointer)
         run = Store(self.url, self.cluster, self._patience)
@@ -400,7 +424,7 @@ class Store:
             self._draft.afterwards.append(lambda: self._folder.write(path, content))
             return
         if not self._layout_checked:
-            layout.require(self._folder, self.cluster)
+            require_layout(self._folder, self.cluster)
             self._layout_checked = True
         self._folder.write(path, content)
 
@@ -419,7 +443,7 @@ class Store:
 
     def remove_result(self, name: str) -> None:
         """Remove a file or folder of results; nothing when there is none. StoreError for a folder of a newer layout."""
-        layout.require(self._folder, self.cluster)
+        require_layout(self._folder, self.cluster)
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
@@ -498,3 +522,38 @@ def _part(day: Day | None, of_day: slice, known_keys: Container[Key] | None = No
     if all(selected):
         return Day(day.keys, block)
     return Day(tuple(compress(day.keys, selected)), block[selected])
+
+
+LAYOUT_FILE: Final = "layout.json"
+
+
+class _Layout(msgspec.Struct):
+    layout: int = 1
+
+
+def require_layout(folder: Folder, cluster: str) -> None:
+    """Return when this code may write into the cluster's folder, and note its layout there when that is newer.
+
+    StoreError for a folder of a newer layout, or one whose note cannot be read.
+    """
+    name = f"{cluster}/{LAYOUT_FILE}"
+    content = folder.read(name)
+    present = 1 if content is None else _decode_layout(content, folder.path(name))
+    if present > version.SCHEMA_VERSION:
+        raise StoreError(
+            f"{folder.path(cluster)} has layout {present} ({LAYOUT_FILE}); this cotenant writes layout "
+            f"{version.SCHEMA_VERSION}. Nothing was changed",
+            fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
+        )
+    if present < version.SCHEMA_VERSION:
+        folder.write(name, msgspec.json.encode(_Layout(version.SCHEMA_VERSION)))
+
+
+def _decode_layout(content: bytes, path: str) -> int:
+    try:
+        return msgspec.json.decode(content, type=_Layout).layout
+    except UNDECODABLE as error:
+        raise StoreError(
+            f"{path} does not say which layout the folder has ({error}). Nothing was changed",
+            fix="Restore the file from a backup, or set store.url to another folder.",
+        ) from error

@@ -24,8 +24,8 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.kube.auth import Access
 from cotenant.base.store.store import Store
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics, parse_throttled_time
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import SPREAD, THROTTLING, KubeletRules, Kubelets
+from cotenant.profiler.recorder.pod_records import KubeletAddress
 from cotenant.profiler.recorder.slots import UsageSlots
 from cotenant.profiler.recorder.writing import slot_usage
 from tests.support.kubelets import TOKEN, KubeletServers

@@ -21,12 +21,11 @@ import msgspec
 import numpy as np
 
 from bench.record import ROOT, below, record
-from cotenant.base.cluster import Container, Event, EventKind, Inventory, Pod, Workload
+from cotenant.base.cluster import Container, Event, EventKind, Inventory, Pod, VpaHistory, Workload
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import PodContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.kube.projection import vpa_history_of
-from cotenant.base.kubernetes.models.vertical_autoscaler import CheckpointObject
+from cotenant.base.kubernetes.models.autoscalers import CheckpointObject
 from cotenant.base.kubernetes.quantity import LARGEST, parse_bytes, parse_millicores
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage

@@ -22,9 +22,8 @@ import msgspec
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kube import Access, KubeClient, review
-from cotenant.base.kube.access import SELF_REVIEWS
 from cotenant.base.kube.auth import load_access
-from cotenant.base.kube.client import Pause
+from cotenant.base.kube.client import SELF_REVIEWS, Pause
 from cotenant.base.kube.connection import ApiRequest, ApiResponse, Stream
 from cotenant.base.kube.writes import APPLY_TYPE
 from cotenant.base.kubernetes.protocol import OWN_GROUP, RESERVATION_PLANS

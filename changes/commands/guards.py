@@ -10,9 +10,9 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.commands.results import named_workload
+from cotenant.base.commands.session import workload_addresses
 from cotenant.base.errors import SettingsError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.text import percent, visible

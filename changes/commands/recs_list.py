@@ -11,7 +11,6 @@ import typer
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
 from cotenant.base.commands.command import examples, new_app, session_of
-from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import (
     DocumentFormat,
     DocumentOption,
@@ -34,6 +33,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.commands.session import workload_addresses
 from cotenant.base.table import Kind
 from cotenant.base.text import counted
 from cotenant.changes.commands.ledger_access import (

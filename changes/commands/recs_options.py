@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.completion import workload_addresses
+from cotenant.base.commands.session import workload_addresses
 from cotenant.changes.model.service import BundleForm, Method
 
 Workloads = Annotated[

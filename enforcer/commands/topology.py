@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import examples
-from cotenant.base.commands.documents import documents
+from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -78,8 +78,8 @@ def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
 
 def _read_machine_file(file: Path) -> NodeTopology:
     from cotenant.base.allocation.cpu_ownership import owners
-    from cotenant.base.allocation.machine_file import described_machine
     from cotenant.base.allocation.node_topology import NodeTopology
+    from cotenant.base.allocation.topology_document import described_machine
 
     body, *more = documents(str(file))
     if more or not isinstance(body, dict):

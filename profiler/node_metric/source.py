@@ -22,8 +22,9 @@ from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.questions import ASKED, EXPORTER_CPU, Ask, Scene, queries
 from cotenant.profiler.node_metric.status import Observed
 from cotenant.profiler.node_metric.windows import Floats, Track
-from cotenant.profiler.prometheus import decode, instances, metric_names, questions_in_turn, survey
+from cotenant.profiler.prometheus import decode, metric_names, questions_in_turn, survey
 from cotenant.profiler.prometheus.client import Client
+from cotenant.profiler.prometheus.clusters import address, host_of
 from cotenant.profiler.prometheus.plan import NamespaceShard, RangeQuery
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 from cotenant.profiler.prometheus.sampling import intervals
@@ -82,7 +83,7 @@ class NodeMetricSource:
         """
         now_seconds += self._server_ahead_seconds(now_seconds)
         scene = self._survey(now_seconds)
-        addresses = {instances.address(a): node for a, node in {**self._addresses, **addresses}.items()}
+        addresses = {address(a): node for a, node in {**self._addresses, **addresses}.items()}
         grid = self._grid(scene, now_seconds, policy)
         answers = self._answers(scene, grid, policy)
         for ask in (*_NODE_TRACKS.values(), *_SUM_TRACKS.values()):
@@ -177,7 +178,7 @@ def _read(result: msgspec.Raw, query: RangeQuery) -> _Piece:
 
 
 def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
-    host = instances.host_of(labels.instance)
+    host = host_of(labels.instance)
     return labels.node or addresses.get(host, host)
 
 

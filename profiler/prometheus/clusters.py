@@ -11,6 +11,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from ipaddress import ip_address
 from typing import Final
 
 import numpy as np
@@ -153,3 +154,27 @@ def _candidates(series: Iterable[Mapping[str, str]]) -> list[str]:
     return sorted(
         n for n in names if n not in _OF_THE_TARGET and n != "__name__" and not n.startswith(("exported_", "cotenant_"))
     )
+
+
+_IN_BRACKETS: Final = re.compile(r"\[(?P<host>[^\]]*)\](?::\d*)?")
+_WITH_PORT: Final = re.compile(r"(?P<host>[^:]*):\d*")
+
+
+def host_of(instance: str) -> str:
+    """The host without brackets and port; an IP address in the one form in which `address` writes it.
+
+    `[fd00::1]:10250`, `fd00::1`, `10.0.0.1:10250` and `node-1:9100` give fd00::1, fd00::1, 10.0.0.1 and node-1: the
+    last colon of a bare IPv6 address begins no port.
+    """
+    match = _IN_BRACKETS.fullmatch(instance) or _WITH_PORT.fullmatch(instance)
+    return address(match["host"] if match else instance)
+
+
+def address(text: str) -> str:
+    """An IP address in one form (lower case, zeros left out, IPv4 in IPv6 as IPv4); any other text as it is."""
+    try:
+        parsed = ip_address(text)
+    except ValueError:
+        return text
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    return str(mapped or parsed)

@@ -22,7 +22,7 @@ from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import FloatMatrix, Signal, TimeGrid, Usage
-from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.clusters import host_of
 from cotenant.profiler.prometheus.parts import (
     GPU_RESOURCES,
     LIMITS,

@@ -21,7 +21,7 @@ from cotenant.base.kubernetes.qos import PRIORITY_CLASS_LABEL, PriorityClass, Qo
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.text import counted
-from cotenant.profiler.prometheus.instances import address
+from cotenant.profiler.prometheus.clusters import address
 from cotenant.profiler.prometheus.kube_state import autoscalers, declared, gaps, phases, stored
 from cotenant.profiler.prometheus.kube_state.owners import LINKS, POD_OWNER, Chains, chains
 from cotenant.profiler.prometheus.parts import INIT_LIMITS, INIT_REQUESTS, LIMITS, REQUESTS, RESTARTS, TERMINATED

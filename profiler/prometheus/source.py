@@ -61,7 +61,7 @@ from cotenant.profiler.prometheus.promql import (
 )
 from cotenant.profiler.prometheus.quantiles import Question
 from cotenant.profiler.prometheus.retry import Timer
-from cotenant.profiler.prometheus.sampling.reader import IntervalReader
+from cotenant.profiler.prometheus.sampling.intervals import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
 from cotenant.profiler.pull_state import SignalSpan
 from cotenant.profiler.settings import PrometheusSettings

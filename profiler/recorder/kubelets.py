@@ -40,7 +40,7 @@ from cotenant.base.errors import (
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.connection import cluster_tls
 from cotenant.profiler.recorder.exposition import THROTTLED
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
+from cotenant.profiler.recorder.pod_records import KubeletAddress
 
 INTERVAL_SECONDS: Final = 60.0
 """Between two readings of a kubelet: the default of a Prometheus server."""

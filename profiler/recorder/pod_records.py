@@ -19,8 +19,23 @@ from cotenant.base.kubernetes.models.pod import StatedPod, Terminated
 from cotenant.base.kubernetes.protocol import RESOURCE_STATUS_ANNOTATION
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.restarts import ContainerEnd, ContainerEnds
+
+
+@dataclass(frozen=True, slots=True)
+class KubeletAddress:
+    """A node and where its kubelet listens."""
+
+    node: str
+    host: str
+    port: int
+
+    @property
+    def place(self) -> str:
+        """Host and port as HTTP writes them."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
 
 OOM_KILLED: Final = "OOMKilled"
 UNKNOWN_REASONS: Final = frozenset({"", "ContainerStatusUnknown"})

@@ -23,8 +23,7 @@ from cotenant.base.kube.projection import own_annotations
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.pod import StatedPod
 from cotenant.base.process.in_hand import ObjectVersion
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
-from cotenant.profiler.recorder.pod_records import PodRecords, RecordedNode, RecordedPod
+from cotenant.profiler.recorder.pod_records import KubeletAddress, PodRecords, RecordedNode, RecordedPod
 
 ItemT = TypeVar("ItemT")
 log = structlog.get_logger(__name__)

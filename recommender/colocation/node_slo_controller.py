@@ -10,7 +10,7 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.controllers.watched import WatchedNode
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Outcome
-from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.protocol import NETWORK_BANDWIDTH_ANNOTATION, SLO_CONFIG_MAP
 from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.node_slo import LabelledNode, NodeSloView, decide

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from cotenant.base.inventory.vpa_history import VpaHistory
+from cotenant.base.cluster import VpaHistory
 from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import HistogramBatch, buckets_of
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal

@@ -24,7 +24,7 @@ from cotenant.base.errors import NoData
 from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address, Outcome, Patch
 from cotenant.base.kubernetes.models.metadata import ObjectName
-from cotenant.base.kubernetes.models.pod_template import TolerantTemplate
+from cotenant.base.kubernetes.models.pod import TolerantTemplate
 from cotenant.base.kubernetes.node_taints import AVOIDED, REFUSED, node_address
 from cotenant.base.kubernetes.pod_identity import Taint, toleration
 from cotenant.base.kubernetes.protocol import LOAD_TAINT

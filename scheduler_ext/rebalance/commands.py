@@ -9,7 +9,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.commands.documents import documents
+from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,

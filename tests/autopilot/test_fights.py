@@ -20,7 +20,7 @@ from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workloa
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
 from cotenant.autopilot.settings import CeilingSettings
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.vertical_autoscaler import VerticalAutoscalerObject, vertical_writer
+from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject, vertical_writer
 from cotenant.changes.decide.field_changes import planned
 from cotenant.changes.model.change import (
     AUTOPILOT_KEY_PREFIX,

@@ -10,7 +10,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.json_documents.depth import MOST_LEVELS, decode_shallow, without_depths
+from cotenant.base.json_documents.json_decoders import MOST_LEVELS, decode_shallow, without_depths
 
 DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 VALUES = st.recursive(

@@ -18,6 +18,7 @@ from cotenant.base.cluster import (
     Pod,
     Quota,
     Workload,
+    tightest,
 )
 from cotenant.base.errors import ClusterForbidden
 from cotenant.base.identity import WorkloadRef
@@ -28,7 +29,6 @@ from cotenant.base.kube.objects import AutoscalerObject, LimitRangeObject, Quota
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.kube.projection import autoscaler_of, limit_ranges_of, quotas_of, version_of
 from cotenant.base.kubernetes.models.pod import PodObject
-from cotenant.base.kubernetes.namespace_bounds import tightest
 from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, MIB, Resource

@@ -21,9 +21,8 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import CotenantError, NoData, StoreCorrupt, StoreError
 from cotenant.base.store import Store, days, files, parquet
-from cotenant.base.store.checked import CheckedFolder
 from cotenant.base.store.days import Day
-from cotenant.base.store.files import Folder
+from cotenant.base.store.files import CheckedFolder, Folder
 from cotenant.base.store.version import NewerVersionError
 from cotenant.base.table import Table
 from cotenant.base.usage.quality import QualityRecord

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.errors import StoreError
-from cotenant.base.store import Store, relation, scratch, tables
-from cotenant.base.store.relation import EVERY_ROW, Relation, RowCondition
+from cotenant.base.store import Store, relation, tables
+from cotenant.base.store.relation import EVERY_ROW, PREFIX, Relation, RowCondition, remove_abandoned, scratch
 from cotenant.base.table import Table
 from tests.support.store import SCHEMA
 
@@ -65,7 +65,7 @@ def test_threads_that_come_first_at_once_share_one_folder() -> None:
     program = (
         "import sys, threading\n"
         "sys.setswitchinterval(1e-6)\n"
-        "from cotenant.base.store.scratch import scratch\n"
+        "from cotenant.base.store.relation import scratch\n"
         "gate, folders = threading.Barrier(8), []\n"
         "def run():\n"
         "    gate.wait()\n"
@@ -79,21 +79,21 @@ def test_threads_that_come_first_at_once_share_one_folder() -> None:
 
 
 def test_what_a_killed_process_left_goes_and_what_a_live_one_has_stays(tmp_path: Path) -> None:
-    program = "import os; from cotenant.base.store.scratch import scratch; print(scratch(), flush=True); os._exit(9)"
+    program = "import os; from cotenant.base.store.relation import scratch; print(scratch(), flush=True); os._exit(9)"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, timeout=60
     )
     left = Path(ended.stdout.strip())
-    unfinished = tmp_path / f"{scratch.PREFIX}unfinished"
+    unfinished = tmp_path / f"{PREFIX}unfinished"
     unfinished.mkdir()
     assert left.is_dir()
 
-    scratch.remove_abandoned(tmp_path)
+    remove_abandoned(tmp_path)
     assert not left.exists()
     assert unfinished.is_dir()
-    own = scratch.scratch()
-    scratch.remove_abandoned(own.parent)
+    own = scratch()
+    remove_abandoned(own.parent)
     assert own.is_dir()
 
 

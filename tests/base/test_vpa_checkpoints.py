@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from cotenant.base.cluster import SavedHistogram, VpaHistory
 from cotenant.base.identity import ContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import SavedHistogram, VpaHistory
 from cotenant.base.kube import connect
 from cotenant.base.kube.live import CHECKPOINTS, LISTED, VPAS, LiveCluster, observe
 from cotenant.base.resource import Resource

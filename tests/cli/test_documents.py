@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cotenant.base.commands.documents import documents
+from cotenant.base.commands.files import documents
 from cotenant.base.errors import UsageError
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.extender.commands.why import template_of

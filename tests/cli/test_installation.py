@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
+from cotenant.base.json_documents.difference import abbreviate_list, differences
 from cotenant.cli import main
 from cotenant.cli.cluster.installation.gaps import gaps, missing_fields
 from cotenant.cli.cluster.installation.manifests import (

@@ -21,10 +21,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import BufferReader, parquet
 
-from cotenant.base.cluster import Container, Inventory, Pod, Workload
+from cotenant.base.cluster import Container, Inventory, Pod, VpaHistory, Workload
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import ContainerRef, PodContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource

@@ -16,9 +16,7 @@ import pytest
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.plan import NamespaceShard
-from cotenant.profiler.prometheus.sampling import downsampled
-from cotenant.profiler.prometheus.sampling.intervals import SAMPLES_LABEL
-from cotenant.profiler.prometheus.sampling.reader import IntervalReader
+from cotenant.profiler.prometheus.sampling.intervals import SAMPLES_LABEL, IntervalReader, raw_start_seconds
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from tests.cluster import needing
 from tests.profiler.conftest import pulled, store_in
@@ -155,8 +153,8 @@ def test_a_server_that_refuses_the_look_loses_nothing() -> None:
 
 
 def test_the_start_of_the_samples_is_the_start_of_the_first_hour_that_has_some() -> None:
-    assert downsampled.raw_start_seconds({}) is None
-    assert downsampled.raw_start_seconds({END: {}, END + HOUR_SECONDS: {}}) is None
+    assert raw_start_seconds({}) is None
+    assert raw_start_seconds({END: {}, END + HOUR_SECONDS: {}}) is None
     # The hour that ends at END + 2 h begins at END + 1 h.
     hourly = {END: {}, END + 2 * HOUR_SECONDS: {30: 4}, END + 3 * HOUR_SECONDS: {}}
-    assert downsampled.raw_start_seconds(hourly) == END + HOUR_SECONDS
+    assert raw_start_seconds(hourly) == END + HOUR_SECONDS

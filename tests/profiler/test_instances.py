@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cotenant.base.identity import NodeRef
 from cotenant.base.usage.usage import Signal, TimeGrid
 from cotenant.profiler.prometheus import decode
-from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.clusters import host_of
 from cotenant.profiler.prometheus.parts import Rates, usage_parts
 from cotenant.profiler.prometheus.plan import RangeQuery
 

@@ -22,8 +22,7 @@ from cotenant.base.usage.usage import TimeGrid
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import pull
-from cotenant.profiler.off_signs import examine
-from cotenant.profiler.off_times import OffTimes, Signs, Silence
+from cotenant.profiler.off_times import OffTimes, Signs, Silence, examine
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.settings import Settings

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cotenant.base.cluster import SavedHistogram, VpaHistory
 from cotenant.base.identity import ContainerRef
-from cotenant.base.inventory.vpa_history import SavedHistogram, VpaHistory
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.usage.histogram import HistogramBatch
 from cotenant.recommender.evidence import Evidence

@@ -24,7 +24,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
+from cotenant.profiler.recorder.pod_records import KubeletAddress
 from tests.cluster.pki import Authority
 from tests.support.fast_clock import FastClock
 

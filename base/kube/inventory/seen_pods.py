@@ -17,7 +17,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
 from cotenant.base.kube import projection
 from cotenant.base.kube.objects import ControllerObject
-from cotenant.base.kubernetes.mid_request import mid_request_of
 from cotenant.base.kubernetes.models.pod import PodObject
 from cotenant.base.kubernetes.owners import (
     DEPLOYMENT_CONFIG_LABEL,
@@ -27,6 +26,7 @@ from cotenant.base.kubernetes.owners import (
     owner_by_name,
 )
 from cotenant.base.kubernetes.pod_qos import PodQos
+from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE

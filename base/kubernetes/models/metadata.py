@@ -105,3 +105,9 @@ class LabelledObject(msgspec.Struct):
     """An object of any kind of which only name, uid, labels and annotations are read."""
 
     metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
+
+
+class ConfigMapObject(msgspec.Struct):
+    """A ConfigMap's texts."""
+
+    data: dict[str, str] | None = None

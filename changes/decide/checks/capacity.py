@@ -18,7 +18,7 @@ import msgspec
 from cotenant.base.cluster import Container, ContainerRole, pod_amount
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.horizontal_autoscaler import MetricWire, utilization_targets
+from cotenant.base.kubernetes.models.autoscalers import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
 from cotenant.base.kubernetes.pod_resources import NamedAmounts

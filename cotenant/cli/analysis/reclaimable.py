@@ -11,7 +11,6 @@ import typer
 from cotenant.base.amount_text import amount
 from cotenant.base.commands.cells import human
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.completion import node_names
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -21,6 +20,7 @@ from cotenant.base.commands.results import (
     load_for_reading,
     open_scans,
 )
+from cotenant.base.commands.session import node_names
 from cotenant.base.resource import Resource
 from cotenant.base.table import Table, kind_of
 from cotenant.base.text import counted

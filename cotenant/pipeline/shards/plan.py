@@ -17,9 +17,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import Event, Inventory, Pod, PodRow, Workload
+from cotenant.base.cluster import Event, Inventory, Pod, PodRow, VpaHistory, Workload
 from cotenant.base.identity import PodContainerRef, WorkloadRef
-from cotenant.base.inventory.vpa_history import VpaHistory
 from cotenant.base.store.days import Between, Key
 from cotenant.pipeline.analysis import Division
 from cotenant.recommender.deleted_workloads import gone_workloads

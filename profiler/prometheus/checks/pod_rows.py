@@ -25,7 +25,7 @@ from cotenant.base.cluster import Inventory, PodRow
 from cotenant.base.resource import MIB, Resource
 from cotenant.base.text import agree
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
-from cotenant.profiler.prometheus.instances import host_of
+from cotenant.profiler.prometheus.clusters import host_of
 from cotenant.profiler.prometheus.parts import (
     ACTIVE_FILE,
     CONTAINERS,

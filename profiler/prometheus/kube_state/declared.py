@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.cluster import LimitRange, Quota
+from cotenant.base.cluster import QUOTA_KEYS, LimitRange, Quota, tightest
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.namespace_bounds import QUOTA_KEYS, tightest
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.resource import Resource
 

@@ -1,4 +1,4 @@
-"""At which intervals the containers' series were scraped, in each day of a span. Pure.
+"""EDGE: asks at which intervals the containers' series were scraped, in each day of a span.
 
 A server may scrape two namespaces, or two pools of nodes, at different intervals, and change any of them. So each hour
 of the span is asked how many series have how many samples in a few windows of five minutes that are spread over it: a
@@ -13,14 +13,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import chain
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.errors import SourceError, SourceLimit, SourceTooLong
 from cotenant.base.usage.quality import ScrapeSpan
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS
+from cotenant.profiler.prometheus import decode
+from cotenant.profiler.prometheus.answers import TooLongSpan
+from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.prometheus.parts import CONTAINERS, CPU, ONE_EACH, ROOT, Rates
 from cotenant.profiler.prometheus.plan import NamespaceShard
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
@@ -282,3 +289,93 @@ def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, .
             window = Rates(interval).window_seconds
             open_spans[interval] = ScrapeSpan(start, end, interval, window, max(series, most))
     return tuple(sorted((*done, *open_spans.values()), key=lambda s: (s.start_seconds, s.interval_seconds)))
+
+
+RESOLUTION_SECONDS: Final = FIVE_MINUTES_SECONDS
+"""Thanos' finer downsampling."""
+
+
+def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
+    """Start of the first hour that any series lived through by its raw samples; None without any.
+
+    hourly: hour's end -> scrape interval -> series (`intervals.with_slow`).
+    """
+    seen = [end for end, found in hourly.items() if found]
+    return min(seen) - HOUR_SECONDS if seen else None
+
+
+def note(raw_start: int) -> str:
+    """The sentence for a server that has downsampled values alone of the day before its first raw samples."""
+    moment = datetime.fromtimestamp(raw_start, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return (
+        f"before {moment} the server has only values of 5 minutes (downsampled), which are not read: they have no "
+        "peaks of CPU. Keep raw samples for profiler.window_days (Thanos: --retention.resolution-raw), or shorten it"
+    )
+
+
+@dataclass(slots=True)
+class IntervalReader:
+    """Reads the intervals of a server's series; what could not be had is a note, and a question that was cut counts."""
+
+    client: Client
+    labels: Mapping[str, str]
+    notes: tuple[str, ...] = field(default=(), init=False)
+    splits: int = field(default=0, init=False)
+
+    def read(
+        self, start_seconds: int, end_seconds: int, usual_seconds: int, shard: NamespaceShard
+    ) -> tuple[tuple[RateSpan, ...], tuple[ScrapeSpan, ...]]:
+        """Return how to read usage in [start, end), and the intervals found there; usual_seconds: where none was."""
+        ends = hours(start_seconds, end_seconds)
+        hourly, whole = self._by_hour(sampled_question, ends, shard, "scrape intervals are known of some hours alone")
+        looks = slow_moments(start_seconds, end_seconds) if whole else ()
+        slow, _ = self._by_hour(slow_question, looks, shard, "slowly scraped series are not all known")
+        found = with_slow(hourly, slow)
+        raw_start = raw_start_seconds(found)
+        if whole and raw_start is not None and raw_start > start_seconds:
+            self._note_downsampled(raw_start, shard)
+        return rate_spans(found, usual_seconds), scrape_spans(found)
+
+    def _note_downsampled(self, raw_start: int, shard: NamespaceShard) -> None:
+        """Note whether the day before the first raw samples has downsampled values."""
+        day = hours(raw_start - DAY_SECONDS, raw_start)
+        with suppress(SourceError):
+            answers = [self._ask(question, moments, shard, RESOLUTION_SECONDS) for moments in day]
+            if by_hour(chain.from_iterable(answers)):
+                self.notes += (note(raw_start),)
+
+    def _by_hour(
+        self,
+        question: Question,
+        times: Iterable[range],
+        shard: NamespaceShard,
+        loss: str,
+    ) -> tuple[dict[int, Counts], bool]:
+        """Counts by their moment, and whether all was answered; else the loss is noted."""
+        answers: list[Hourly] = []
+        try:
+            for moments in times:
+                answers += self._ask(question, moments, shard)
+        except SourceError as error:
+            self.notes += (f"{loss}: {error.message}",)
+            return by_hour(answers), False
+        return by_hour(answers), True
+
+    def _ask(
+        self, question: Question, moments: range, shard: NamespaceShard, resolution_seconds: int = 0
+    ) -> list[Hourly]:
+        """Answers to a question; halved by namespaces, then time, when one is too much for the server."""
+        text, asked = question(self.labels, shard), (moments[0], moments[-1], moments.step)
+        try:
+            return [decode.decode_timed_series(self.client.range(text, *asked, resolution_seconds))]
+        except SourceTooLong:
+            raise
+        except SourceLimit as error:
+            half, shards = len(moments) // 2, None if isinstance(error, TooLongSpan) else shard.halves()
+            if not half and shards is None:
+                raise
+        self.splits += 1
+        pieces = (
+            [(moments, shard) for shard in shards] if shards else [(moments[:half], shard), (moments[half:], shard)]
+        )
+        return [answer for piece in pieces for answer in self._ask(question, *piece, resolution_seconds)]

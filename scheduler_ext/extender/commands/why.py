@@ -10,7 +10,7 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.documents import documents, mapping_or_empty
+from cotenant.base.commands.files import documents, mapping_or_empty
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import PodName

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.documents import documents
+from cotenant.base.commands.files import documents
 from cotenant.base.commands.output import DocumentFormat, message, print_document
 
 app = new_app()

@@ -9,7 +9,6 @@ import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.commands.completion import workload_addresses
 from cotenant.base.commands.output import (
     DocumentFormat,
     DocumentOption,
@@ -28,6 +27,7 @@ from cotenant.base.commands.results import (
     named_workload,
     open_store,
 )
+from cotenant.base.commands.session import workload_addresses
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.recommender.settings import RecommenderSettings

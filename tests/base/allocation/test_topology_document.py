@@ -13,8 +13,14 @@ from cotenant.base.allocation.cpu_annotations import CpuAssignment, assignment_o
 from cotenant.base.allocation.cpu_lists import Cpus
 from cotenant.base.allocation.cpu_ownership import CpuState, owners
 from cotenant.base.allocation.cpu_topology import CpuTopology, regular_topology
-from cotenant.base.allocation.machine_file import described_machine
-from cotenant.base.allocation.topology_document import NodeCpus, PodCpus, annotations_of, parse_topology, zones_of
+from cotenant.base.allocation.topology_document import (
+    NodeCpus,
+    PodCpus,
+    annotations_of,
+    described_machine,
+    parse_topology,
+    zones_of,
+)
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import CPU_TOPOLOGY_ANNOTATION
 from tests.base.allocation.cpu_machines import machines

@@ -26,7 +26,6 @@ from cotenant.base.errors import (
 )
 from cotenant.base.kube.auth import Access
 from cotenant.profiler.recorder.exposition import parse_resource_metrics
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import (
     RESOURCES,
     KubeletRules,
@@ -37,6 +36,7 @@ from cotenant.profiler.recorder.kubelets import (
     place_in_round,
     tls_context,
 )
+from cotenant.profiler.recorder.pod_records import KubeletAddress
 from tests.cluster.pki import Authority
 from tests.support.kubelets import TOKEN, KubeletServers, containers_of
 

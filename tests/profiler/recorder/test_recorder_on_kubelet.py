@@ -33,7 +33,6 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store.store import Store
 from cotenant.base.usage.usage import FIVE_MINUTES_SECONDS, Signal, TimeGrid
 from cotenant.profiler.recorder.exposition import SampleColumns
-from cotenant.profiler.recorder.kubelet_address import KubeletAddress
 from cotenant.profiler.recorder.kubelets import (
     RESOURCES,
     KubeletRules,
@@ -42,6 +41,7 @@ from cotenant.profiler.recorder.kubelets import (
     open_session,
     tls_context,
 )
+from cotenant.profiler.recorder.pod_records import KubeletAddress
 from cotenant.profiler.recorder.service import BRIDGED_INTERVALS, Recorder
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
 from cotenant.settings import Settings

@@ -10,7 +10,6 @@ import typer
 
 from cotenant.base.commands.cluster_options import DeclaredClusterOption, settings_of
 from cotenant.base.commands.command import examples, new_app, session_of
-from cotenant.base.commands.completion import node_names, workload_addresses
 from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
 from cotenant.base.commands.results import (
     AllClustersOption,
@@ -21,6 +20,7 @@ from cotenant.base.commands.results import (
     open_scans,
     open_store,
 )
+from cotenant.base.commands.session import node_names, workload_addresses
 from cotenant.base.errors import NoData
 from cotenant.base.text import visible
 from cotenant.changes.commands.recommendation_lines import describe

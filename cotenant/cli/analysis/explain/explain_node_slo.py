@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from cotenant.base.commands.output import align_columns
 from cotenant.base.errors import NoData, UsageError
-from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.text import format_value, visible
@@ -88,7 +88,7 @@ def _format_value(value: Any) -> str:
 
 def data_of(file: str) -> dict[str, str]:
     """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
-    from cotenant.base.commands.documents import documents, mapping_or_empty
+    from cotenant.base.commands.files import documents, mapping_or_empty
 
     maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
     matching = [d for d in maps if mapping_or_empty(d.get("metadata")).get("name") == SLO_CONFIG_MAP]

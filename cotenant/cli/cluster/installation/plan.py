@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from cotenant.base.json_documents.changed_paths import abbreviate_list, differences
+from cotenant.base.json_documents.difference import abbreviate_list, differences
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.cli.cluster.installation.gaps import gaps
 from cotenant.cli.cluster.installation.manifests import Manifest

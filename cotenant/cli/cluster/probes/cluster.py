@@ -108,7 +108,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
 
 def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
     """Name what in slo-controller-config cannot be used, or does not do what it seems to; without one all is well."""
-    from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+    from cotenant.base.kubernetes.models.metadata import ConfigMapObject
     from cotenant.recommender.colocation.model.slo_config import SloConfig
 
     try:
@@ -126,7 +126,7 @@ def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
     """Name each object that the manager leaves out because it cannot be read or a feature fails on it, and why."""
     import msgspec
 
-    from cotenant.base.kubernetes.models.config_map import ConfigMapObject
+    from cotenant.base.kubernetes.models.metadata import ConfigMapObject
 
     try:
         body = client.get(f"/api/v1/namespaces/{namespace}/configmaps/{STATUS_CONFIG_MAP}", ConfigMapObject)
