@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import structlog
@@ -23,11 +23,15 @@ from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.process.clock import Clock
+from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.atomic_write import replace_atomically
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
-from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan, Surface, SurfaceWant
-from cotenant.enforcer.decide.changes import Done, Place, wants_of
+from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper
+from cotenant.enforcer.apply.sysctl import SysctlKeeper
+from cotenant.enforcer.apply.traffic import TrafficKeeper
+from cotenant.enforcer.contract import Observation, PodSpec, Strategy, StrategyPlan
+from cotenant.enforcer.decide.changes import wants_of
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, TickDecision, decide
 from cotenant.enforcer.decide.unsupported import find_unsupported
@@ -43,6 +47,9 @@ from cotenant.enforcer.report.usage import UsageHistory, node_metric
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
+if TYPE_CHECKING:
+    from cotenant.enforcer.assembly import KubeletTreeReader
+
 STARTUP_SECONDS: Final = 5.0
 """How long a starting agent waits for pods and policy before its first tick; values in force are kept meanwhile. A list
 of one node's pods arrives within a second."""
@@ -55,55 +62,6 @@ DEAD_SECONDS: Final = 60.0
 """Without a tick for so long (and ten ticks at least) only a restart helps."""
 
 
-class NodeReader(Protocol):
-    """One reading of the node: `assembly.KubeletTreeReader`."""
-
-    def read(self, inputs: AgentInputs, fresh: frozenset[Place]) -> Observation:
-        """NodeUnreadable: skip the tick."""
-        ...
-
-    def close(self) -> None:
-        """Close all open files."""
-        ...
-
-
-class KnobWriter(Protocol):
-    """The writer of the knobs: `apply.Applier`."""
-
-    denied: str
-    unexplained: tuple[str, ...]
-
-    @property
-    def overridden_knobs(self) -> frozenset[Place]:
-        """Knobs that carry our value now."""
-        ...
-
-    def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Write the decision's values to the node."""
-        ...
-
-    def restore(self) -> list[Done]:
-        """Restore every original value."""
-        ...
-
-
-class SurfaceController(Protocol):
-    """Applies and restores one surface outside of cgroups."""
-
-    @property
-    def surface(self) -> Surface:
-        """The surface that this controller keeps."""
-        ...
-
-    def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants; returns the errors as text."""
-        ...
-
-    def restore(self) -> list[str]:
-        """Restore every original value."""
-        ...
-
-
 @dataclass(slots=True)
 class AgentComponents:
     """The components of an agent. `recorder` is None unless recording is enabled."""
@@ -111,15 +69,15 @@ class AgentComponents:
     settings: EnforcerSettings
     clock: Clock
     sources: Sources
-    node_reader: NodeReader
-    knob_writer: KnobWriter
+    node_reader: KubeletTreeReader
+    knob_writer: Applier
     originals: OriginalValues
     strategies: tuple[Strategy[Any], ...]
     metrics: AgentMetrics
     reporter: ActionReporter
     evictions: PodEvictions
     recorder: Recorder | None = None
-    surfaces: tuple[SurfaceController, ...] = ()
+    surfaces: tuple[ResctrlKeeper | SysctlKeeper | TrafficKeeper, ...] = ()
     monotonic: Callable[[], float] = time.monotonic
 
 

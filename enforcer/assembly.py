@@ -53,7 +53,7 @@ from cotenant.enforcer.observe.nvml import Nvml
 from cotenant.enforcer.observe.observe import HostApplicationSpec, Observer
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DevicePublisher
-from cotenant.enforcer.report.node_metric_writer import OwnPublisher, Reporter, Whose
+from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
 from cotenant.enforcer.report.recorder import Recorder
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.runtime import INSTALL
@@ -227,7 +227,10 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
         )
         agent = Agent(parts)
         reporter = _reporter(own, node, client, agent, kubelet)
-        server = HealthServer(_checks(agent, reporter), metrics, settings.section(TelemetrySettings), ENFORCER_PORT)
+        checks = Checks(ready={"agent": agent.not_ready}, alive={"ticks": agent.dead})
+        if reporter:
+            checks.ready["nodemetric"] = lambda: "" if reporter.error.startswith("not reported yet") else reporter.error
+        server = HealthServer(checks, metrics, settings.section(TelemetrySettings), ENFORCER_PORT)
         server.pages["/status"] = lambda: (msgspec.json.encode(agent.status()), "application/json")
         stack.enter_context(server)
         if recorder:
@@ -279,7 +282,9 @@ def _reporter(
     if client is None or settings.dry_run or not settings.report_node_metric:
         return None
     whose = Whose(node, agent.node_uid)
-    publishers: list[OwnPublisher] = [_topology(settings, whose, agent, kubelet)] if settings.report_topology else []
+    publishers: list[DevicePublisher | TopologyPublisher] = (
+        [_topology(settings, whose, agent, kubelet)] if settings.report_topology else []
+    )
     if settings.report_devices:
         devices = DevicePublisher(node, agent.node_uid, Nvml(NVML_LIBRARY), Path(settings.sysfs_root))
         agent.parts.metrics.registry.register(
@@ -298,13 +303,6 @@ def _topology(settings: EnforcerSettings, whose: Whose, agent: Agent, kubelet: K
 def _offered_cpus(settings: EnforcerSettings) -> Cpus:
     """CPUs whose cores ResourceClaims may have. UsageError."""
     return parse_cpus(settings.dra.cpus, "enforcer.dra.cpus") if settings.dra.on else frozenset()
-
-
-def _checks(agent: Agent, reporter: Reporter | None) -> Checks:
-    checks = Checks(ready={"agent": agent.not_ready}, alive={"ticks": agent.dead})
-    if reporter:
-        checks.ready["nodemetric"] = lambda: "" if reporter.error.startswith("not reported yet") else reporter.error
-    return checks
 
 
 @contextlib.contextmanager

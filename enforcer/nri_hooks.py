@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 from prometheus_client import Metric
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 from cotenant.base.allocation.cpu_lists import format_cpus
 from cotenant.base.settings.root import SettingSections
 from cotenant.enforcer.agent import Agent
+from cotenant.enforcer.apply.handover import AgentStop
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
 from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
 from cotenant.enforcer.device_driver import ClaimedCpus, no_cpus
@@ -31,38 +32,24 @@ if TYPE_CHECKING:
     from cotenant.enforcer.runtime.nri.plugin import Counters
 
 
-class Waker(Protocol):
-    """The object that waits between ticks: `__main__.Ending`."""
-
-    asked: bool
-    """Whether the end was asked for."""
-
-    def wake(self) -> None:
-        """End the present wait early."""
-        ...
-
-
 @contextlib.contextmanager
-def run_nri_plugin(settings: SettingSections, agent: Agent, waker: Waker, claimed_cpus: ClaimedCpus) -> Iterator[None]:
+def run_nri_plugin(
+    settings: SettingSections, agent: Agent, waker: AgentStop, claimed_cpus: ClaimedCpus
+) -> Iterator[None]:
     """The plugin while it is entered, if the settings want it. A dry run changes no container, so it has none."""
     if not settings.section(RuntimeSettings).nri or settings.section(EnforcerSettings).dry_run:
         yield
         return
     try:
-        from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriPlugin
+        from cotenant.enforcer.runtime.nri.plugin import NriPlugin
     except ModuleNotFoundError as missing:
         structlog.get_logger(__name__).error("no NRI plugin", reason=f"{missing.name} is missing", fix=INSTALL)
         yield
         return
 
-    def ignore(_: NriEvent) -> None:
-        waker.wake()
-
-    plugin = NriPlugin(
-        settings.section(RuntimeSettings),
-        HookDecision(agent, waker, Parents(Path(settings.section(EnforcerSettings).cgroup_root)), claimed_cpus),
-        ignore,
-    )
+    parents = Parents(Path(settings.section(EnforcerSettings).cgroup_root))
+    decision = HookDecision(agent, lambda: waker.asked, parents, claimed_cpus)
+    plugin = NriPlugin(settings.section(RuntimeSettings), decision, lambda _: waker.wake())
     agent.parts.metrics.registry.register(NriMetrics(lambda: (plugin.registered, plugin.counters)))
     plugin.start()
     try:
@@ -99,7 +86,8 @@ class HookDecision:
     """
 
     agent: Agent
-    waker: Waker
+    ended: Callable[[], bool]
+    """Whether the end was asked for."""
     parents: Parents
     claimed_cpus: ClaimedCpus = no_cpus
 
@@ -114,7 +102,7 @@ class HookDecision:
         return self.parents.fitted(resources, cgroup_parent, container.id)
 
     def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerResources:
-        policy_and_ratio = None if self.waker.asked else self.agent.container_policy()
+        policy_and_ratio = None if self.ended() else self.agent.container_policy()
         if policy_and_ratio is None:
             return LEAVE
         policy, cpu_ratio = policy_and_ratio

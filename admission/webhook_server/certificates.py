@@ -14,7 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -47,16 +47,6 @@ _log = structlog.get_logger(__name__)
 
 Show = Callable[[Pair], None]
 """Makes the server show a certificate from the next connection on."""
-
-
-class CertificateStore(Protocol):
-    """The store of the certificates and keys."""
-
-    def read(self) -> tuple[Material | None, str]:
-        """Return the stored material (None: nothing usable) and its version."""
-
-    def write(self, material: Material, version: str) -> None:
-        """Replace what was read as that version; ClusterConflict when somebody else did in between."""
 
 
 class SecretStore:
@@ -162,7 +152,12 @@ class CertificateController:
     """Keeps our own certificate: one `step` does all that is due."""
 
     def __init__(
-        self, store: CertificateStore, policy: CertificatePolicy, clock: Clock, show: Show, injector: Injector | None
+        self,
+        store: SecretStore | FolderStore,
+        policy: CertificatePolicy,
+        clock: Clock,
+        show: Show,
+        injector: Injector | None,
     ) -> None:
         """Store the dependencies; nothing is done yet.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.autopilot.decide.candidates import LiveNamespace
@@ -52,7 +51,32 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
         for body in client.list(f"/apis/{version}/namespaces/{namespace}/{plural}"):
             workloads[WorkloadRef(namespace, kind, str(body["metadata"]["name"]))] = body
     scalers = tuple(client.list(f"/apis/autoscaling/v2/namespaces/{namespace}/horizontalpodautoscalers"))
-    return replace(_of_pods(client, namespace), workloads=workloads, autoscalers=scalers, vpas=_vpas(client, namespace))
+    # who may not list pods does not know what to leave alone.
+    nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
+    classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
+    kills: dict[tuple[WorkloadRef, str], float] = defaultdict(float)
+    present: dict[WorkloadRef, list[PresentAmounts]] = defaultdict(list)
+    for wire in client.list(f"/api/v1/namespaces/{namespace}/pods", KilledPodWire, fieldSelector=NOT_ENDED):
+        pod = pod_of(wire)
+        kind, name = pod.owner
+        workload = deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)
+        classes[workload].add(qos_of(pod.labels))
+        if pod.node:
+            nodes[workload].add(pod.node)
+            if not pod.deleting:
+                amounts = pod_resources(wire.spec, wire.status, f"pod {pod.namespace}/{pod.name}")
+                present[workload].append(present_amounts(amounts))
+        for container, seconds in wire.oom_kills().items():
+            kills[workload, container] = max(kills[workload, container], seconds)
+    return LiveNamespace(
+        workloads=workloads,
+        autoscalers=scalers,
+        vpas=_vpas(client, namespace),
+        nodes={w: frozenset(names) for w, names in nodes.items()},
+        classes={w: frozenset(qos) for w, qos in classes.items()},
+        kills=dict(kills),
+        running={w: highest_requests(amounts) for w, amounts in present.items()},
+    )
 
 
 def list_readable(client: KubeClient, path: str, **query: str) -> list[dict[str, Any]] | None:
@@ -104,29 +128,3 @@ def _vpas(client: KubeClient, namespace: str) -> Sequence[VerticalAutoscalerObje
         return tuple(client.list(path, VerticalAutoscalerObject))
     except ClusterAbsent:
         return ()
-
-
-def _of_pods(client: KubeClient, namespace: str) -> LiveNamespace:
-    """Return the facts that each workload's pods tell; who may not list pods does not know what to leave alone."""
-    nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
-    classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
-    kills: dict[tuple[WorkloadRef, str], float] = defaultdict(float)
-    present: dict[WorkloadRef, list[PresentAmounts]] = defaultdict(list)
-    for wire in client.list(f"/api/v1/namespaces/{namespace}/pods", KilledPodWire, fieldSelector=NOT_ENDED):
-        pod = pod_of(wire)
-        kind, name = pod.owner
-        workload = deployment_of(WorkloadRef(namespace, kind, name), pod.template_hash)
-        classes[workload].add(qos_of(pod.labels))
-        if pod.node:
-            nodes[workload].add(pod.node)
-            if not pod.deleting:
-                amounts = pod_resources(wire.spec, wire.status, f"pod {pod.namespace}/{pod.name}")
-                present[workload].append(present_amounts(amounts))
-        for container, seconds in wire.oom_kills().items():
-            kills[workload, container] = max(kills[workload, container], seconds)
-    return LiveNamespace(
-        nodes={w: frozenset(names) for w, names in nodes.items()},
-        classes={w: frozenset(qos) for w, qos in classes.items()},
-        kills=dict(kills),
-        running={w: highest_requests(amounts) for w, amounts in present.items()},
-    )

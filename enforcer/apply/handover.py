@@ -24,7 +24,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -37,28 +37,12 @@ from cotenant.base.version import __version__
 from cotenant.enforcer.apply.journal import LOCK
 from cotenant.enforcer.settings.agent import EnforcerSettings
 
+if TYPE_CHECKING:
+    from cotenant.enforcer.__main__ import Ending
+
 POLL_SECONDS: Final = 0.2
 """Between two checks whether the node is free."""
 _NONE: Final = -1
-
-
-class Signals(Protocol):
-    """`__main__.Ending`."""
-
-    numbers: set[int]
-    """Signals that came."""
-
-    def wait(self, seconds: float) -> bool:
-        """Wait so long, or until a signal came; whether one came, now or before."""
-        ...
-
-    def pause(self, seconds: float) -> None:
-        """Wait so long, or until woken; signals that came before do not end it."""
-        ...
-
-    def wake(self) -> None:
-        """End a wait early."""
-        ...
 
 
 class NodeLock:
@@ -172,7 +156,7 @@ class AgentStop:
     will not have the journal.
     """
 
-    def __init__(self, signals: Signals, lock: NodeLock, settings: EnforcerSettings) -> None:
+    def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock
         self._seconds = 0.0 if settings.dry_run else settings.handover_seconds
         self._since: float | None = None

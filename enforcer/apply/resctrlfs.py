@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
@@ -32,32 +32,8 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,120}")
 _LINE: Final = re.compile(r"(L3|MB):([0-9]+=[0-9a-f]+)(;[0-9]+=[0-9a-f]+)*")
 
 
-class Files(Protocol):
-    """The operations on the file system; every method raises OSError with the kernel's errno."""
-
-    def names(self, path: Path) -> list[str]:
-        """Folders and files of a folder."""
-        ...
-
-    def read(self, path: Path) -> str:
-        """A file's text."""
-        ...
-
-    def write(self, path: Path, text: str) -> None:
-        """Write a text in a single call; the file must exist."""
-        ...
-
-    def make(self, path: Path) -> None:
-        """Create a folder; OSError."""
-        ...
-
-    def remove(self, path: Path) -> None:
-        """Remove an empty folder; OSError."""
-        ...
-
-
 class KernelFiles:
-    """The real ones."""
+    """The operations on the file system; every method raises OSError with the kernel's errno."""
 
     def names(self, path: Path) -> list[str]:
         """Folders and files of a folder."""
@@ -102,7 +78,7 @@ class ResctrlKeeper:
     surface: Final = Surface.RESCTRL
 
     def __init__(
-        self, folder: Path, tasks: Tasks, root: Path = Path("/sys/fs/resctrl"), files: Files | None = None
+        self, folder: Path, tasks: Tasks, root: Path = Path("/sys/fs/resctrl"), files: KernelFiles | None = None
     ) -> None:
         self._note, self._tasks, self._root = folder / FILE, tasks, root
         self._files = files or KernelFiles()
@@ -139,7 +115,18 @@ class ResctrlKeeper:
         except OSError as refused:
             yield f"group {name}: {self._reason(refused)}"
             return
-        yield from self._move(name, group)
+        tasks = self._root / name / "tasks"
+        try:
+            present_tasks = {int(task) for task in self._files.read(tasks).split()}
+        except OSError as refused:
+            yield f"group {name}: {self._reason(refused)}"
+            return
+        for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - present_tasks):
+            try:
+                self._files.write(tasks, f"{task}\n")
+            except OSError as refused:
+                if refused.errno != errno.ESRCH:  # it ended meanwhile
+                    yield f"group {name}, task {task}: {self._reason(refused)}"
 
     def _make_group(self, name: str) -> bool:
         """Make the group; False when one of that name exists that is not ours."""
@@ -154,20 +141,6 @@ class ResctrlKeeper:
             self._save(before)
             raise
         return True
-
-    def _move(self, name: str, group: ResctrlGroup) -> Iterator[str]:
-        tasks = self._root / name / "tasks"
-        try:
-            present_tasks = {int(task) for task in self._files.read(tasks).split()}
-        except OSError as refused:
-            yield f"group {name}: {self._reason(refused)}"
-            return
-        for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - present_tasks):
-            try:
-                self._files.write(tasks, f"{task}\n")
-            except OSError as refused:
-                if refused.errno != errno.ESRCH:  # it ended meanwhile
-                    yield f"group {name}, task {task}: {self._reason(refused)}"
 
     def _remove(self, name: str) -> Iterator[str]:
         try:

@@ -108,9 +108,6 @@ class TrafficKeeper:
             if wrong:
                 yield from wrong
                 return
-        yield from self._drop_classes(device, traffic)
-
-    def _drop_classes(self, device: str, traffic: Traffic) -> Iterator[str]:
         expected = {ROOT_CLASS, *(_id(c) for c in traffic.classes)}
         try:
             present = set(_CLASS.findall(self._run(["tc", "class", "show", "dev", device], "")))

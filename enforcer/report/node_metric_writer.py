@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -21,6 +21,8 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.protocol import SLO_GROUP
 from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER
+from cotenant.enforcer.report.device_writer import DevicePublisher
+from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.report.usage import PLURAL, own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
@@ -40,17 +42,6 @@ class Whose:
     uid: Callable[[], str]
 
 
-class OwnPublisher(Protocol):
-    """A publisher of a separate object about the node, together with its NodeMetric."""
-
-    @property
-    def subject(self) -> str:
-        """The name of what is published, for messages."""
-
-    def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Write what differs; False when nothing was written. CotenantError."""
-
-
 class Reporter:
     """One thread that reports in intervals until it is stopped."""
 
@@ -61,7 +52,7 @@ class Reporter:
         make_report: Made,
         interval_seconds: float,
         noted: Noted | None = None,
-        publishers: Sequence[OwnPublisher] = (),
+        publishers: Sequence[DevicePublisher | TopologyPublisher] = (),
     ) -> None:
         """No request is sent yet; `interval_seconds` holds until the NodeMetric's own spec sets another."""
         self.error = "not reported yet"
@@ -127,7 +118,7 @@ class Reporter:
             for publisher in self._publishers:
                 self._publish(publisher)
 
-    def _publish(self, publisher: OwnPublisher) -> None:
+    def _publish(self, publisher: DevicePublisher | TopologyPublisher) -> None:
         """Why it failed is told once; the NodeMetric and the agent's readiness do not depend on it."""
         problem = ""
         try:

@@ -132,7 +132,11 @@ class HookServers:
             try:
                 take(await self._call(server, point, request(), limit))
             except Exception as error:
-                reason = _error_text(error)
+                reason = (
+                    f"{error.code().name} {error.details()}"
+                    if isinstance(error, grpc.aio.AioRpcError)
+                    else str(error) or type(error).__name__
+                )
                 if server.fail:
                     raise HookServerRefused(f"hook server {server.name} failed at {point}: {reason}") from error
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
@@ -157,9 +161,3 @@ def _read(path: Path) -> HookServer | None:
     except (OSError, ValueError) as error:
         log.error("a hook server's registration is not usable", file=str(path), reason=str(error))
         return None
-
-
-def _error_text(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        return f"{error.code().name} {error.details()}"
-    return str(error) or type(error).__name__

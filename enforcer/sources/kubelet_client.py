@@ -12,32 +12,20 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base.text import agree
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
+if TYPE_CHECKING:
+    from cotenant.enforcer.runtime.pod_resources import PodResources
+
 UNKNOWN: Final = (
     "it is not known whether the kubelet gives CPUs out itself: cpusets of Guaranteed pods and of pods without a label"
     " stay as they are"
 )
-
-
-class Kubelet(Protocol):
-    """The client of the kubelet: `runtime.pod_resources.PodResources`."""
-
-    assignments: Assignments | None
-    problem: str
-
-    def start(self) -> None:
-        """Start the thread that sends the questions."""
-        ...
-
-    def stop(self) -> None:
-        """Stop the thread that sends the questions."""
-        ...
 
 
 class WithKubelet:
@@ -46,7 +34,7 @@ class WithKubelet:
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
         """socket: of the podresources service, empty = not asked; static_cpus: as `KubeletConfig`."""
         self._inner, self._socket = inner, Path(socket) if socket else None
-        self._kubelet: Kubelet | None = None
+        self._kubelet: PodResources | None = None
         self._missing = ""
         self._before = Assignments(static_cpus=static_cpus or None)
 

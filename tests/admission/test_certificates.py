@@ -46,10 +46,11 @@ class MovingClock:
         return self.seconds
 
 
-class SharedStore:
+class SharedStore(FolderStore):
     """Versioned like a Secret, without a server."""
 
     def __init__(self) -> None:
+        super().__init__(Path("none"))
         self.held: Material | None = None
         self.version = 0
         self.before_write = lambda: None

@@ -132,7 +132,7 @@ def test_resources_of_others_are_left_alone(name: str) -> None:
     assert list(misspelt_on_pod(body)) == []
 
 
-@pytest.mark.parametrize(("key", "field"), [(key, field) for key, fields in FIELDS.items() for field in fields])
+@pytest.mark.parametrize(("key", "field"), [(key, field) for key, fields in FIELDS.items() for field in sorted(fields)])
 def test_a_field_of_an_annotation_is_told_exactly_when_it_is_misspelt(key: str, field: str) -> None:
     assert lines_of(None, {key: json.dumps({field: 1})}) == []
     for spelt in {f"{field}x", field.upper()} - set(FIELDS[key]):

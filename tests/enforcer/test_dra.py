@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -280,16 +280,6 @@ def test_a_variable_that_a_pod_of_another_namespace_wrote_itself_gives_it_no_cpu
     assert claims.cpus_of("elsewhere", keys_in(["COTENANT_CLAIM_u_1_cores=0,2"])) == set()
 
 
-@dataclass
-class Waiting:
-    """Between ticks."""
-
-    asked: bool
-
-    def wake(self) -> None:
-        """Nobody waits."""
-
-
 @pytest.mark.parametrize("stopping", [False, True])
 def test_a_container_gets_its_claimed_cpus_before_the_first_tick_and_when_the_agent_stops(
     tmp_path: Path, stopping: bool
@@ -302,7 +292,7 @@ def test_a_container_gets_its_claimed_cpus_before_the_first_tick_and_when_the_ag
     settings = Settings(enforcer=own, telemetry=TelemetrySettings(health_port=free_port()))
     (tmp_path / "cgroup.controllers").touch()  # version 2, where no parent's CPUs narrow a container's
     with assemble_agent(settings, {}) as assembly:
-        decide = HookDecision(assembly.agent, Waiting(stopping), Parents(tmp_path), claims.cpus_of)
+        decide = HookDecision(assembly.agent, lambda: stopping, Parents(tmp_path), claims.cpus_of)
         pod, plain = PodSpec("shop", "web", "u-web", resources_known=False), ContainerSpec("main")
         claiming = replace(plain, claims=("u_1_cores",))
         # regular_topology(1, 2, 2): core 0 has threads 0 and 2

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from cotenant.enforcer.apply.resctrlfs import ResctrlKeeper, read_resctrl, tasks_in
+from cotenant.enforcer.apply.resctrlfs import KernelFiles, ResctrlKeeper, read_resctrl, tasks_in
 from cotenant.enforcer.contract import ResctrlReading, Surface, SurfaceWant
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
 from tests.enforcer.own_cgroups import Subtree
@@ -22,7 +22,7 @@ def refusal(number: int) -> OSError:
     return OSError(number, os.strerror(number))
 
 
-class Kernel:
+class Kernel(KernelFiles):
     """A resctrl file system of 11 ways and `closids` classes of service, in memory, with the kernel's errno."""
 
     def __init__(self, closids: int = 4, alive: Iterable[int] = range(1, 100)) -> None:
