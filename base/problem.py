@@ -27,6 +27,11 @@ class Problem:
 
 def problems_text(problems: Sequence[Problem]) -> str:
     """Return the problems as one text, separated by semicolons; those beyond MOST_PROBLEMS are only counted."""
-    more = len(problems) - MOST_PROBLEMS
-    sentences = "; ".join(str(p) for p in problems[:MOST_PROBLEMS])
-    return f"{sentences}; and {more} more" if more > 0 else sentences
+    return first_of([str(problem) for problem in problems])
+
+
+def first_of(sentences: Sequence[str]) -> str:
+    """Return sentences as one text, separated by semicolons; those beyond MOST_PROBLEMS are only counted."""
+    more = len(sentences) - MOST_PROBLEMS
+    named = "; ".join(sentences[:MOST_PROBLEMS])
+    return f"{named}; and {more} more" if more > 0 else named

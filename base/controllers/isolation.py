@@ -1,31 +1,151 @@
-"""Finds the few of many things on which a computation fails, so that all others are computed without them. Pure."""
+"""EDGE: finds those of many things on which a computation fails, or stands still, so that it is made without them.
+
+What fails is found by halves. A process that stands still says nothing any more: each computation that is `Watched` is
+noted where the note outlives the process, as the parts of its items that may be guilty, by the first characters of
+their digests. The next process tries part after part, each with its note: from 10,000 items three processes find one.
+"""
 
 from __future__ import annotations
 
+import time
+from base64 import b32encode
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
-from typing import Final, TypeVar
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Final, Generic, TypeVar
+
+from cotenant.base.process.clock import SystemClock
+from cotenant.base.process.in_hand import (
+    MOST_SECONDS,
+    LeftOut,
+    ObjectVersion,
+    SlowObject,
+    forget_standstill,
+    in_hand,
+    leave_out_standing,
+    reason_of,
+    stood_still_on,
+)
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 AnyT = TypeVar("AnyT")
 ResultT = TypeVar("ResultT")
 MOST_LEFT_OUT: Final = 10
-"""Items on which a computation fails: it is no fault of theirs if there are more."""
+"""Items that a computation does without although there are no others: it is no fault of theirs if there are more."""
 MOST_TRIES: Final = 40
-"""Parts that are tried alone; after that a part that fails is left out as a whole."""
+"""Parts that are added to the others; after that a part that fails is left out as a whole."""
+MOST_SECONDS_OF_MANY: Final = 120.0
+"""Of processor time for one computation: a hundred times what a decision about 5,000 nodes takes."""
+AS_LONG: Final = 10.0
+"""As long as without any item may it take with some, once it took too long."""
+MOST_NAMED: Final = 16
+"""Items that may be guilty and are noted each; of more all are."""
+_EACH: Final = "*"
+"""The part of all items; a longer one has those whose digests begin so."""
+_LONGEST: Final = 9
+"""Characters of the smallest part: of a part of several items with one digest all are left out."""
+_TOGETHER: Final = "+"
+"""Noted before parts that are in the computation together; else the first one was added when the process stood still."""
+_NONE: Final = "-"
+"""Noted, with the hour, while the computation is tried without all that may be guilty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched(Generic[ItemT]):
+    """A computation of which is noted that it is in hand."""
+
+    name: str
+    version_of: Callable[[ItemT], ObjectVersion]
+    most_seconds: float = MOST_SECONDS_OF_MANY
+
+    def noted(self, parts: Iterable[str], is_suspect: bool = False) -> in_hand:
+        """Return the note of a computation with the parts of its items that may be guilty."""
+        return in_hand(self.thing(" ".join(parts)), self.most_seconds, is_suspect)
+
+    def thing(self, parts: str = "") -> ObjectVersion:
+        """The computation as a thing on which a process can stand still."""
+        return ObjectVersion("computations", "", self.name, parts)
+
+    def part_of(self, item: ItemT) -> str:
+        """The smallest part that the item is in."""
+        name = "/".join(self.version_of(item)[:3]).encode(errors="surrogatepass")
+        return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
+
+    def parts_of(self, changed: Collection[ItemT]) -> list[str]:
+        """Return the parts that may be guilty where these items changed: they if they are few, else all."""
+        few = 0 < len(changed) <= MOST_NAMED
+        return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
+
+    def stood_still(self) -> bool:
+        """Return whether an earlier process stood still in the computation, so that `standing_items` is to be asked."""
+        return bool(stood_still_on(self.thing())[0])
+
+    def left_out(self, items: Iterable[ItemT]) -> dict[ItemT, str]:
+        """Return those of the items on which a process stood still, in this version, and why each is left out."""
+        return {item: why for item in items if (why := reason_of(self.version_of(item)))}
+
+
+def standing_items(
+    watched: Watched[ItemT],
+    items: Collection[ItemT],
+    compute: Callable[[Collection[ItemT]], object],
+    of_others: tuple[type[Exception], ...],
+) -> dict[ItemT, str]:
+    """Return the items on which processes stood still in a computation, and why each is left out.
+
+    The search goes on where the last process stood still, which this one may do too. LeftOut, for an hour, where it
+    stands still whatever items it is made without.
+    """
+    parts_of = {item: watched.part_of(item) for item in items}
+    stored, is_suspect = stood_still_on(watched.thing())
+    left, (first, *parts) = watched.left_out(items), stored.split()
+    if first == _TOGETHER and len(parts) == 1:
+        first, *parts = parts
+
+    def members(*parts: str) -> set[ItemT]:
+        return {item for item, of in parts_of.items() if of.startswith(parts)} - left.keys()
+
+    here = f"{_NONE}{SystemClock().now_seconds() // 3600:.0f}"
+    if is_suspect or first == _TOGETHER:
+        parts = [part for part in (first, *parts) if part.startswith(_EACH)]
+    elif first == here and len(members(*parts)) == len(items) - len(left):
+        raise LeftOut(reason_of(watched.thing(stored)))
+    elif first.startswith(_NONE):
+        parts = [_EACH]
+    elif len(guilty := members(first)) > 1 and len(first) < _LONGEST:
+        parts = [*sorted({parts_of[item][: len(first) + 1] for item in guilty}), *parts]
+    else:
+        left |= {item: leave_out_standing(watched.version_of(item)) for item in guilty}
+    for tried in ("", *parts):
+        waiting = parts[parts.index(tried) :] if tried else [here, *parts]
+        try:
+            with watched.noted(waiting, is_suspect=True):
+                compute({*left, *(members(*waiting) - members(tried) if tried else members(*parts))})
+        except Exception as error:
+            if _is_of_others(error, of_others):
+                raise  # else it ends at least: what it fails on is found by who asked
+    forget_standstill(watched.thing())
+    return left
 
 
 def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], bool]) -> set[ItemT]:
     """Return items without which the others can be computed together. works: whether it does without some items.
 
-    Parts are added to those that can, the failing ones by halves: a few among a thousand are found in some twenty tries
-    each.
+    Parts are tried without all others, the failing ones by halves: that costs as much as a few computations of all,
+    however many fail. Then those that fail alone are added to the others, since they may but need them.
     """
-    left_out, tries, parts = set(items), 0, _halves(items)
+    everything, alone, parts = set(items), list[ItemT](), _halves(items)
+    while parts:
+        if not works(everything.difference(part := parts.pop())):
+            parts += _halves(part)
+            alone += part if len(part) == 1 else ()
+    suspects: Sequence[ItemT] = alone if works(set(alone)) else items
+    left_out, tries, parts = set(suspects), 0, [suspects]
     while parts:
         part, tries = parts.pop(), tries + 1
         if works(left_out.difference(part)):
             left_out.difference_update(part)
-        elif len(part) > 1 and tries < MOST_TRIES:
+        elif tries < MOST_TRIES:
             parts += _halves(part)
     return left_out
 
@@ -37,34 +157,59 @@ def _halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
 
 
 def compute_without_failing(
-    items: Sequence[ItemT], compute: Callable[[Collection[ItemT]], ResultT], of_others: tuple[type[Exception], ...]
+    items: Sequence[ItemT],
+    compute: Callable[[Collection[ItemT]], ResultT],
+    of_others: tuple[type[Exception], ...],
+    watched: Watched[ItemT] | None = None,
 ) -> tuple[ResultT, dict[ItemT, str]]:
-    """Return what `compute` makes without a few of the items, and why each is left out.
+    """Return what `compute` makes without some of the items, and why each is left out.
 
     compute: given the items that it is to do without. of_others: errors that are no item's fault, which are raised as
-    is any other error if no few items explain it.
+    is any other error if it fails on each item, or on none alone. watched: names it for who stands still in it.
     """
+    left: dict[ItemT, str] = {}
+    if watched is not None:
+        left = standing_items(watched, items, compute, of_others) if watched.stood_still() else watched.left_out(items)
+
+    def noted(without: Collection[ItemT]) -> ResultT:
+        without = {*left, *without} if left else without
+        if watched is None:
+            return compute(without)
+        with watched.noted(watched.parts_of(())):
+            return compute(without)
+
     try:
-        return compute(()), {}
-    except of_others:
-        raise
+        return noted(()), left
     except Exception as error:
+        if _is_of_others(error, of_others):
+            raise
 
         def works(without: Collection[ItemT]) -> bool:
             try:
-                compute(without)
-            except of_others:
-                raise
-            except Exception:  # noqa: BLE001 - it may be any error, and is what the search is for
+                noted(without)
+            except Exception as other:
+                if _is_of_others(other, of_others):
+                    raise
                 return False
             return True
 
+        began = time.thread_time()
         if not items or not works(items):
             raise
-        found = failing_items(items, works)
-        if len(found) > MOST_LEFT_OUT:
+        if watched is not None and isinstance(error, SlowObject):
+            most = max(MOST_SECONDS, AS_LONG * (time.thread_time() - began))
+            watched = replace(watched, most_seconds=min(watched.most_seconds, most))
+        found = failing_items(items, works) - left.keys()
+        if len(found) > MOST_LEFT_OUT and isinstance(error, SlowObject):
+            return compute(left), left  # all of it takes its time
+        if len(found) > MOST_LEFT_OUT and len(found) == len(items) - len(left):
             raise
-        return compute(found), dict.fromkeys(found, _why(error))
+        return noted(found), left | dict.fromkeys(found, _why(error))
+
+
+def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> bool:
+    """Whether it is no item's fault."""
+    return isinstance(error, of_others) and not isinstance(error, SlowObject)
 
 
 def take_each(items: Iterable[AnyT], take: Callable[[AnyT], object]) -> list[tuple[AnyT, str]]:

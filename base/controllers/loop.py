@@ -7,7 +7,6 @@ its failures are its own, with growing pauses; only the Lease's holder writes.
 
 from __future__ import annotations
 
-import math
 import random
 import threading
 import time
@@ -31,7 +30,7 @@ from cotenant.base.controllers.feature import (
     is_of_source,
     message_of,
 )
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import Watched, compute_without_failing, standing_items
 from cotenant.base.controllers.sender import Leadership, Sender
 from cotenant.base.errors import (
     ClusterAbsent,
@@ -47,7 +46,7 @@ from cotenant.base.kube import Mirror
 from cotenant.base.kube.watch import LONGEST_WHY
 from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.process.clock import BelievableClock, Clock, ServerClock
-from cotenant.base.process.in_hand import ObjectVersion, in_hand
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import agree
 
@@ -62,8 +61,6 @@ CLOSING_PAUSE_SECONDS: Final = 0.3
 """Between two attempts to end in good order: a mirror shows our own last write by then."""
 NOT_MADE: Final = "NotMade"
 """Reason of the Event on an object that asked for something which could not be made."""
-MOST_IN_HAND: Final = 16
-"""Changed objects that are noted for the time of a decision; a quarter of what may be noted at once."""
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
@@ -208,6 +205,7 @@ class FeatureRunner:
         self._gather_seconds = context.settings.coalesce_seconds if own_seconds is None else own_seconds
         self._send_seconds = feature.send_seconds
         self._left_out: dict[_Place, _LeftOutValue] = {}
+        self._watched: Watched[_Place] = Watched(feature.name, self._version_of)
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
@@ -328,24 +326,40 @@ class FeatureRunner:
             for (name, key), left in self._left_out.items()
             if mirrors[name].snapshot().get(key) == left[0]
         }
-        with ExitStack() as noted:
-            for version in self._in_hand(changes):
-                noted.enter_context(in_hand(version, math.inf))
-            try:
+        if self._watched.stood_still():
+            self._leave_out_standing()
+        changed = [(name, key) for name, keys in changes.items() for key in keys]
+        try:
+            with self._watched.noted(self._watched.parts_of(changed)):
                 decision = self._decide_without(self._left_out, changes)
-            except _OF_OTHERS:
-                raise
-            except Exception as error:  # noqa: BLE001 - it may be any error, of one object
-                decision = self._decide_for_the_others(changes, error)
+        except _OF_OTHERS:
+            raise
+        except Exception as error:  # noqa: BLE001 - it may be any error, of one object
+            decision = self._decide_for_the_others(changes, error)
         if self._left_out != before or not self.rounds:
             self._context.board.leave_out(self.feature.name, self._left_out_words())
         return decision
 
-    def _in_hand(self, changes: Changes) -> list[ObjectVersion]:
-        """Return what the next process leaves out if this decision never ends: what changed, else us for an hour."""
-        if 0 < sum(map(len, changes.values())) <= MOST_IN_HAND:
-            return [v for name, keys in changes.items() for v in self._context.hub.mirrors[name].versions(keys)]
-        return [ObjectVersion("features", "", self.feature.name, f"hour {self._now_seconds() // 3600:.0f}")]
+    def _leave_out_standing(self) -> None:
+        """Leave out the objects on which an earlier process stood still in a decision of the feature."""
+        present = self._present()
+        changes = {name: set(values) for name, values in present.items()}
+
+        def decide(without: Collection[_Place]) -> ControllerDecision:
+            return self._decide_without(self._left_out | dict.fromkeys(without, (None, "")), changes)
+
+        places = [(name, key) for name, values in present.items() for key in values]
+        standing = standing_items(self._watched, places, decide, _OF_OTHERS)
+        self._left_out |= {(name, key): (present[name][key], why) for (name, key), why in standing.items()}
+
+    def _present(self) -> dict[str, Mapping[Key, object]]:
+        """What each mirror that the feature hears of has."""
+        mirrors = self._context.hub.mirrors
+        return {name: mirrors[name].snapshot() for name in self._hears if name in mirrors}
+
+    def _version_of(self, place: _Place) -> ObjectVersion:
+        mirror = self._context.hub.mirrors[place[0]]
+        return next(iter(mirror.versions([place[1]])), ObjectVersion(mirror.path, *place[1], ""))
 
     def _decide_without(self, objects: Mapping[_Place, _LeftOutValue], changes: Changes) -> ControllerDecision:
         with ExitStack() as hidden:
@@ -356,8 +370,7 @@ class FeatureRunner:
 
     def _decide_for_the_others(self, changes: Changes, error: Exception) -> ControllerDecision:
         """Decide without the few objects on which it fails, those that changed first; the error again without any."""
-        mirrors = {name: self._context.hub.mirrors[name] for name in self._hears if name in self._context.hub.mirrors}
-        present = {name: mirror.snapshot() for name, mirror in mirrors.items()}
+        present = self._present()
         why = f"{self.feature.name} fails on it: {type(error).__name__}: {error}"[:LONGEST_WHY]
         for among in (changes, {name: set(values) for name, values in present.items()}):
             places = sorted((name, key) for name, keys in among.items() for key in keys if key in present[name])
@@ -371,7 +384,7 @@ class FeatureRunner:
                 return self._decide_without(left_out(without), again)
 
             try:
-                decision, found = compute_without_failing(places, decide, _OF_OTHERS)
+                decision, found = compute_without_failing(places, decide, _OF_OTHERS, self._watched)
             except _OF_OTHERS:
                 raise
             except Exception:  # noqa: BLE001, S112 - none of these objects explains it

@@ -7,6 +7,9 @@ version of the object out, as does this one when reading it takes too much proce
 
     keep_notes("manager")          once, at the start of a program that serves
     with in_hand(version): ...     around whatever reads the object; LeftOut where it is left out
+
+Of several that were noted when the program stood still each is a suspect: the next process reads it with a note that
+says so, and no two of them at a time. The one on which it stands still then is left out, the others are cleared.
 """
 
 from __future__ import annotations
@@ -39,11 +42,12 @@ STILL_SECONDS: Final = 10.0
 BEAT_SECONDS: Final = 1.0
 _NOTES: Final = 64
 """Objects that may be read at once; what is read beyond them is not noted."""
-_NOTE_BYTES: Final = 1024
+_NOTE_BYTES: Final = 2048
 _DELIVERY_TRIES: Final = 100
 MOST_LEFT_OUT: Final = 1000
 """Objects that are remembered; the oldest are forgotten, and tried again."""
 _STILL_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s on it, and was ended"
+_SUSPECT_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s while it was in hand beside others"
 log = structlog.get_logger(__name__)
 
 
@@ -67,9 +71,10 @@ class LeftOut(CotenantError):
 class SlowObject(LeftOut):
     """An object that took too much processor time."""
 
-    def __init__(self) -> None:
-        """Raised by the class in the thread that reads the object, so it takes nothing."""
-        super().__init__(f"reading it took more than {MOST_SECONDS:g} s of processor time")
+    def __init__(self, seconds: float = MOST_SECONDS, of_object: bool = True) -> None:
+        """Raised by the class in the thread that reads the object, so it needs nothing."""
+        what = "reading it" if of_object else "what is computed with it"
+        super().__init__(f"{what} took more than {seconds:g} s of processor time")
 
 
 class _Notes:
@@ -78,7 +83,7 @@ class _Notes:
     def __init__(self) -> None:
         self.left_out: dict[tuple[str, str, str], tuple[str, str]] = {}
         """Collection, namespace and name -> the version that is left out, and why."""
-        self.lock = threading.Lock()
+        self.lock, self.alone = threading.Lock(), threading.RLock()
         self.reading: set[in_hand] = set()
         self.free: list[int] = []
         self.memory: mmap.mmap | None = None
@@ -112,12 +117,17 @@ class _Notes:
             stored = msgspec.json.decode((self._folder / "left-out").read_bytes(), type=list[tuple[ObjectVersion, str]])
             self.left_out = {tuple(version[:3]): (version.version, why) for version, why in stored}  # type: ignore[misc]
         still = (self._folder / "still").read_text(errors="replace") if (self._folder / "still").exists() else ""
+        noted: list[tuple[ObjectVersion, bool]] = []
         for start in range(0, len(memory) if still else 0, _NOTE_BYTES):
             length = int.from_bytes(memory[start : start + 2], "big")
             with suppress(*UNDECODABLE):
-                version = msgspec.msgpack.decode(memory[start + 2 : start + 2 + length], type=ObjectVersion)
-                log.error("an object is left out", object=str(version), why=_STILL_WORDS, stood_in=still[:2000])
-                self.leave_out(version, _STILL_WORDS)
+                body = memory[start + 2 : start + 2 + length]
+                noted.append(msgspec.msgpack.decode(body, type=tuple[ObjectVersion, bool]))
+        guilty = [version for version, is_suspect in noted if is_suspect or len(noted) == 1]
+        for version in guilty or [version for version, _ in noted]:
+            why = _STILL_WORDS if guilty else _SUSPECT_WORDS
+            log.error("an object is left out", object=str(version), why=why, stood_in=still[:2000])
+            self.leave_out(version, why)
         memory[:] = bytes(len(memory))
 
     def leave_out(self, version: ObjectVersion, why: str) -> None:
@@ -134,9 +144,13 @@ class _Notes:
             return ""
         if left[0] == version.version:
             return left[1]
-        self.left_out.pop(version[:3], None)
-        self._write()
+        self.forget(version)
         return ""
+
+    def forget(self, version: ObjectVersion) -> None:
+        """Read each version of the object again."""
+        if self.left_out.pop(version[:3], None):
+            self._write()
 
     def _write(self) -> None:
         if self._lock_file < 0:
@@ -174,22 +188,53 @@ def keep_notes(program: str) -> None:
             threading.Thread(target=_notes.beat, name="in hand", daemon=True).start()
 
 
+def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
+    """Return the version at which an earlier process stood still on the thing, and whether it is but a suspect."""
+    version, why = _notes.left_out.get(thing[:3], ("", ""))
+    return version, why == _SUSPECT_WORDS
+
+
+def reason_of(version: ObjectVersion) -> str:
+    """Return why a version of an object is left out, "" where it is not."""
+    return _notes.reason(version) if _notes.left_out else ""
+
+
+def leave_out_standing(version: ObjectVersion) -> str:
+    """Leave out a version of an object on which the program stood still, in the next processes too; return why."""
+    _notes.leave_out(version, _STILL_WORDS)
+    return _STILL_WORDS
+
+
+def forget_standstill(thing: ObjectVersion) -> None:
+    """Take it that nothing stands still on the thing any more."""
+    _notes.forget(thing)
+
+
 class in_hand:  # noqa: N801 - it is used like a function
     """The span in which a thread reads an object of somebody else's. LeftOut when it begins, SlowObject at any time."""
 
-    __slots__ = ("_began", "_interrupted", "_most_seconds", "_note", "_thread", "version")
+    __slots__ = ("_began", "_interrupted", "_is_object", "_is_suspect", "_most_seconds", "_note", "_thread", "version")
 
-    def __init__(self, version: ObjectVersion, most_seconds: float = MOST_SECONDS) -> None:
-        """version: of the object that is about to be read. most_seconds: of processor time that it may take."""
+    def __init__(
+        self, version: ObjectVersion, most_seconds: float = MOST_SECONDS, is_suspect: bool | None = None
+    ) -> None:
+        """version: of the object that is about to be read. most_seconds: of processor time that it may take.
+
+        is_suspect: says of a computation over many objects, which is never left out itself, if it is suspected.
+        """
         self.version, self._most_seconds = version, most_seconds
-        self._interrupted = False
+        self._interrupted, self._is_object, self._is_suspect = False, is_suspect is None, bool(is_suspect)
 
     def __enter__(self) -> None:
-        if _notes.left_out and (why := _notes.reason(self.version)):
-            raise LeftOut(why)
+        if self._is_object and _notes.left_out and (why := _notes.reason(self.version)):
+            if why != _SUSPECT_WORDS:
+                raise LeftOut(why)
+            self._is_suspect = True
+        if self._is_suspect:
+            _notes.alone.acquire()
         self._note = -1
         if _notes.memory is not None:
-            text = msgspec.msgpack.encode(self.version)
+            text = msgspec.msgpack.encode((self.version, self._is_suspect))
             with _notes.lock:
                 if _notes.free and len(text) <= _NOTE_BYTES - 2:
                     self._note = _notes.free.pop() * _NOTE_BYTES
@@ -209,10 +254,15 @@ class in_hand:  # noqa: N801 - it is used like a function
         except SlowObject:
             slow = True
             self._end()
+        if self._is_suspect:
+            _notes.alone.release()
+            if self._is_object:
+                _notes.forget(self.version)
         if slow or self._interrupted or time.thread_time() - self._began > self._most_seconds:
-            _notes.leave_out(self.version, SlowObject().message)
-            log.error("an object is left out", object=str(self.version), why=SlowObject().message)
-            raise SlowObject from None
+            if self._is_object:
+                _notes.leave_out(self.version, SlowObject().message)
+                log.error("an object is left out", object=str(self.version), why=SlowObject().message)
+            raise SlowObject(self._most_seconds, self._is_object) from None
 
     def _end(self) -> None:
         if _notes.memory is None:

@@ -170,11 +170,8 @@ class _Run:
             run = replace(self, executor=Here()) if failing else self  # the first try has closed the executor
             return run.analysis(without_objects(history, failing), merger, division)
 
-        objects: list[NodeRef | WorkloadRef] = [NodeRef(node.name) for node in history.inventory.nodes]
-        objects += [workload.ref for workload in history.inventory.workloads]
-        result, failed = compute_without_failing(objects, analysis, (CotenantError, MemoryError))
-        for ref, why in failed.items():
-            structlog.get_logger(__name__).error("an object is left out", object=str(ref), why=why)
+        result, failed = compute_without_failing(_objects(history), analysis, (CotenantError, MemoryError))
+        _tell_left_out(failed)
         return result
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
@@ -316,7 +313,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     for left in reversed(range(PUBLICATIONS)):
         try:
             with store.publishing() as run:
-                _write(analysis, run, settings, demo=facts.demo)
+                _write_without_failing(analysis, run, settings, demo=facts.demo)
             break
         except StoreConflict as error:
             other = store.read_document("overview", Overview)
@@ -333,6 +330,27 @@ def _conflict_with(cluster: str, other: Overview) -> StoreConflict:
         f"history until {moment(other.time_seconds)}. They stay, and those of this run are not stored",
         fix="`cotenant recs list` shows the stored ones.",
     )
+
+
+def _write_without_failing(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
+    """Write all results, of the nodes and workloads on which that fails no more than their names."""
+
+    def write(failing: Collection[NodeRef | WorkloadRef]) -> None:
+        lent = tuple(of for of in analysis.reclaimable if NodeRef(of.node) not in failing)
+        history = without_objects(analysis.history, failing)
+        _write(replace(analysis, history=history, reclaimable=lent), store, settings, demo=demo)
+
+    _, failed = compute_without_failing(_objects(analysis.history), write, (CotenantError, MemoryError))
+    _tell_left_out(failed)
+
+
+def _objects(history: History) -> list[NodeRef | WorkloadRef]:
+    return [*(NodeRef(n.name) for n in history.inventory.nodes), *(w.ref for w in history.inventory.workloads)]
+
+
+def _tell_left_out(failed: Mapping[NodeRef | WorkloadRef, str]) -> None:
+    for ref, why in failed.items():
+        structlog.get_logger(__name__).error("an object is left out", object=str(ref), why=why)
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.base.controllers.isolation import MOST_LEFT_OUT, compute_without_failing, take_each
-from cotenant.base.errors import ClusterUnreachable
+from cotenant.base.controllers.isolation import MOST_LEFT_OUT, Watched, compute_without_failing, take_each
+from cotenant.base.errors import ClusterUnreachable, CotenantError
+from cotenant.base.process.in_hand import ObjectVersion
 
 
 def total(texts: list[str], without: Collection[int]) -> int:
@@ -26,10 +28,33 @@ def test_exactly_what_fails_is_left_out(texts: list[str], bad: set[int]) -> None
     assert all(why.startswith("ValueError: invalid literal") for why in found.values())
 
 
-def test_more_than_a_few_are_a_fault_of_ours() -> None:
-    written = ["no number"] * (MOST_LEFT_OUT + 1) + ["1"] * 100
+def test_any_number_is_left_out_beside_others_but_not_all() -> None:
+    written = ["no number"] * 300 + ["1"] * 100
+    found = compute_without_failing(range(len(written)), lambda without: total(written, without), ())
+    assert found[0] == 100 and found[1].keys() == set(range(300))
+    written = ["no number"] * (MOST_LEFT_OUT + 1)
     with pytest.raises(ValueError, match="invalid literal"):
         compute_without_failing(range(len(written)), lambda without: total(written, without), ())
+
+
+def test_the_few_with_which_it_takes_too_long_are_left_out_and_nothing_if_all_takes_long() -> None:
+    def spin(until: float) -> None:
+        while time.thread_time() < until:
+            pass
+
+    def compute(without: Collection[int]) -> int:
+        spin(time.thread_time() + (0.5 if 7 not in without else 0))
+        return 100 - len(without)
+
+    watched: Watched[int] = Watched("numbers", lambda at: ObjectVersion("numbers", "", str(at), ""), most_seconds=0.2)
+    result, found = compute_without_failing(range(100), compute, (CotenantError,), watched)
+    assert result == 99 and found == {7: "SlowObject: what is computed with it took more than 0.2 s of processor time"}
+
+    def slow(without: Collection[int]) -> int:
+        spin(time.thread_time() + 0.01 * (100 - len(without)))
+        return 100 - len(without)
+
+    assert compute_without_failing(range(100), slow, (CotenantError,), watched) == (100, {})
 
 
 def test_an_error_that_is_no_items_fault_is_raised_at_once() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
+import select
 import subprocess
 import sys
 import threading
@@ -20,8 +22,8 @@ from bench.platform.fuzz.hostile import ROOT
 from cotenant.base.controllers.audit import Audit
 from cotenant.base.controllers.contract import ControllerDecision
 from cotenant.base.controllers.feature import LEFT_OUT_STATE, ControllerCondition, FeatureState
-from cotenant.base.controllers.isolation import MOST_LEFT_OUT
-from cotenant.base.controllers.loop import MOST_IN_HAND, AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
+from cotenant.base.controllers.isolation import MOST_LEFT_OUT, MOST_NAMED
+from cotenant.base.controllers.loop import AlwaysLeads, Changes, Feature, FeatureRunner, Hub, LoopContext
 from cotenant.base.controllers.sender import Sender
 from cotenant.base.kube import KubeClient, Mirror, connect
 from cotenant.base.kube.client import unread_objects
@@ -54,12 +56,12 @@ class Sums(Feature):
     interval_seconds: float = 1.0
 
     def __init__(self, mirror: Mirror[Any]) -> None:
-        self.mirror, self.sum, self.rounds = mirror, 0, 0
+        self.mirror, self.sum, self.rounds, self.holds = mirror, 0, 0, False
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
         self.rounds += 1
         texts = [value["data"]["text"] for value in self.mirror.snapshot().values()]
-        if HOLDS in texts:
+        if self.holds or HOLDS in texts:
             re.match("(a+)+b", "a" * 60)  # exponential, in C that never lets go of the interpreter
         self.sum = sum(map(int, texts))
         return ControllerDecision()
@@ -88,6 +90,13 @@ class Manager:
     def refusals(self) -> dict[str, str]:
         return {name: why for (_, name), why in self.mirror.refusals.items()}
 
+    def listed(self) -> str:
+        """The condition of the ConfigMap that lists what is left out."""
+        for intent in self.board.decide({}, 1_700_000_000.0).intents:
+            assert isinstance(intent, Apply)
+            return str(json.loads(intent.body["data"].get(LEFT_OUT_STATE, "{}")).get("message", ""))
+        return ""
+
 
 class World(Manager):
     """An API server, and a manager that follows its ConfigMaps."""
@@ -103,13 +112,6 @@ class World(Manager):
     def write(self, name: str, text: str) -> None:
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": text}}
         self.api.patch(f"{MAPS}/{name}", body, kind="apply", fieldManager="person", force="true")
-
-    def listed(self) -> str:
-        """The condition of the ConfigMap that lists what is left out."""
-        for intent in self.board.decide({}, 1_700_000_000.0).intents:
-            assert isinstance(intent, Apply)
-            return str(json.loads(intent.body["data"].get(LEFT_OUT_STATE, "{}")).get("message", ""))
-        return ""
 
 
 @pytest.fixture
@@ -152,26 +154,30 @@ def test_a_decision_that_fails_on_everything_is_a_fault_of_ours_and_leaves_nothi
     assert world.listed() == ""
 
 
-def serve(kubeconfig: str) -> None:
-    """A program that decides once for each line, and says what it has."""
+def serve(kubeconfig: str, holds: str = "") -> None:
+    """A program that decides once for each line, and says what it has; holds: whatever the objects are."""
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     keep_notes("test")
+    print("ready", flush=True)  # the note of an earlier program is read
     manager = Manager(connect(KubeSettings(kubeconfig=kubeconfig)))
+    manager.feature.holds = bool(holds)
     for _ in sys.stdin:
         state = manager.round()
-        print(json.dumps([str(state.condition), state.message, manager.feature.sum, manager.refusals()]), flush=True)
+        said = [str(state.condition), state.message, manager.feature.sum, manager.refusals(), manager.listed()]
+        print(json.dumps(said), flush=True)
 
 
 class Program:
     """The program in a process of its own."""
 
-    def __init__(self, world: World, folder: Path) -> None:
-        code = "import sys; from tests.manager.test_left_out import serve; serve(sys.argv[1])"
+    def __init__(self, world: World, folder: Path, *arguments: str) -> None:
+        code = "import sys; from tests.manager.test_left_out import serve; serve(*sys.argv[1:])"
         environment = {"TMPDIR": str(folder), "PATH": "", "PYTHONPATH": str(ROOT)}
         pipe = subprocess.PIPE
-        command = [sys.executable, "-c", code, str(world.kubeconfig)]
+        command = [sys.executable, "-c", code, str(world.kubeconfig), *arguments]
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         self.folder = folder
+        assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
 
     def decide(self) -> None:
         assert self.process.stdin is not None
@@ -184,12 +190,22 @@ class Program:
         found: list[Any] = json.loads(self.process.stdout.readline())
         return found
 
-    def stand_still(self) -> None:
-        """Decide, wait until the process has noted that nothing of Python runs, and end it as a kubelet does."""
+    def said_unless_still(self) -> list[Any] | None:
+        """What it says; None once it has noted that nothing of Python runs, and was ended as a kubelet ends it."""
         self.decide()
-        wait_for("the timer", lambda: any(f.stat().st_size for f in self.folder.glob("cotenant-test-*/still")))
+        assert self.process.stdout is not None
+        still = functools.partial(self.folder.glob, "cotenant-test-*/still")
+        while not any(file.stat().st_size for file in still()):
+            if select.select([self.process.stdout], [], [], 0.2)[0]:
+                said: list[Any] = json.loads(self.process.stdout.readline())
+                return said
         self.process.kill()
         self.process.wait()
+        return None
+
+    def stand_still(self) -> None:
+        """Decide, and see that it stands still."""
+        assert self.said_unless_still() is None
 
 
 @pytest.mark.slow
@@ -201,26 +217,60 @@ def test_an_object_on_which_a_decision_stands_still_is_left_out_by_the_next_proc
     first = Program(world, tmp_path)
     assert first.said()[2] == sum(range(50))
     world.write("bad", HOLDS)
+    world.write("good-50", "50")
     first.stand_still()
-    second = Program(world, tmp_path)
-    condition, _, found, refused = second.said()
-    assert (condition, found) == ("Up", sum(range(50)))
-    assert list(refused) == ["bad"] and "stood still for 10 s on it" in refused["bad"]
+    # the two that changed were noted: their digests differ in the first place, so the bad one is alone in its part
+    condition, _, found, left_out = named_after_standing_still(world, tmp_path)
+    assert (condition, found) == ("Up", sum(range(51)))
+    assert (
+        left_out.startswith("1 object is left out: configmaps/shop/bad: ") and "stood still for 10 s on it" in left_out
+    )
+    # and by each program that begins, until it changes
+    last = Program(world, tmp_path)
+    assert last.said()[2:4] == [sum(range(51)), {"bad": "the program stood still for 10 s on it, and was ended"}]
     world.write("bad", "7")
-    assert second.said()[2:] == [sum(range(50)) + 7, {}]
-    second.process.kill()
+    assert last.said()[2:4] == [sum(range(51)) + 7, {}]
+    last.process.kill()
+
+
+def named_after_standing_still(world: World, folder: Path, most: int = 4) -> list[Any]:
+    """What the first program says that does not stand still, of so many at most."""
+    for _ in range(most):
+        program = Program(world, folder)
+        if (said := program.said_unless_still()) is not None:
+            program.process.kill()
+            return [said[0], said[1], said[2], said[4]]
+    raise AssertionError(f"{most} programs stood still one after another")
 
 
 @pytest.mark.slow
-def test_a_first_decision_that_never_ends_costs_its_feature_alone(world: World, tmp_path: Path) -> None:
-    for number in range(MOST_IN_HAND):
+def test_a_first_decision_that_never_ends_is_searched_for_the_object_by_the_next_programs(
+    world: World, tmp_path: Path
+) -> None:
+    for number in range(10 * MOST_NAMED):
         world.write(f"good-{number}", str(number))
     world.write("bad", HOLDS)
     Program(world, tmp_path).stand_still()
-    second = Program(world, tmp_path)
-    condition, message, found, refused = second.said()
-    assert (condition, found, refused) == ("Failed", 0, {}) and "stood still for 10 s on it" in message
-    second.process.kill()
+    # 161 objects in 32 parts by the first character, about 5 in each; the second character tells them apart: the next
+    # two stand still, or one more if two share it
+    condition, message, found, left_out = named_after_standing_still(world, tmp_path)
+    assert (condition, message, found) == ("Up", "", sum(range(10 * MOST_NAMED)))
+    assert left_out.startswith("1 object is left out: configmaps/shop/bad: ")
+
+
+@pytest.mark.slow
+def test_a_decision_that_never_ends_whatever_it_is_made_without_costs_its_feature_alone(
+    world: World, tmp_path: Path
+) -> None:
+    world.write("good", "1")
+    world.write("better", "2")
+    first = Program(world, tmp_path, "always")
+    first.stand_still()
+    Program(world, tmp_path, "always").stand_still()
+    last = Program(world, tmp_path, "always")
+    condition, message, found, refused, left_out = last.said()
+    assert (condition, found, refused, left_out) == ("Failed", 0, {}, "") and "stood still for 10 s on it" in message
+    last.process.kill()
 
 
 @pytest.mark.cluster

@@ -11,17 +11,20 @@ import pytest
 
 from cotenant.base.cluster import Inventory, Workload
 from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.process.clock import FixedClock
 from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis
+from cotenant.pipeline.nodes import node_explanations
 from cotenant.pipeline.shards import isolation, plan, work
 from cotenant.pipeline.shards.executors import Here
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
 from cotenant.pipeline.stored_history import load_node_history
+from cotenant.pipeline.tables import NODES
 from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
 
@@ -123,3 +126,19 @@ def test_an_analysis_beside_a_node_that_cannot_be_computed_has_all_others(task: 
         for of in (found, undisturbed)
     )
     assert lent == usual and lent
+
+
+def test_results_are_published_beside_nodes_of_which_nothing_can_be_said(task: ShardTask) -> None:
+    store = Store(task.url, "demo")
+    analysis = daily_analysis.analyse(store, QUICK, FixedClock(task.shard.inventory.time_seconds), Silent())
+    first, second = analysis.history.inventory.nodes
+    no_map: Any = 7  # where a node's annotations are to be
+    inventory = replace(analysis.history.inventory, nodes=(replace(first, annotations=no_map), second))
+    bad = replace(analysis, history=replace(analysis.history, inventory=inventory))
+    with pytest.raises(AttributeError):
+        node_explanations.write(store, bad, QUICK.recommender.reclaimable)
+    daily_analysis.publish(bad, store, QUICK)
+    rows = {row["node"]: row for row in store.read_table(NODES).rows()}
+    amounts = rows[first.name]["cpu_allocatable"], rows[second.name]["cpu_allocatable"]
+    assert amounts == (0, second.allocatable[Resource.CPU])
+    assert node_explanations.of_node(store, second.name).node == second.name

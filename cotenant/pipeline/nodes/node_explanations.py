@@ -96,6 +96,7 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
             ),
         )
         for node in inventory.nodes
+        if node.name in by_node
     ]
 
 

@@ -152,9 +152,8 @@ class Watching:
         self._drain(now)
         before = self.table.left_out
         frame = self.table.take(sources, now, time.monotonic(), with_shares)
-        for node, why in self.table.left_out.items():
-            if before.get(node) != why:
-                _log.error("a node is left out", node=node, why=why)
+        if new := self.table.left_out.items() - before.items():
+            _log.error("nodes are left out", nodes=first_of([f"{node}: {why}" for node, why in sorted(new)]))
         return replace(frame, clock_ahead_seconds=ahead)
 
     def _clock_ahead_seconds(self) -> float:
@@ -190,14 +189,13 @@ class Watching:
             "guard": lambda key, guards: table.put_guards(guards or {}) if key == ("", SWAP_GUARD) else None,
         }
         changed = {name: mirror.changed() for name, mirror in self.mirrors.items()}
-        for kind, act in put.items():
-            for (key, _), why in take_each(changed.get(kind, {}).items(), partial(_call, act)):
-                named = str(ObjectVersion(self.mirrors[kind].path, *key, ""))
-                _log.error("an object is left out", object=named, why=why)
-
-
-def _call(act: Callable[[Key, Any], None], item: tuple[Key, Any]) -> None:
-    act(*item)
+        refused = [
+            f"{ObjectVersion(self.mirrors[kind].path, *key, '')}: {why}"
+            for kind, act in put.items()
+            for (key, _), why in take_each(changed.get(kind, {}).items(), lambda item, act=act: act(*item))
+        ]
+        if refused:
+            _log.error("objects are left out", objects=first_of(refused))
 
 
 def source_of(mirror: Mirror[Any]) -> CollectionState:
