@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.base.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
+from cotenant.base.kubernetes.protocol import MANAGER, SCHEDULING_GROUP, UNINSTALL, WEBHOOK
 from tools.guarded_heap import HEAP_ALONE, container_variables
 
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
@@ -446,6 +446,24 @@ GUARDS: Final = (
         "of a node's topology the hook changes the resources of its zones alone",
         component="all",
         why="Batch amounts of NUMA zones stand among what the node's agent reports.",
+    ),
+    Guard(
+        "cotenant-uninstall-reservations",
+        UNINSTALL,
+        "uninstall-guard.yaml",
+        [(SCHEDULING_GROUP, "reservations/status")],
+        ["status"],
+        "of a Reservation the hook changes the status alone",
+        [
+            Rule(
+                "dyn(object).status.all(k, k == 'phase' || k in dyn(oldObject).?status.orValue({}) && "
+                "dyn(object).status[k] == dyn(oldObject).status[k]) && "
+                "dyn(object).status.?phase.orValue('') == 'Pending'",
+                "the hook says of a Reservation that it is pending, and nothing new",
+            )
+        ],
+        component="manager",
+        why="A Reservation whose placeholder went with us is not available any more.",
     ),
     Guard(
         "cotenant-uninstall-autoscalers",

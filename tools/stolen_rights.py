@@ -67,6 +67,10 @@ LEFT: Final[Mapping[tuple[str, str], str]] = {
     (MANAGER, "nodeslos"): "Switch strategies of the node agents on or off; the agents never take what pods request.",
     (MANAGER, "nodeslos/status"): "Nothing reads it.",
     (MANAGER, "noderesourcetopologies"): "Write wrong amounts of NUMA zones.",
+    (
+        UNINSTALL,
+        "reservations/status",
+    ): "Say of Reservations that they are pending, which the manager says right again while one runs.",
     (UNINSTALL, "pods"): "Delete placeholders, let pods behind our gates go. The account exists while the hook runs.",
     (UNINSTALL, "configmaps"): "Delete two ConfigMaps of ours, by name.",
     (RECORDER, "leases"): "Keep the recorder from recording.",

@@ -14,7 +14,7 @@ import structlog
 from cotenant.admission.namespace_limits.demands import Demand, demands_of_quota, demands_of_range
 from cotenant.admission.profile import PriorityClassEntry, Profile
 from cotenant.admission.view import ClusterView
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import Watched, compute_without_failing
 from cotenant.base.errors import ClusterAbsent, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.reflection import Key
@@ -140,6 +140,9 @@ class ClusterState:
             **(natives if native_gangs else {}),
         }
         self._seen: dict[str, Mapping[Any, Any]] = {}
+        self._watched: Watched[tuple[str, Key]] = Watched(
+            "view", lambda place: self.mirrors[place[0]].version(place[1])
+        )
         self._view = ClusterView(synced=False, quotas_synced=False)
 
     def start(self) -> None:
@@ -179,7 +182,7 @@ class ClusterState:
                     kept[name] = {key: value for key, value in kept[name].items() if (name, key) not in places}
                 return replace(self._view_of(kept), synced=synced, quotas_synced=ready["quotas"])
 
-            self._view, found = compute_without_failing(places, view_without, (MemoryError,))
+            self._view, found = compute_without_failing(places, view_without, (MemoryError,), self._watched)
             for (name, key), why in found.items():
                 log.error("an object is left out", object=str(ObjectVersion(_PATHS[name], *key, "")), why=why)
             self._seen = snapshots

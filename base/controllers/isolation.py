@@ -20,6 +20,7 @@ from cotenant.base.process.in_hand import (
     LeftOut,
     ObjectVersion,
     SlowObject,
+    anything_left_out,
     forget_standstill,
     in_hand,
     leave_out_standing,
@@ -45,7 +46,7 @@ _EACH: Final = "*"
 _LONGEST: Final = 9
 """Characters of the smallest part: of a part of several items with one digest all are left out."""
 _TOGETHER: Final = "+"
-"""Noted before parts that are in the computation together; else the first one was added when the process stood still."""
+"""Noted before parts that are in the computation together; else the first one was added last."""
 _NONE: Final = "-"
 """Noted, with the hour, while the computation is tried without all that may be guilty."""
 
@@ -80,10 +81,6 @@ class Watched(Generic[ItemT]):
         """Return whether an earlier process stood still in the computation, so that `standing_items` is to be asked."""
         return bool(stood_still_on(self.thing())[0])
 
-    def left_out(self, items: Iterable[ItemT]) -> dict[ItemT, str]:
-        """Return those of the items on which a process stood still, in this version, and why each is left out."""
-        return {item: why for item in items if (why := reason_of(self.version_of(item)))}
-
 
 def standing_items(
     watched: Watched[ItemT],
@@ -96,9 +93,12 @@ def standing_items(
     The search goes on where the last process stood still, which this one may do too. LeftOut, for an hour, where it
     stands still whatever items it is made without.
     """
-    parts_of = {item: watched.part_of(item) for item in items}
+    left = {item: why for item in items if (why := reason_of(watched.version_of(item)))} if anything_left_out() else {}
     stored, is_suspect = stood_still_on(watched.thing())
-    left, (first, *parts) = watched.left_out(items), stored.split()
+    if not stored:
+        return left
+    parts_of = {item: watched.part_of(item) for item in items}
+    first, *parts = stored.split()
     if first == _TOGETHER and len(parts) == 1:
         first, *parts = parts
 
@@ -167,9 +167,7 @@ def compute_without_failing(
     compute: given the items that it is to do without. of_others: errors that are no item's fault, which are raised as
     is any other error if it fails on each item, or on none alone. watched: names it for who stands still in it.
     """
-    left: dict[ItemT, str] = {}
-    if watched is not None:
-        left = standing_items(watched, items, compute, of_others) if watched.stood_still() else watched.left_out(items)
+    left = {} if watched is None else standing_items(watched, items, compute, of_others)
 
     def noted(without: Collection[ItemT]) -> ResultT:
         without = {*left, *without} if left else without

@@ -205,7 +205,9 @@ class FeatureRunner:
         self._gather_seconds = context.settings.coalesce_seconds if own_seconds is None else own_seconds
         self._send_seconds = feature.send_seconds
         self._left_out: dict[_Place, _LeftOutValue] = {}
-        self._watched: Watched[_Place] = Watched(feature.name, self._version_of)
+        self._watched: Watched[_Place] = Watched(
+            feature.name, lambda place: context.hub.mirrors[place[0]].version(place[1])
+        )
         self._jitter = random.Random()  # noqa: S311 - spreads retries, guards nothing
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
@@ -356,10 +358,6 @@ class FeatureRunner:
         """What each mirror that the feature hears of has."""
         mirrors = self._context.hub.mirrors
         return {name: mirrors[name].snapshot() for name in self._hears if name in mirrors}
-
-    def _version_of(self, place: _Place) -> ObjectVersion:
-        mirror = self._context.hub.mirrors[place[0]]
-        return next(iter(mirror.versions([place[1]])), ObjectVersion(mirror.path, *place[1], ""))
 
     def _decide_without(self, objects: Mapping[_Place, _LeftOutValue], changes: Changes) -> ControllerDecision:
         with ExitStack() as hidden:

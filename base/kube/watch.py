@@ -241,6 +241,10 @@ class Mirror(Generic[ValueT]):
             items = [(key, self._state.items[key]) for key in keys if key in self._state.items]
         return [ObjectVersion(self.path, *key, f"{i.uid}/{i.version}") for key, i in items if i.value is not None]
 
+    def version(self, key: Key) -> ObjectVersion:
+        """Return the present version of an object, an empty one of what is gone or left out."""
+        return next(iter(self.versions([key])), ObjectVersion(self.path, *key, ""))
+
     def age_seconds(self) -> float:
         """Time since the server last said anything: an event, a bookmark, a whole list, or that it takes up our watch.
 

@@ -89,6 +89,8 @@ class _Notes:
         self.memory: mmap.mmap | None = None
         self._folder = Path()
         self._lock_file, self._still = -1, -1
+        self.ends_after_seconds = 0.0
+        """So long may it stand still before it ends itself; 0: somebody else ends it."""
 
     def keep(self, folder: Path) -> bool:
         """Keep notes in a folder, after those of an earlier process were read; False where that cannot be done."""
@@ -162,7 +164,8 @@ class _Notes:
 
     def arm(self) -> None:
         """Set the timer anew."""
-        faulthandler.dump_traceback_later(STILL_SECONDS, file=self._still)
+        ends = self.ends_after_seconds
+        faulthandler.dump_traceback_later(ends or STILL_SECONDS, file=self._still, exit=bool(ends))
 
     def beat(self) -> None:
         """Set the timer anew once a second, for as long as Python runs, and interrupt what takes too long."""
@@ -181,8 +184,12 @@ class _Notes:
 _notes: Final = _Notes()
 
 
-def keep_notes(program: str) -> None:
-    """Note from now on what is read, leave out what an earlier process of the program stood still on."""
+def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
+    """Note from now on what is read, leave out what an earlier process of the program stood still on.
+
+    ends_after_seconds: for a program that nobody else ends when it stands still; at least STILL_SECONDS.
+    """
+    _notes.ends_after_seconds = ends_after_seconds
     with suppress(FileNotFoundError):  # a machine without a folder for such files
         if _notes.keep(Path(tempfile.gettempdir()) / f"cotenant-{program}-{os.geteuid()}"):
             threading.Thread(target=_notes.beat, name="in hand", daemon=True).start()
@@ -194,9 +201,14 @@ def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
     return version, why == _SUSPECT_WORDS
 
 
+def anything_left_out() -> bool:
+    """Return whether there is any object or computation on which this process or an earlier one stood still."""
+    return bool(_notes.left_out)
+
+
 def reason_of(version: ObjectVersion) -> str:
     """Return why a version of an object is left out, "" where it is not."""
-    return _notes.reason(version) if _notes.left_out else ""
+    return _notes.reason(version)
 
 
 def leave_out_standing(version: ObjectVersion) -> str:

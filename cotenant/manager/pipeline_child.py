@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO
+from typing import IO, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from cotenant.base.kube.overlay import overlay
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.child_process import PARENT_GONE, follow_parent, job_from
 from cotenant.base.process.clock import SystemClock
+from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
@@ -28,6 +29,9 @@ from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.settings import Settings
+
+STILL_SECONDS: Final = 60.0
+"""So long nothing of Python ran when the process ends itself: one computation in C may take its time."""
 
 
 def run(job: PipelineJob) -> RunResults:
@@ -83,6 +87,7 @@ def main() -> int:
     out = answer_alone()
     job = job_from(sys.stdin.buffer, PipelineJob)
     configure_logging(job.settings.telemetry)
+    keep_notes("pipeline", STILL_SECONDS)
     try:
         outcome: RunResults | PipelineFailure = run(job)
     except CotenantError as error:

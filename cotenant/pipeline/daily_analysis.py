@@ -7,17 +7,18 @@ result depends on who computed a shard.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import numpy as np
 import structlog
 
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import Watched, compute_without_failing
 from cotenant.base.errors import CotenantError, NoData, StoreConflict, StoreError
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
 from cotenant.base.process.clock import Clock
@@ -42,7 +43,13 @@ from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
 from cotenant.pipeline.shards import executors, judgements, plan
 from cotenant.pipeline.shards.executors import Executor, Here
-from cotenant.pipeline.shards.isolation import compute, compute_packed, without, without_objects
+from cotenant.pipeline.shards.isolation import (
+    compute,
+    compute_packed,
+    version_of,
+    without,
+    without_objects,
+)
 from cotenant.pipeline.shards.merge import Merger
 from cotenant.pipeline.shards.plan import ShardSize, WorkloadShard
 from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_series, parts
@@ -59,6 +66,7 @@ from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import MOST_PROPOSALS
 from cotenant.settings import Settings
 
+ResultT = TypeVar("ResultT")
 PUBLICATIONS: Final = 3
 """Times that results are written at most, while other runs are published."""
 DIVISION: Final = "shards"
@@ -170,9 +178,7 @@ class _Run:
             run = replace(self, executor=Here()) if failing else self  # the first try has closed the executor
             return run.analysis(without_objects(history, failing), merger, division)
 
-        result, failed = compute_without_failing(_objects(history), analysis, (CotenantError, MemoryError))
-        _tell_left_out(failed)
-        return result
+        return _without_failing("analysis", history, analysis)
 
     def analysis(self, history: History, merger: Merger, division: Division) -> Analysis:
         """Return the analysis of the merged shards, completed with the results of nodes and the cluster."""
@@ -340,17 +346,20 @@ def _write_without_failing(analysis: Analysis, store: Store, settings: Settings,
         history = without_objects(analysis.history, failing)
         _write(replace(analysis, history=history, reclaimable=lent), store, settings, demo=demo)
 
-    _, failed = compute_without_failing(_objects(analysis.history), write, (CotenantError, MemoryError))
-    _tell_left_out(failed)
+    _without_failing("publication", analysis.history, write)
 
 
-def _objects(history: History) -> list[NodeRef | WorkloadRef]:
-    return [*(NodeRef(n.name) for n in history.inventory.nodes), *(w.ref for w in history.inventory.workloads)]
-
-
-def _tell_left_out(failed: Mapping[NodeRef | WorkloadRef, str]) -> None:
+def _without_failing(
+    name: str, history: History, compute: Callable[[Collection[NodeRef | WorkloadRef]], ResultT]
+) -> ResultT:
+    """What is computed without the nodes and workloads of the history on which it fails or stood still."""
+    objects: dict[NodeRef | WorkloadRef, object] = {NodeRef(node.name): node for node in history.inventory.nodes}
+    objects |= {workload.ref: workload for workload in history.inventory.workloads}
+    watched: Watched[NodeRef | WorkloadRef] = Watched(name, lambda ref: version_of(ref, objects[ref]), math.inf)
+    result, failed = compute_without_failing(list(objects), compute, (CotenantError, MemoryError), watched)
     for ref, why in failed.items():
         structlog.get_logger(__name__).error("an object is left out", object=str(ref), why=why)
+    return result
 
 
 def _write(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:

@@ -65,9 +65,11 @@ def dashboard(
     Where the store holds several clusters and none is named, all are served, with a switch in the top bar.
     After a scan, and at most once a day, the history is replayed for *Try a risk*, by a process of low priority.
     """
+    from cotenant.base.process.in_hand import keep_notes
     from cotenant.changes.access import grants
     from cotenant.dashboard.commands.replays import Replays
 
+    keep_notes("dashboard")
     flags = {"dashboard.host": host, "dashboard.port": port, "store.url": store}
     flags |= {"kube.kubeconfig": kubeconfig, "kube.context": context, "access.read_only": False if act else None}
     session = session_of(ctx)

@@ -134,3 +134,48 @@ def test_a_second_process_of_the_program_notes_nothing_into_the_files_of_the_fir
     finally:
         process.kill()
         process.communicate()
+
+
+BESIDE = """
+import json, re, sys, threading, time
+from cotenant.base.process.in_hand import LeftOut, ObjectVersion, in_hand, keep_notes
+
+keep_notes("test", 3.0)
+said = {}
+
+def read(name):
+    try:
+        with in_hand(ObjectVersion("/api/v1/pods", "shop", name, "u/1")):
+            time.sleep(0.2)
+            if name == "holds":
+                re.match("(a+)+b", "a" * 60)
+        said[name] = ""
+    except LeftOut as error:
+        said[name] = error.message
+
+readers = [threading.Thread(target=read, args=[name]) for name in ("one", "holds", "other")]
+for reader in readers:
+    reader.start()
+for reader in readers:
+    reader.join()
+print(json.dumps(said))
+"""
+
+
+def test_of_several_that_were_in_hand_only_the_guilty_one_stays_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "program.py"
+    file.write_text(BESIDE)
+    ends = []
+    for _ in range(3):  # all three are suspects; each alone; the guilty one is known
+        ended = subprocess.run(
+            [sys.executable, str(file)],
+            check=False,
+            env={"TMPDIR": str(tmp_path), "PATH": ""},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        ends.append(ended.returncode)
+    assert ends == [1, 1, 0]  # it ends itself once it has stood still so long
+    said = json.loads(ended.stdout.splitlines()[-1])
+    assert said["one"] == said["other"] == "" and "stood still" in said["holds"]

@@ -301,6 +301,22 @@ def test_the_hook_gives_a_floor_back(plane: ControlPlane) -> None:
     assert outcome(hook, Act("mark alone", "PATCH", path, other, MERGE)).status == 200
 
 
+def test_the_hook_says_of_a_reservation_only_that_it_is_pending(plane: ControlPlane) -> None:
+    admin, hook = plane.api(), thief(plane, HOOK)
+    kind = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
+    spec = {"template": {"spec": {"containers": [{"name": "main", "image": "app"}]}}, "owners": [{}]}
+    body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "spec": spec}
+    name = admin.create(kind, {**body, "metadata": {"generateName": "held-"}})["metadata"]["name"]
+    path = f"{kind}/{name}/status"
+    admin.patch(path, {"status": {"phase": "Available", "nodeName": "n1"}})
+    for status in ({"phase": "Failed"}, {"phase": "Pending", "nodeName": "n2"}, {"nodeName": None}):
+        act = Act("say", "PATCH", path, {"status": status}, MERGE)
+        assert wait_for("the policy", lambda act=act: outcome(hook, act).by_policy)
+    back = Act("back", "PATCH", path, {"status": {"phase": "Pending", "nodeName": None}}, MERGE)
+    assert outcome(hook, back).status == 200
+    admin.delete(f"{kind}/{name}")
+
+
 @pytest.mark.parametrize(
     "name",
     ["node.cotenant.dev/batch-cpu-policy", "node.koordinator.sh/originExtendedAllocatable",

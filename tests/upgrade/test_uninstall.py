@@ -65,6 +65,7 @@ from tests.cluster.waiting import wait_for
 
 Json = dict[str, Any]
 NODES = "/api/v1/nodes"
+RESERVATIONS = f"/apis/{SCHEDULING_GROUP}/reservations"
 
 
 def run(plane: ControlPlane, *words: str, kubeconfig: Path | None = None) -> dict[str, Json]:
@@ -148,7 +149,9 @@ class Traces:
             "metadata": {"name": unique_name("held")},
             "spec": {"template": {"spec": {"containers": containers}}, "owners": [{}]},
         }
-        reservation = Reservation.parse(self.api.create(f"/apis/{SCHEDULING_GROUP}/reservations", body))
+        reservation = Reservation.parse(self.api.create(RESERVATIONS, body))
+        held = {"status": {"phase": "Available", "nodeName": self.node, "allocatable": {"cpu": "1"}}}
+        self.api.patch(f"{RESERVATIONS}/{reservation.name}/status", held, fieldManager="cotenant-manager")
         placeholder = PlaceholderSpec("held-0", reservation.size)
         self.send(
             "cotenant-manager",
@@ -293,6 +296,7 @@ def test_what_acts_when_helm_has_taken_the_release_ends_under_the_hooks_own_acco
     assert not {*api.get(owner)["metadata"].get("labels", {}), *api.get(owner)["metadata"].get("annotations", {})}
     assert api.get(autoscaler)["spec"]["minReplicas"] == 3
     assert api.items(f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods") == []
+    assert {item["status"]["phase"] for item in api.items(RESERVATIONS)} == {"Pending"}
     assert not api.exists(f"/api/v1/namespaces/{SYSTEM_NAMESPACE}/configmaps/cotenant-status")
     # What people stored, and what Helm deletes itself, is not touched.
     assert api.exists(f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{traces.node}")

@@ -9,18 +9,21 @@ in each run.
 
 from __future__ import annotations
 
+import math
+import zlib
 from collections.abc import Callable, Collection, Hashable
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import numpy as np
 import structlog
 
 from cotenant.base.cluster import Container, Inventory, Node, Workload
-from cotenant.base.controllers.isolation import failing_items
+from cotenant.base.controllers.isolation import Watched, failing_items, standing_items
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import NodeRef, WorkloadRef
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.process.memory import pause_garbage_collection
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
@@ -28,15 +31,36 @@ from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards import work
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
 
+OF_OTHERS: Final = (CotenantError, MemoryError)
 RefT = TypeVar("RefT", NodeRef, WorkloadRef)
 
 
 @pause_garbage_collection()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
-    """Compute one shard, without the workloads on which the analysis fails. StoreError when the store fails."""
+    """Compute one shard, without the workloads on which the analysis fails or stood still.
+
+    StoreError when the store fails.
+    """
+    workloads = {workload.ref: workload for workload in task.shard.inventory.workloads}
+    watched: Watched[WorkloadRef] = Watched(
+        f"shard {task.shard.index}", lambda ref: version_of(ref, workloads[ref]), math.inf
+    )
+    if standing := standing_items(watched, workloads, lambda refs: work.compute(_lesser(task, refs)), OF_OTHERS):
+        task = _lesser(task, standing)
+    with watched.noted(watched.parts_of(())):
+        return _compute_without_failing(task, progress)
+
+
+def version_of(ref: NodeRef | WorkloadRef, described: object) -> ObjectVersion:
+    """A node or workload as it is described, as a thing on which a computation can stand still."""
+    kind, namespace, name = ("nodes", "", ref.name) if isinstance(ref, NodeRef) else (ref.kind, ref.namespace, ref.name)
+    return ObjectVersion(kind, namespace, name, str(zlib.crc32(repr(described).encode(errors="surrogatepass"))))
+
+
+def _compute_without_failing(task: ShardTask, progress: Progress | None) -> ShardResult:
     try:
         return work.compute(task, progress)
-    except (CotenantError, MemoryError):
+    except OF_OTHERS:
         raise
     except Exception as error:
         refs = [workload.ref for workload in task.shard.inventory.workloads]
@@ -55,10 +79,10 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
         raise  # it is none of the workloads or nodes
 
 
-def _lesser(task: ShardTask, failed: Collection[WorkloadRef], *, of_pods: bool) -> ShardTask:
+def _lesser(task: ShardTask, failed: Collection[WorkloadRef], *, of_pods: bool = True) -> ShardTask:
     """The task without these workloads."""
     inventory = without(task.shard.inventory, failed, of_pods=of_pods)
-    return replace(task, shard=replace(task.shard, inventory=inventory), failed=frozenset(failed))
+    return replace(task, shard=replace(task.shard, inventory=inventory), failed=task.failed.union(failed))
 
 
 def _with_bare_nodes(task: ShardTask, failed: Collection[NodeRef]) -> ShardTask:
@@ -68,7 +92,7 @@ def _with_bare_nodes(task: ShardTask, failed: Collection[NodeRef]) -> ShardTask:
 def _computes(lesser: Callable[[Collection[RefT]], ShardTask], failed: Collection[RefT]) -> bool:
     try:
         work.compute(lesser(failed))
-    except (CotenantError, MemoryError):
+    except OF_OTHERS:
         raise
     except Exception:  # noqa: BLE001 - it may be any error, and is what the search is for
         return False

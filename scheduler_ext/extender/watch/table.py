@@ -7,6 +7,7 @@ the marks. A changed set of nodes gives a whole frame.
 from __future__ import annotations
 
 import math
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,8 @@ import numpy as np
 from cotenant.base.allocation.allocator import NodeHardware
 from cotenant.base.allocation.device_allocator import COLLECTION as DEVICES
 from cotenant.base.allocation.topology_document import COLLECTION
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import Watched, compute_without_failing
+from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from cotenant.scheduler_ext.extender.cpus import free_cpu_capacity
 from cotenant.scheduler_ext.extender.devices import free_devices
@@ -213,10 +215,16 @@ class NodeTable:
 
         for name in before.keys() & touched:
             self._touch(name)  # what was told of it as of a node that is gone
-        (made, self._index), found = compute_without_failing(list(self.nodes), frame, (MemoryError,))
+        watched = Watched("frame", self._version_of)
+        (made, self._index), found = compute_without_failing(list(self.nodes), frame, (MemoryError,), watched)
         self.left_out = kept | found
         self._forget(slot)
         return made
+
+    def _version_of(self, name: str) -> ObjectVersion:
+        """The node with its pods as a thing on which a frame can stand still."""
+        described = f"{self.nodes[name]} {sorted(self._on.get(name, ()))}".encode(errors="surrogatepass")
+        return ObjectVersion("rows", "", name, str(zlib.crc32(described)))
 
     def _frame(
         self,

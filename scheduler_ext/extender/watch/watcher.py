@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
 
@@ -41,8 +42,9 @@ from cotenant.base.kubernetes.protocol import (
     SWAP_GUARD,
 )
 from cotenant.base.logs.telemetry import configure_logging
+from cotenant.base.problem import first_of
 from cotenant.base.process.child_process import follow_parent, job_from
-from cotenant.base.process.in_hand import ObjectVersion, keep_notes
+from cotenant.base.process.in_hand import ObjectVersion, in_hand, keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
@@ -192,10 +194,19 @@ class Watching:
         refused = [
             f"{ObjectVersion(self.mirrors[kind].path, *key, '')}: {why}"
             for kind, act in put.items()
-            for (key, _), why in take_each(changed.get(kind, {}).items(), lambda item, act=act: act(*item))
+            if kind in changed
+            for (key, _), why in take_each(changed[kind].items(), partial(_take, self.mirrors[kind], act))
         ]
         if refused:
             _log.error("objects are left out", objects=first_of(refused))
+
+
+def _take(mirror: Mirror[Any], act: Callable[[Key, Any], None], item: tuple[Key, Any]) -> None:
+    """Apply one change, with the object in hand where it is still there."""
+    with ExitStack() as noted:
+        for version in mirror.versions([item[0]]):
+            noted.enter_context(in_hand(version))
+        act(*item)
 
 
 def source_of(mirror: Mirror[Any]) -> CollectionState:

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from cotenant.base.controllers.isolation import compute_without_failing
+from cotenant.base.controllers.isolation import Watched, compute_without_failing
 from cotenant.base.controllers.loop import NOT_MADE
 from cotenant.base.errors import ClusterAbsent, ClusterError, ClusterForbidden, CotenantError
 from cotenant.base.kube import KubeClient
@@ -115,4 +115,5 @@ def read_view(
             return use(replace(view, unreadable=(*unreadable, *view.unreadable), unmade=unmade))
 
     places = [(name, key) for name, mirror in mirrors.items() for key in mirror.snapshot()]
-    return compute_without_failing(places, use_without, (CotenantError, MemoryError))[0]
+    watched: Watched[tuple[str, Key]] = Watched("queues", lambda place: mirrors[place[0]].version(place[1]))
+    return compute_without_failing(places, use_without, (CotenantError, MemoryError), watched)[0]

@@ -42,14 +42,14 @@ ACTING: Final = (
     Address("v1", "pods", ""),
     Address("autoscaling/v2", "horizontalpodautoscalers", ""),
     Address(TOPOLOGY_GROUP, TOPOLOGIES, ""),
+    Address(SCHEDULING_GROUP, "reservations", ""),
 )
-"""Kinds of others in which something of ours goes on acting when no process of ours runs: amounts, gates, floors."""
+"""Kinds of others in which something of ours goes on acting, or is no longer true, when no process of ours runs."""
 WRITTEN: Final = (
     *ACTING,
     *(Address("apps/v1", plural, "") for plural in WORKLOADS[:4]),
     Address("v1", "replicationcontrollers", ""),
     Address("batch/v1", "cronjobs", ""),
-    Address(SCHEDULING_GROUP, "reservations", ""),
 )
 """Kinds of others in which we write."""
 _OURS: Final = "=".join(MANAGED_BY)
