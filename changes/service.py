@@ -32,7 +32,7 @@ from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_le
 from cotenant.base.ledger.chain import Anchor, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
-from cotenant.base.process.clock import BelievableClock, Clock, SystemClock
+from cotenant.base.process.clock import BelievableClock, Clock, ServerClock, SystemClock
 from cotenant.base.text import agree
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
@@ -143,6 +143,7 @@ class ClusterChangeService:
         self._config = config
         self._known = LedgerCache()
         self._slots = threading.BoundedSemaphore(MOST_AT_ONCE)
+        self._server_clock: ServerClock | None = None
         self._seen = BackgroundRefresh(self._read_head, AnchorObservation(), GLANCE_SECONDS)
 
     def review(self, who: Person, request: ChangeRequest) -> list[WorkloadReview]:
@@ -287,7 +288,7 @@ class ClusterChangeService:
 
     def cool_downs(self) -> Mapping[WorkloadRef, float]:
         """Workloads that were changed lately, each with the time (Unix seconds) from which it may be cut again."""
-        now, wait = self._config.clock.now_seconds(), self._config.settings.guardrails.cool_down_hours * HOUR_SECONDS
+        now, wait = self._clock().now_seconds(), self._config.settings.guardrails.cool_down_hours * HOUR_SECONDS
         return cool_downs(self._statuses().values(), wait, now)
 
     def trials(self) -> Mapping[WorkloadRef, Sequence[Trial]]:
@@ -301,7 +302,7 @@ class ClusterChangeService:
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload; asks no cluster."""
         with self._open_ledger() as ledger:
-            return postponed_recommendations(ledger, self._config.clock.now_seconds())
+            return postponed_recommendations(ledger, self._clock().now_seconds())
 
     def ledger(self) -> LedgerHealth:
         """The chain, verified from its first row, and against the head in the cluster where one is kept."""
@@ -379,13 +380,17 @@ class ClusterChangeService:
                     keep_head(self._config.door, ledger, self._config.anchor_namespace)
                 ledger.close()
 
+    def _clock(self) -> Clock:
+        """Our clock, or that of the API server which answered last: soaks and snoozes begin and end by its time."""
+        return BelievableClock(
+            self._config.clock, self._server_clock if isinstance(self._config.clock, SystemClock) else None
+        )
+
     def _actions(self, client: KubeClient, ledger: Ledger, who: Person) -> Actions:
         config = self._config
         named_person = ClusterUser(who.name, who.groups, who.way is not IdentitySource.LOOPBACK)
         person = named_person if who.name else asked_who(client)
-        # a soak that a wrong clock begins or ends early is judged by what was before the change
-        clock = BelievableClock(config.clock, client.server_clock if isinstance(config.clock, SystemClock) else None)
-        change_ledger = ChangeLedger(ledger, clock, person.name, self._known, who.source)
+        change_ledger = ChangeLedger(ledger, self._clock(), person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
         actions = Actions(client, change_ledger, config.settings, person)
         actions.compare, actions.trace, actions.guard = config.compare, config.trace, config.guard
@@ -399,6 +404,7 @@ class ClusterChangeService:
             raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
         try:
             with self._config.door(who) as client:
+                self._server_clock = client.server_clock
                 yield client
         finally:
             self._slots.release()
@@ -408,10 +414,11 @@ class ClusterChangeService:
     def _open_change_ledger(self, who: Person) -> Iterator[ChangeLedger]:
         """Yield the journal for callers that write to the ledger alone."""
         config = self._config
+        self._seen.fresh(HEAD_WAIT_SECONDS)  # the time, too
         with ledger_turn(config.ledger, f"a note of {who.name}", PATIENCE_SECONDS):
             ledger = open_ledger(config.ledger)
             try:
-                yield ChangeLedger(ledger, config.clock, who.name, self._known, who.source)
+                yield ChangeLedger(ledger, self._clock(), who.name, self._known, who.source)
             finally:
                 keep_head(self._config.door, ledger, self._config.anchor_namespace)
                 ledger.close()
@@ -433,6 +440,7 @@ class ClusterChangeService:
         namespace = self._config.anchor_namespace
         try:
             with self._config.door(Person("")) as client:
+                self._server_clock = client.server_clock
                 if not namespace:
                     client.get("/version")
                     return AnchorObservation(

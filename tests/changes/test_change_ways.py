@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 from cotenant.base.errors import NoData, UsageError
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, NotAllowed, Person, Role
+from cotenant.base.process.clock import SystemClock
 from cotenant.changes.commands.watcher_output import peaks_of
 from cotenant.changes.decide.gitops.bundle import PULL_REQUEST
 from cotenant.changes.model.change import ChangeState
@@ -81,6 +83,30 @@ def test_hiding_takes_the_right_and_a_reason_and_is_the_last_word(scene: acting.
     assert service.postponed()[ref].actor == "jane"
     service.recall(ADMIN, [ref])
     assert service.postponed() == {} and [event for event, *_ in rows(scene)] == ["postponed", "recalled"]
+
+
+class Machine(SystemClock):
+    """The clock of a machine that is wrong."""
+
+    ahead_seconds = 0.0
+
+    def now_seconds(self) -> float:
+        return time.time() + self.ahead_seconds
+
+
+@pytest.mark.parametrize("ahead_seconds", [3600.0, -3600.0])
+def test_a_snooze_ends_by_the_servers_time_whatever_ours_says_and_wherever_it_jumps(
+    scene: acting.Scene, ahead_seconds: float
+) -> None:
+    clock, ref = Machine(), scene.workloads[0]
+    clock.ahead_seconds = ahead_seconds
+    service = scene.service(clock)
+    service.snooze(ADMIN, [ref], 1 / 48, "for half an hour")
+    until = service.postponed()[ref].until_seconds
+    # 1 / 48 of a day is 1,800 s; two clocks that are not far apart differ by at most two minutes
+    assert until is not None and abs(until - time.time() - 1800) < 120
+    clock.ahead_seconds = -ahead_seconds
+    assert ref in service.postponed()
 
 
 def test_a_peak_is_told_when_it_is_near(scene: acting.Scene) -> None:
