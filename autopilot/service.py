@@ -186,7 +186,7 @@ class ClusterAutopilotService:
             self._ledger,
             self._settings.section(ActionSettings),
             self._clock,
-            recommended=lambda workload: steps[workload],
+            recommended=lambda workloads: [r for workload in workloads for r in steps[workload]],
             requested_millicores=lambda: 0,
             anchor_namespace=self._anchor,
             recommender=self._settings.section(RecommenderSettings),

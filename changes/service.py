@@ -110,7 +110,7 @@ class ChangeServiceConfig:
     ledger: LedgerPlace
     settings: ActionSettings
     clock: Clock
-    recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
+    recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
     requested_millicores: Callable[[], int]
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
     """Shares of GPUs that findings propose for these workloads."""
@@ -342,7 +342,8 @@ class ClusterChangeService:
 
     def _reviews(self, actions: Actions, who: Person, request: ChangeRequest) -> list[Review]:
         require_right(Right.REVIEW, who, request)
-        recommendations = self._recommendations(request)
+        proposed = self._config.gpu_shares if request.gpu_shares else self._config.recommended
+        recommendations = proposed(request.workloads)
         what = "no share of a GPU is proposed" if request.gpu_shares else "nothing is recommended"
         if not recommendations:
             raise NoData(f"{what} for these workloads", fix="Scan first: cotenant scan.")
@@ -350,11 +351,6 @@ class ClusterChangeService:
         reviewed = {review.workload for review in reviews}
         without = [workload for workload in request.workloads if workload not in reviewed]
         return [*reviews, *(Review(workload, (), "", error=f"{what} for it") for workload in without)]
-
-    def _recommendations(self, request: ChangeRequest) -> list[Recommendation]:
-        if request.gpu_shares:
-            return list(self._config.gpu_shares(request.workloads))
-        return [r for workload in request.workloads for r in self._config.recommended(workload)]
 
     @contextmanager
     def _open_for_reads(self, who: Person) -> Iterator[Actions]:

@@ -88,7 +88,7 @@ def main(sizes: Sequence[int]) -> None:
         settings = replace(settings, kube=replace(settings.kube, kubeconfig=str(kubeconfig)))
         actions = ActionSettings(ledger=str(Path(folder, "ledger.db")))
         place, who = ledger_location(actions, os.environ), at_this_machine(settings.kube)()
-        proposed = lambda ref: proposals.get(ref, [])  # noqa: E731
+        proposed = lambda some: [r for ref in some for r in proposals.get(ref, ())]  # noqa: E731
         service = ClusterChangeService(
             ChangeServiceConfig(door_of(settings), place, actions, clock, proposed, lambda: 0)
         )

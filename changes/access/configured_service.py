@@ -55,10 +55,10 @@ def change_service_of(
     return ClusterChangeService(config)
 
 
-def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendation]]:
-    """Stored recommendations of a workload, as they are at the moment; none for a workload without.
+def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Recommendation]]:
+    """Stored recommendations of workloads, as they are at the moment; none for a workload without.
 
-    The namespace that was read last stays: a review of thousands of workloads goes namespace by namespace.
+    Each namespace is read once for all of its workloads, and the last one stays for a later question.
     """
     from cotenant.recommender.stored_recommendations import recommendations_of
 
@@ -71,7 +71,12 @@ def recommended_of(store: Store) -> Callable[[WorkloadRef], Sequence[Recommendat
         return by_workload
 
     read = _kept_for_a_run(store, read_namespace)
-    return lambda workload: read(workload.namespace).get(workload, ())
+
+    def read_workloads(workloads: Collection[WorkloadRef]) -> list[Recommendation]:
+        stored = {namespace: read(namespace) for namespace in dict.fromkeys(ref.namespace for ref in workloads)}
+        return [recommendation for ref in workloads for recommendation in stored[ref.namespace].get(ref, ())]
+
+    return read_workloads
 
 
 def requested_of(store: Store) -> Callable[[], int]:

@@ -7,7 +7,7 @@ leaves a change without an outcome, which is settled before anything else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,11 +53,11 @@ class StepWithheld(CotenantError):
 class Ladders:
     """The function that takes steps of ladders: `ladders(actions)` does all that may be done now.
 
-    recommended: the stored recommendations of a workload; switch_namespace: of the switch that stops all programs;
+    recommended: the stored recommendations of workloads; switch_namespace: of the switch that stops all programs;
     requested_millicores: CPU that the whole cluster requests, 0 = not known.
     """
 
-    recommended: Callable[[WorkloadRef], Sequence[Recommendation]]
+    recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
     switch_namespace: str
     requested_millicores: Callable[[], int] = lambda: 0
 
@@ -106,7 +106,7 @@ class Ladders:
             return decision, None
         last = steps_taken(ladder, statuses)[-1]
         live = read_objects(actions, [step.change for step in last])
-        fresh = list(self.recommended(ladder.ref))
+        fresh = list(self.recommended([ladder.ref]))
         for decision in (judge_objects(last, live), judge_results(ladder, last, fresh)):
             if decision.verdict is not LadderVerdict.TAKE:
                 return decision, None

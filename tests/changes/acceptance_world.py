@@ -73,7 +73,7 @@ class AskedService(ClusterChangeService):
             ledger=Path("ledger"),
             settings=SETTINGS,
             clock=FixedClock(act.now_seconds),
-            recommended=lambda workload: [recommended(workload, act.millicores)],
+            recommended=lambda workloads: [recommended(workload, act.millicores) for workload in workloads],
             requested_millicores=lambda: 0,
         )
         super().__init__(config)

@@ -325,7 +325,7 @@ class Promised:
         journal = ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), "ann")
         self.actions = Actions(scene.client, journal, merged, who(scene.client))
         self.before = scene.resources(self.workload)
-        reviews = self.actions.review(recommended_of(scene.store)(self.workload))
+        reviews = self.actions.review(recommended_of(scene.store)([self.workload]))
         (status,) = self.actions.accept(reviews, AcceptanceTerms(("cool-down",)))
         assert status.state is ChangeState.APPLIED and scene.resources(self.workload) != self.before
         acting.settle_rollouts(scene)

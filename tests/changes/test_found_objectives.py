@@ -366,7 +366,7 @@ def moved_by_watching(
     merged = msgspec.structs.replace(acting.ACTIONS, soak_minutes=30.0, auto_rollback=True)
     ledger = ChangeLedger(Ledger(folder / "l.db"), SystemClock(), "ann")
     actions = Actions(scene.client, ledger, merged, who(scene.client))
-    reviews = [one for ref in refs for one in actions.review(recommended_of(scene.store)(ref))]
+    reviews = [one for ref in refs for one in actions.review(recommended_of(scene.store)([ref]))]
     accepted = actions.accept(reviews, AcceptanceTerms(("cool-down",)))
     assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
     acting.settle_rollouts(scene)

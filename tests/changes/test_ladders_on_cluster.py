@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -54,12 +54,12 @@ class Climbed:
         made.compare = lambda *_: self.compared
         return made
 
-    def fresh(self, workload: WorkloadRef) -> Sequence[Recommendation]:
+    def fresh(self, workloads: Collection[WorkloadRef]) -> Sequence[Recommendation]:
         """What a scan of now recommends: `amount` millicores, of history that ends now."""
         if self.amount is None:
             return []
         end = 0 if self.stale else int(SystemClock().now_seconds() + self.now)
-        return [replace(recommended(workload, self.amount), end_seconds=end)]
+        return [replace(recommended(workload, self.amount), end_seconds=end) for workload in workloads]
 
     def accept(self, **terms: Any) -> LadderStatus:
         actions = self.actions()

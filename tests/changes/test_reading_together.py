@@ -1,8 +1,9 @@
-"""Objects of many workloads that are listed together say what each says alone, also of one that is gone."""
+"""Objects of many workloads that are listed together say what each says alone; what is stored is read once for all."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,14 @@ from msgspec.structs import replace
 from bench.dashboard.review_open import cut
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.process.clock import FixedClock
+from cotenant.base.store import Store
+from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
 from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant.recommender import stored_recommendations
 from cotenant.settings import Settings
 from cotenant.simulation.api_server import EmbeddedServer
 from cotenant.simulation.population import initial_objects
@@ -44,7 +48,14 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
         settings, who = replace(Settings(), kube=kube), at_this_machine(kube)()
         actions = ActionSettings(ledger=str(tmp_path / "ledger.db"))
         place = ledger_location(actions, os.environ)
-        config = ChangeServiceConfig(door_of(settings), place, actions, clock, lambda ref: proposals[ref], lambda: 0)
+        config = ChangeServiceConfig(
+            door_of(settings),
+            place,
+            actions,
+            clock,
+            lambda refs: [r for ref in refs for r in proposals[ref]],
+            lambda: 0,
+        )
         service = ClusterChangeService(config)
 
         def reviewed(refs: Sequence[WorkloadRef]) -> list[WorkloadReview]:
@@ -55,3 +66,22 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
     assert [said(review) for review in together] == [said(review) for review in alone]
     assert sum(bool(review.moves) for review in together) > 20
     assert "not in the cluster any more" in next(review.error for review in together if review.workload == gone)
+
+
+def test_what_is_recommended_for_many_workloads_is_read_once_for_a_namespace(tmp_path: Path) -> None:
+    store = Store(tmp_path.as_uri(), "c")
+    proposals = {w.ref: found for w in generate(SyntheticSpec(6, 120, 1, 7)).inventory.workloads if (found := cut(w))}
+    with store.publishing() as draft:
+        stored_recommendations.write(draft, [r for found in proposals.values() for r in found])
+    opened: list[str] = []
+
+    def note(event: str, arguments: tuple[object, ...]) -> None:
+        if event == "open" and str(arguments[0]).startswith(str(tmp_path)):
+            opened.append(str(arguments[0]))
+
+    sys.addaudithook(note)
+    asked = recommended_of(store)(list(proposals))
+    # For each namespace the name of the run, before and with its document: three files, whatever its workloads.
+    spaces = {ref.namespace for ref in proposals}
+    assert len(opened) <= 3 * len(spaces) < len(spaces) + len(proposals)
+    assert [r.container for r in asked] == [r.container for found in proposals.values() for r in found]

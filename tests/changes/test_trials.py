@@ -214,7 +214,7 @@ def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_o
     judged.verify()
     judged.actions.roll_back(judged.status)
     acting.settle_rollouts(scene)
-    found = recommended_of(scene.store)(judged.workload)
+    found = recommended_of(scene.store)([judged.workload])
     # the command, the next step of a ladder and the autopilot review with the same object
     (review,) = judged.actions.review(found)
     rules = {rule.rule: rule.why for rule in review.blocked(("cool-down",))}
