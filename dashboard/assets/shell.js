@@ -192,16 +192,24 @@ document.addEventListener("click", (event) => {
   document.querySelectorAll(MENUS).forEach((it) => { if (!it.contains(event.target)) it.open = false; });
 });
 
-// What was unfolded on Home stays so when newer results draw it anew.
+// What a person unfolded or folded stays so when newer results draw it anew: known by its page, the nearest id around
+// it and the headings down to it, without their counts.
 (function unfolding() {
-  const open = new Set();
-  document.addEventListener("toggle", (event) => {
-    if (event.target.matches(".home-more")) open[event.target.open ? "add" : "delete"](event.target.id);
-  }, true);
+  const open = new Map(), menu = MENUS.replace("[open]", "");
+  const name = (it) => {
+    const own = it.matches("details") ? it.querySelector("summary").textContent.replace(/\d[\d.,]*/g, "#") : "";
+    return it.id || !it.parentElement ? location.pathname + "#" + it.id : name(it.parentElement) + (own && "/" + own);
+  };
+  document.addEventListener("click", (event) => {
+    const head = event.target.closest && event.target.closest("summary"), it = head && head.parentElement;
+    if (it && !it.matches(menu)) setTimeout(() => open.set(name(it), it.open));
+  });
   new MutationObserver((changes) => {
     if (!open.size) return;
     const added = changes.flatMap((change) => [...change.addedNodes]).filter((it) => it instanceof Element);
-    added.flatMap((it) => [...it.querySelectorAll(".home-more")]).forEach((it) => { it.open = open.has(it.id); });
+    added.flatMap((it) => [it, ...it.querySelectorAll("details")]).forEach((it) => {
+      if (it.matches("details") && open.has(name(it))) it.open = open.get(name(it));
+    });
   }).observe(document.documentElement, { childList: true, subtree: true });
 })();
 

@@ -345,12 +345,18 @@ def test_newer_results_appear_on_an_open_page(open_page: Open, tmp_path: Path) -
         page = settled(open_page(address))
         page.locator("#home-numbers > summary").click()
         expect(page.locator(".lead")).to_be_visible()
+        page.locator("#card-waste .more > summary").click()  # one without an id of its own
+        expect(page.locator("#card-waste .card-detail")).to_be_visible()
+        drawn = page.locator("#card-waste").element_handle()
         document = json.loads(json.dumps({"nodes": 123}))
         newer = type(overview)(**{**{f: getattr(overview, f) for f in overview.__slots__}, **document,
                                   "computed_seconds": overview.computed_seconds + 60})  # fmt: skip
         results.store.write_document("overview", newer)
         expect(page.locator(".lead").get_by_text("123 nodes")).to_be_visible()  # what was unfolded stays so
         expect(page.locator(".home-more[open]")).to_have_count(1)
+        assert not drawn.evaluate("it => it.isConnected")
+        expect(page.locator("#overview-body .more[open]")).to_have_count(1)
+        expect(page.locator("#card-waste .card-detail")).to_be_visible()
 
 
 @pytest.mark.soak
