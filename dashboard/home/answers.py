@@ -6,16 +6,19 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import waste
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import cards, numbers
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.tables import display, savings
+from cotenant.recommender.model.todo import ORDERS, TodoList
 
 TITLE: Final = "What people ask first"
 NOT_KNOWN: Final = "not known yet; Health says what is missing"
@@ -28,7 +31,11 @@ class Question:
     words: str
     answer: Callable[[OverviewPage], Any]
     path: str
-    query: str = ""
+    query: str | Callable[[OverviewPage], str] = ""
+
+    def href(self, page: OverviewPage) -> str:
+        """The address of the rows that the answer speaks of."""
+        return page.href(self.path, self.query(page) if callable(self.query) else self.query)
 
 
 def _killed_first(page: OverviewPage) -> str:
@@ -56,11 +63,21 @@ def _free(page: OverviewPage) -> Any:
     return [panels.amount(page.overview.cpu.batch_now, Resource.CPU), " now"]
 
 
+def _most_wasteful(page: OverviewPage) -> str:
+    """The namespace that requests most CPU beyond its use; "" where none does."""
+    return next((row.namespace for row in waste.most_wasteful(page.overview.waste, Resource.CPU, 1)), "")
+
+
 def _wasteful(page: OverviewPage) -> str:
-    most = max(page.overview.waste, key=lambda row: row.cpu_millicores, default=None)
-    if most and most.cpu_millicores:
-        return visible(most.namespace)
+    if namespace := _most_wasteful(page):
+        return visible(namespace)
     return NOT_KNOWN if page.unassessed_counts.knows_nothing else "none requests more than it uses"
+
+
+def _its_rows(page: OverviewPage) -> str:
+    """The query of all rows of the most wasteful namespace, what frees most first."""
+    namespace, order = _most_wasteful(page), [("sort", column) for column in ORDERS[TodoList.CUT]]
+    return urlencode([*([("ns", namespace)] if namespace else []), *order])
 
 
 def _tonight(page: OverviewPage) -> str:
@@ -102,7 +119,7 @@ QUESTIONS: Final = (
     Question("Which containers will be killed first?", _killed_first, "recommendations", cards.KILLED_FIRST),
     Question("What do I save?", _save, "recommendations", cards.WASTE),
     Question("What can I apply right now?", _now, "recommendations", numbers.READY),
-    Question("Who wastes most?", _wasteful, "workloads", "sort=-cpu_request"),
+    Question("Who wastes most?", _wasteful, "recommendations", _its_rows),
     Question("When is the next peak?", _peak, "forecast"),
     Question("Is there capacity for it?", lambda _page: "plans for the peaks ahead", "reservations"),
     Question("What can I lend to batch work?", _free, "batch"),
@@ -124,7 +141,7 @@ def panel(page: OverviewPage) -> Component:
     rows = [
         html.Li(
             [
-                dcc.Link(question.words, href=page.href(question.path, question.query)),
+                dcc.Link(question.words, href=question.href(page)),
                 html.Span(question.answer(page), className="answer"),
             ]
         )

@@ -14,7 +14,6 @@ from cotenant.base import measures
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
-from cotenant.base.tables import time_span
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, heat, waste
@@ -174,14 +173,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
             link=("What each workload uses", page.href("workloads")),
         )
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
-    ranged = carried.carried_parts(page.search, time_span.RANGE)
-    links = [
-        dcc.Link(
-            visible(w.namespace),
-            href=f"{view.settings.base_path}workloads?{carried.join_queries(urlencode({'ns': w.namespace}), ranged)}",
-        )
-        for w in rows
-    ]
+    links = [dcc.Link(visible(w.namespace), href=page.href("workloads", urlencode({"ns": w.namespace}))) for w in rows]
     listed = html.Nav(
         [html.Span("Workloads of "), *links], className="waste-links", **{"aria-label": "Workloads by namespace"}
     )

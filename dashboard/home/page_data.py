@@ -40,8 +40,9 @@ class OverviewPage:
     """The chosen namespaces, for any table that has a column of them."""
 
     def href(self, page: str, query: str = "") -> str:
-        """An address of another page under the same choices."""
-        search = carried.join_queries(query, carried.carried_parts(self.search, "ns", "range"))
+        """An address of another page under the same choices; a namespace of the query stands for those chosen here."""
+        kept = ("range",) if query.startswith("ns=") else ("ns", "range")
+        search = carried.join_queries(query, carried.carried_parts(self.search, *kept))
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
     def list_query(self, todo: TodoList) -> Query:

@@ -108,6 +108,22 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) > 1
 
 
+@pytest.mark.parametrize("search", ["", "?ns=feed&ns=data"])
+def test_who_wastes_most_leads_to_the_rows_of_that_namespace_the_largest_cut_first(view: View, search: str) -> None:
+    page = overview_page(view, search)
+    assert page is not None
+    # The namespace whose workloads request most CPU beyond their mean use, of those that are chosen.
+    most = max(page.overview.waste, key=lambda row: row.cpu_millicores).namespace
+    (asked,) = [one for one in answers.QUESTIONS if one.words == "Who wastes most?"]
+    assert words(asked.answer(page)) == most
+    path, _, query = asked.href(page).partition("?")
+    shown = rows(view, query)
+    assert path == "/recommendations" and len(shown) > 1
+    assert len(shown) == len(rows(view, f"ns={most}")) and {row["namespace"] for row in shown} == {most}
+    saved = [row["saving_month"] or 0 for row in shown]
+    assert saved == sorted(saved, reverse=True) and saved[0] > 0
+
+
 def counts_and_lists(part: Any, above: tuple[Component, ...] = ()) -> Iterator[tuple[int, str]]:
     """(number, address) of each link to a list: the number of its own words, else the first of what it stands in."""
     if isinstance(part, (list, tuple)):
