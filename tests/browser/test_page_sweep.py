@@ -9,7 +9,7 @@ from tests.support.page_sweep import WINDOWS, Fault, faults_of, visit
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LAPTOP, *_ = WINDOWS
-PATHS = ("", "recommendations", "reservations")
+PATHS = ("", "recommendations", "findings", "reservations")
 
 
 def test_the_pages_of_a_first_visit_have_no_fault(chromium: Browser, address: str, axe: str) -> None:

@@ -20,6 +20,9 @@ MISFITS: Final = """() => {
     const say = (what, e) => misfits.push(`${what}: ${e.id || e.className} ${e.textContent.slice(0, 40)}`);
     const drawn = selector => [...document.querySelectorAll(selector)].filter(e => e.offsetWidth && e.offsetHeight);
     if (root.scrollWidth > root.clientWidth) misfits.push(`page: ${root.scrollWidth} of ${root.clientWidth}`);
+    const side = Math.max(0, ...drawn('.list-page .facets').map(e => e.getBoundingClientRect().bottom + scrollY));
+    if (drawn('.list-page').length && root.scrollHeight > root.clientHeight && side < innerHeight)
+        misfits.push(`scrollbar beside the list's: ${root.scrollHeight} of ${root.clientHeight}`);
     for (const e of drawn('.facets, .facets *')) {
         const scrolls = /auto|scroll/.test(getComputedStyle(e).overflowY);
         if (scrolls && e.scrollHeight > e.clientHeight) say('scrollbar', e);
