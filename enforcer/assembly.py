@@ -33,8 +33,7 @@ from cotenant.base.settings.sections.telemetry import ENFORCER_PORT, TelemetrySe
 from cotenant.base.version import __version__
 from cotenant.enforcer.agent import Agent, AgentComponents
 from cotenant.enforcer.apply.apply import Applier
-from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER, Evictor
-from cotenant.enforcer.apply.eviction_worker import EvictionQueue
+from cotenant.enforcer.apply.eviction_worker import FIELD_MANAGER, EvictionQueue, Evictor
 from cotenant.enforcer.apply.journal import OriginalValues
 from cotenant.enforcer.apply.kernel_switches import SwitchFiles
 from cotenant.enforcer.apply.pod_evictions import PodEvictions

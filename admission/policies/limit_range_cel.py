@@ -13,22 +13,20 @@ from typing import Final
 
 from cotenant.admission.namespace_limits.defaults import BANDS_IN_ORDER, GROUP_WORDS
 from cotenant.admission.policies.cel import conditional_operations, text
-from cotenant.admission.policies.limit_range_notes import (
-    PLACES,
-    names_list,
-    noted_by_another,
-    noted_condition,
-    noted_list,
-    variable,
-)
 from cotenant.admission.policies.resources_cel import (
     BEST_EFFORT,
     MILLICORES,
+    PLACES,
     any_of,
     asks_for,
     class_name,
     class_variables,
+    names_list,
+    noted_by_another,
+    noted_condition,
+    noted_list,
     replaced_side,
+    variable,
 )
 from cotenant.admission.resources import SIDES
 from cotenant.base.colocation.reclaimable import Band

@@ -6,11 +6,17 @@ with requests or limits of the whole pod (`spec.resources`) keep cpu and memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from cotenant.admission.namespace_limits.defaults import (
+    DEFAULTED,
+    GROUP_WORDS,
+    LIMIT_RANGER_ANNOTATION,
+    LIMIT_RANGER_PREFIX,
+    SIDE_WORDS,
+)
 from cotenant.admission.policies.cel import add, conditional_operations, pointer, text
-from cotenant.admission.policies.limit_range_notes import note_variables, noted_list, variable
 from cotenant.admission.resources import BATCH_NAMES, SIDES
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import BANDS, PRIORITY_CLASS_LABEL, QOS_LABEL, PriorityClass, QosClass
@@ -21,6 +27,10 @@ _QOS: Final = text(QOS_LABEL)
 _BATCH: Final = "[" + ", ".join(text(name) for name in sorted(BATCH_NAMES)) + "]"
 BEST_EFFORT: Final = f"({_QOS} in variables.labels && variables.labels[{_QOS}] == {text(QosClass.BE)})"
 """CEL condition that the pod's label says QoS class BE."""
+PLACES: Final = tuple((group, side) for group in GROUP_WORDS for side in SIDES)
+"""Group of containers and side of their resources."""
+_NAMES: Final = "[" + ", ".join(map(text, DEFAULTED)) + "]"
+_ANNOTATION: Final = text(LIMIT_RANGER_ANNOTATION)
 
 
 def any_of(conditions: Iterable[str]) -> str:
@@ -175,3 +185,45 @@ def asks_for(names: str) -> str:
     """Return the CEL condition that container `c` asks for a resource of `names`, a CEL list."""
     sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {names}))" for side in SIDES]
     return f"has(c.resources) && ({any_of(sides)})"
+
+
+# the LimitRanger's note on a pod: which resources of which container it names
+
+
+def variable(name: str, expression: str) -> dict[str, str]:
+    """A variable of a policy, which expressions read as variables.NAME."""
+    return {"name": name, "expression": expression}
+
+
+def note_variables() -> list[dict[str, str]]:
+    """Return `notes`, a text for each container and side, and for each group and side the names by container."""
+    noted, prefix = f"variables.annotations[{_ANNOTATION}]", text(LIMIT_RANGER_PREFIX)
+    notes = f'{noted}.startsWith({prefix}) ? {noted}.replace({prefix}, "", 1).split("; ") : []'
+    return [
+        variable("notes", f"{_ANNOTATION} in variables.annotations ? ({notes}) : []"),
+        *(variable(noted_list(group, side), names_list(group, side, noted_condition)) for group, side in PLACES),
+    ]
+
+
+def noted_list(group: str, side: str) -> str:
+    """Name of the variable with the noted resources of each container of a group on a side."""
+    return f"{group}Noted{side.title()}"
+
+
+def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> str:
+    """CEL for a list with a list for each container: names `n` of resources on the side that meet the condition."""
+    there = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
+    return f"variables.{group}.map(c, {_NAMES}.filter(n, {there} && {condition(group, side)}))"
+
+
+def noted_condition(group: str, side: str) -> str:
+    """Return the CEL condition that the LimitRanger notes to have set resource `n` of container `c` on a side."""
+    words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
+    named = f'g.split({words})[0].split(", ").exists(m, m == n)'
+    return f"variables.notes.exists(g, g.endsWith({words} + c.name) && {named})"
+
+
+def noted_by_another(side: str) -> str:
+    """Return the CEL condition that note `g` names on a side what the LimitRange of this run does not give."""
+    words = text(f" {SIDE_WORDS[side]} for ")
+    return f'(g.contains({words}) && !g.split({words})[0].split(", ").all(n, n in variables.{side}Defaults))'

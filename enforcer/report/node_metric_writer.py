@@ -20,7 +20,7 @@ from cotenant.base.errors import ClusterAbsent, CotenantError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.protocol import SLO_GROUP
-from cotenant.enforcer.apply.eviction_requests import FIELD_MANAGER
+from cotenant.enforcer.apply.eviction_worker import FIELD_MANAGER
 from cotenant.enforcer.report.device_writer import DevicePublisher
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.report.usage import PLURAL, own_object

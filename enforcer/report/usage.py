@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -109,16 +109,16 @@ class UsageHistory:
 def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
     """The status to write over the NodeMetric of this node; None before the first CPU reading."""
     window = usage.window(policy.aggregate_seconds)
-    node = _usage(_average(window, _node_cpu), _average(window, _node_memory))
+    node = _usage(_average(window, "millicores"), _average(window, "bytes"))
     if "cpu" not in node["resources"]:
         return None
     status: dict[str, Any] = {
         "updateTime": moment(observation.wall_seconds),
         "nodeMetric": {
             "nodeUsage": node,
-            "aggregatedNodeUsages": _aggregates(usage, policy, _node_cpu, _node_memory),
-            "systemUsage": _usage(_average(window, _system_cpu), _average(window, _system_memory)),
-            "aggregatedSystemUsages": _aggregates(usage, policy, _system_cpu, _system_memory),
+            "aggregatedNodeUsages": _aggregates(usage, policy, "millicores", "bytes"),
+            "systemUsage": _usage(_average(window, "system_millicores"), _average(window, "system_bytes")),
+            "aggregatedSystemUsages": _aggregates(usage, policy, "system_millicores", "system_bytes"),
         },
         "podsMetric": list(_pods(observation, usage, policy)),
     }
@@ -163,31 +163,13 @@ def _sample(observation: Observation, groups: Sequence[GroupReading]) -> NodeUsa
     return NodeUsageSample(observation.at_seconds, used, memory, rest, max(0, memory - pod_memory_bytes))
 
 
-Pick = Callable[[NodeUsageSample], float | None]
+def _values(window: UsageWindow, field_name: str) -> list[float]:
+    values = (getattr(sample, field_name) for sample in window.samples)
+    return [value for value in values if value is not None]
 
 
-def _node_cpu(sample: NodeUsageSample) -> float | None:
-    return sample.millicores
-
-
-def _node_memory(sample: NodeUsageSample) -> float | None:
-    return sample.bytes
-
-
-def _system_cpu(sample: NodeUsageSample) -> float | None:
-    return sample.system_millicores
-
-
-def _system_memory(sample: NodeUsageSample) -> float | None:
-    return sample.system_bytes
-
-
-def _values(window: UsageWindow, pick: Pick) -> list[float]:
-    return [value for value in map(pick, window.samples) if value is not None]
-
-
-def _average(window: UsageWindow, pick: Pick) -> float | None:
-    values = _values(window, pick)
+def _average(window: UsageWindow, field_name: str) -> float | None:
+    values = _values(window, field_name)
     return _mean(sum(values), len(values))
 
 
@@ -195,7 +177,7 @@ def _mean(total: float, count: int) -> float | None:
     return total / count if count else None
 
 
-def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: Pick, memory: Pick) -> list[dict[str, Any]]:
+def _aggregates(usage: UsageHistory, policy: CollectPolicy, cpu: str, memory: str) -> list[dict[str, Any]]:
     """Average and percentiles of each of the policy's windows that is long enough by now."""
     out = []
     for window in map(usage.window, policy.durations_seconds):

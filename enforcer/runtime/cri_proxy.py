@@ -10,7 +10,10 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
+import os
 import signal
+import socket
 import sys
 import time
 from pathlib import Path
@@ -36,7 +39,6 @@ from cotenant.enforcer.runtime.hook_servers import HookServers
 from cotenant.enforcer.runtime.messages import cri
 from cotenant.enforcer.runtime.parents import Parents
 from cotenant.enforcer.runtime.socket_guard import SocketGuard
-from cotenant.enforcer.runtime.supervision import notify
 from cotenant.enforcer.settings.runtime import RuntimeSettings
 from cotenant.enforcer.sources.documents import policy_of
 
@@ -48,6 +50,17 @@ GRACE_SECONDS: Final = 5.0
 """For calls in flight when it ends."""
 
 log = structlog.get_logger(__name__)
+
+
+def notify(state: str) -> None:
+    """Send a state such as "READY=1" by systemd's sd_notify, if a supervisor names a socket; it need not listen."""
+    name = os.environ.get("NOTIFY_SOCKET", "")
+    if not name:
+        return
+    address = f"\0{name[1:]}" if name.startswith("@") else name
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notifier:
+        notifier.setblocking(False)
+        notifier.sendto(state.encode(), address)
 
 
 class CriProxy:

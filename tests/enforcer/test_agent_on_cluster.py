@@ -23,8 +23,7 @@ from cotenant.base.kubernetes.protocol import SUPPRESSED_FRACTION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.enforcer.apply.eviction_requests import Evictor
-from cotenant.enforcer.apply.eviction_worker import EvictionAnswer
+from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, Evictor
 from cotenant.enforcer.contract import CpuUse, Evict, MemoryUse
 from cotenant.enforcer.decide.evictions import request_of
 from cotenant.enforcer.report.node_metric_writer import NOTE_SECONDS, PATH, Reporter, Whose

@@ -23,7 +23,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.enforcer.apply.eviction_requests import Evictor
+from cotenant.enforcer.apply.eviction_worker import Evictor
 from cotenant.enforcer.apply.pod_evictions import PodEvictions
 from cotenant.enforcer.contract import CpuUse, Evict, KubeQos, MemoryUse, Observation, PodReading
 from cotenant.enforcer.decide.evictions import AGAIN_SECONDS, LONGEST_REST_SECONDS, RefusedPod, after_refusal

@@ -20,9 +20,13 @@ from cotenant.enforcer.contract import (
     NodeForecast,
     Observation,
 )
-from cotenant.enforcer.strategies.forecast_ahead import online_ahead
 from cotenant.enforcer.strategies.suppression.suppress import Suppress, SuppressState
-from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, reserved_millicores
+from cotenant.enforcer.strategies.suppression.suppress_target import (
+    NodeCpuDemand,
+    demand,
+    online_ahead,
+    reserved_millicores,
+)
 from tests.enforcer.readings import node, pod, policy, seen
 
 BE: dict[str, Any] = {"qos": QosClass.BE, "kube": KubeQos.BEST_EFFORT}

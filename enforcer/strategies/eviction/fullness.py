@@ -23,10 +23,11 @@ from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import Observation, PodSpec, Verdict
 from cotenant.enforcer.model.node_policy import Thresholds
-from cotenant.enforcer.strategies.eviction.victims import BANDS, Candidate, Task, TaskName, candidate, opted_in, rank
+from cotenant.enforcer.strategies.eviction.victims import BANDS, Task, TaskName, candidate, opted_in, rank
 
 LOWER_GAP_PERCENT: Final = 2
 ALLOCATABLE_LOWER_PERCENT: Final = 100
+_BOUNDS: Final = ("threshold", "lower")
 _BY_USE: Final = {Resource.CPU: TaskName.CPU, Resource.MEMORY: TaskName.MEMORY}
 _BY_ALLOCATABLE: Final = {Resource.CPU: TaskName.CPU_ALLOCATABLE, Resource.MEMORY: TaskName.MEMORY_ALLOCATABLE}
 
@@ -65,14 +66,13 @@ def by_use(observation: Observation, thresholds: Thresholds, resource: Resource)
     with_figures = (c for c in pods if c.uses.get(resource) is not None)
     ordered = sorted(with_figures, key=lambda c: (*rank(c.pod), -c.use(resource), c.pod.key))
     why = f"{percent} % of the node's {resource} is used, {threshold} % allowed"
-    return Task(_BY_USE[resource], resource, amount, why, ordered, partial(_use, resource))
+    return Task(_BY_USE[resource], resource, amount, why, ordered, lambda c: c.use(resource))
 
 
 def use_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
     """Threshold and lower bound of use, percent."""
-    if resource is Resource.CPU:
-        return thresholds.cpu_evict_threshold_percent, thresholds.cpu_evict_lower_percent
-    return thresholds.memory_evict_threshold_percent, thresholds.memory_evict_lower_percent
+    threshold, lower = (getattr(thresholds, f"{resource.value}_evict_{name}_percent") for name in _BOUNDS)
+    return threshold, lower
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
@@ -102,17 +102,16 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
             mine = [c for c in pods if opted_in(c.pod, highest)]
             ordered = sorted(mine, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
             why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
-            measure = partial(_request, resource)
+            counts = partial(_belongs_to_class, cls)
             yield Task(
-                _BY_ALLOCATABLE[resource], resource, amount, why, ordered, measure, partial(_belongs_to_class, cls)
+                _BY_ALLOCATABLE[resource], resource, amount, why, ordered, lambda c: c.requests[resource], counts
             )
 
 
 def allocatable_bounds(thresholds: Thresholds, resource: Resource) -> tuple[int | None, int | None]:
     """Threshold and lower bound of requests, percent of allocatable."""
-    if resource is Resource.CPU:
-        return thresholds.cpu_allocatable_evict_threshold_percent, thresholds.cpu_allocatable_evict_lower_percent
-    return thresholds.memory_allocatable_evict_threshold_percent, thresholds.memory_allocatable_evict_lower_percent
+    threshold, lower = (getattr(thresholds, f"{resource.value}_allocatable_evict_{name}_percent") for name in _BOUNDS)
+    return threshold, lower
 
 
 def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Iterator[Verdict]:
@@ -132,11 +131,3 @@ def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Itera
 
 def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
     return pod.effective_priority is cls
-
-
-def _use(resource: Resource, candidate: Candidate) -> int:
-    return candidate.use(resource)
-
-
-def _request(resource: Resource, candidate: Candidate) -> int:
-    return candidate.requests[resource]

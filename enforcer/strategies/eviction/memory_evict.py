@@ -22,7 +22,6 @@ from cotenant.enforcer.settings.best_effort import BestEffortSettings
 from cotenant.enforcer.strategies.eviction.fullness import to_release, use_bounds
 from cotenant.enforcer.strategies.eviction.victims import (
     MEMORY_COOLDOWN_SECONDS,
-    Candidate,
     Task,
     TaskName,
     best_effort_only,
@@ -58,7 +57,9 @@ def best_effort_memory(
     by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
     ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
     why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", and it runs out" if urgent else "")
-    return Task(TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, _memory, urgent=urgent), after
+    return Task(
+        TaskName.BE_MEMORY, Resource.MEMORY, amount, why, ordered, lambda c: c.use(Resource.MEMORY), urgent=urgent
+    ), after
 
 
 def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
@@ -68,7 +69,3 @@ def _runs_out(observation: Observation, trend: MemoryTrend) -> bool:
         return False
     falls = (trend.available_bytes - available) / observation.elapsed_seconds
     return falls > 0 and available <= falls * MEMORY_COOLDOWN_SECONDS
-
-
-def _memory(candidate: Candidate) -> int:
-    return candidate.use(Resource.MEMORY)

@@ -4,7 +4,7 @@
    keeps latency: a group under a quota still takes its slices at equal weight until the quota is used up. cpu.idle does
    the same, but a kubelet then fails to update its QoS cgroups and to start again, because an idle group refuses the
    weight that it writes; so it is a choice for nodes without one.
-2. Suppression. The tier as a whole is held at the target of `suppress_target` (and `forecast_ahead`), by policy
+2. Suppression. The tier as a whole is held at the target of `suppress_target`, by policy
    - cpuset: at `suppress_cpuset`'s CPUs, in tier, pods and containers; under the kubelet's static CPU manager, which
      owns the others, in containers only;
    - cfsQuota: quota = max(millicores * 100 us, 2000 us), grown by at most 10 % of the machine's a round; not moved for
@@ -53,9 +53,14 @@ from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.observe.cpusets import forbidden_cpus, may_have_claimed_cores, online_cpus, pod_assignment
 from cotenant.enforcer.settings.best_effort import BestEffortSettings
-from cotenant.enforcer.strategies.forecast_ahead import online_ahead
 from cotenant.enforcer.strategies.suppression.suppress_cpuset import LEAST_CPUS, choose, wanted_count
-from cotenant.enforcer.strategies.suppression.suppress_target import NodeCpuDemand, demand, headroom, with_least
+from cotenant.enforcer.strategies.suppression.suppress_target import (
+    NodeCpuDemand,
+    demand,
+    headroom,
+    online_ahead,
+    with_least,
+)
 
 NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000

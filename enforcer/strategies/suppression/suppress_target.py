@@ -10,6 +10,15 @@ system is what remains of the machine's use without pods and host applications; 
 is therefore part of it, and never counts as best effort. Reserved: the larger of the annotation `reservation` and
 capacity - allocatable, before amplification. Without minPercent the result may be negative; each policy has its own
 least.
+
+Ahead of a predicted peak what the node's use is expected to rise by soon is kept free already now:
+
+    rise   = max(0, highest p95 of the half hours that the next `ahead_seconds` touch - p95 of the present half hour)
+    online = max(online now, min(online now + rise, that highest p95))
+
+The forecast is of the whole node, best effort included; so its level says little of the online part, its rise does, and
+a rise of best effort's own only makes this more careful. A target made of it is never above the reactive one, whatever
+the forecast says: `online` is never below what it is now. Without a valid forecast it is the reactive one.
 """
 
 from __future__ import annotations
@@ -29,7 +38,7 @@ from cotenant.base.kubernetes.protocol import NODE_RESERVATION_ANNOTATION
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.kubernetes.quantity import parse_millicores
 from cotenant.base.resource import MILLICORES_PER_CORE
-from cotenant.enforcer.contract import CpuUse, GroupReading, KubeQos, NodeReading, Observation, PodSpec
+from cotenant.enforcer.contract import CpuUse, GroupReading, KubeQos, NodeForecast, NodeReading, Observation, PodSpec
 from cotenant.enforcer.model.node_policy import Thresholds
 
 CountT = TypeVar("CountT", int, Any)
@@ -125,3 +134,22 @@ def _sum(groups: Iterable[GroupReading | None]) -> int:
 
 def _floor_millicores(cpu: CpuUse) -> int:
     return max(math.floor(cpu.millicores), 0) if cpu.millicores is not None else 0
+
+
+def online_ahead(
+    online_millicores: int, forecast: NodeForecast | None, wall_seconds: float, ahead_seconds: float
+) -> int:
+    """Use that best effort must leave capacity for, millicores; at least `online_millicores`."""
+    if forecast is None or forecast.step_seconds <= 0 or wall_seconds >= forecast.valid_until_seconds:
+        return online_millicores
+    first = _slot(forecast, wall_seconds)
+    last = _slot(forecast, wall_seconds + ahead_seconds)
+    if first < 0 or first >= len(forecast.q95_cpu_millicores):
+        return online_millicores
+    peak = max(forecast.q95_cpu_millicores[first : last + 1])
+    rise = peak - forecast.q95_cpu_millicores[first]
+    return max(online_millicores, min(online_millicores + rise, peak))
+
+
+def _slot(forecast: NodeForecast, at_seconds: float) -> int:
+    return int((at_seconds - forecast.start_seconds) // forecast.step_seconds)
