@@ -102,18 +102,18 @@ class NodeStatus(msgspec.Struct, frozen=True):
 def status(
     observation: Observation,
     what: TickDecision,
-    journal: Notes,
+    originals: Notes,
     *,
     dry_run: bool = True,
     ready: str = "",
     policy_origin: str = "",
     **agent: Any,
 ) -> NodeStatus:
-    """Everything of one tick. journal: of originals; agent: the other fields about the agent itself."""
+    """Everything of one tick. originals: as they are noted; agent: the other fields about the agent itself."""
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:
-        note = journal.get(want.place)
+        note = originals.get(want.place)
         original = getattr(note, "original", None)
         of_pod.setdefault(owners.get(want.path, ""), []).append(
             ValueInForce(want.path, want.knob.value, want.value, want.strategy, want.why, original)
