@@ -76,12 +76,30 @@ class PodPhase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class RunningSum:
+    """The requests of a container in its running pods, where they are not the amount of one pod in each of them.
+
+    counted: the sum with which the pods count on their nodes; in_force: the sum that their kubelets carried out, which
+    is less where a resize is put off; both in the resource's unit.
+    """
+
+    pods: int
+    counted: int
+    in_force: int
+
+    def differs_from(self, amount: int) -> bool:
+        """Return whether not every pod counts with this amount, or has it not."""
+        return not self.counted == self.in_force == self.pods * amount
+
+
+@dataclass(frozen=True, slots=True)
 class Container:
     """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
 
     `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
     `heap`: of the runtime inside, where its metrics are scraped. `pods`: in how many of the workload's running pods it
-    is, where the pods differ; None = in all of them. `gaps`: as of `Workload`, of this container alone.
+    is, where the pods differ; None = in all of them. `gaps`: as of `Workload`, of this container alone. `running`: of
+    the resources whose requests differ from pod to pod, or from what is in force.
     """
 
     name: str
@@ -92,6 +110,7 @@ class Container:
     heap: ManagedHeap | None = None
     pods: int | None = None
     gaps: tuple[Reason, ...] = ()
+    running: Mapping[Resource, RunningSum] = field(default_factory=dict)
 
     @property
     def effective_requests(self) -> Mapping[Resource, int]:
@@ -199,8 +218,18 @@ class Workload:
     def total(self, resource: Resource, side: str = "requests") -> int:
         """Return the sum that all its running pods ask for, in the resource's unit; side: "requests" or "limits".
 
-        Where pods differ, each container counts once per pod that has it; init containers then do not count.
+        Where pods differ, each container counts with what each pod that has it asks for; init containers then do not
+        count.
         """
+        if (
+            side == "requests"
+            and resource not in self.own.requests
+            and any(resource in c.running for c in self.staying)
+        ):
+            return add(
+                c.running[resource].counted if resource in c.running else self.pods_with(c) * pod_amount([c], resource)
+                for c in self.staying
+            )
         if self.one_template:
             return add([self.replicas * self.pod_amount(resource, side)])
         return add(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
@@ -251,6 +280,9 @@ class Pod:
 
     role: str = ""
     """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
+
+    in_doubt: frozenset[Resource] = frozenset()
+    """Its node may have refused a resize to these requests, or put it off, and nothing tells what the pod has."""
 
     @property
     def effective_priority(self) -> PriorityClass:
@@ -419,6 +451,12 @@ class Inventory:
             if pod.running and pod.node in requested:
                 requested[pod.node] = add((requested[pod.node], pod.requests.get(resource, 0)))
         return requested
+
+    def known_requests_by_node(self, resource: Resource) -> dict[str, int | None]:
+        """Return `requested_by_node`; None for a node on which a pod's request is in doubt."""
+        doubted = {pod.node for pod in self.pods if pod.running and resource in pod.in_doubt}
+        requested = self.requested_by_node(resource)
+        return {name: None if name in doubted else amount for name, amount in requested.items()}
 
     def container_of(
         self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]

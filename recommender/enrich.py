@@ -14,11 +14,13 @@ from typing import Final
 import numpy as np
 import structlog
 
-from cotenant.base.cluster import ContainerRole, Inventory
+from cotenant.base.cluster import Container, ContainerRole, Inventory
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Waste
+from cotenant.base.text import counted
 from cotenant.recommender.backtest import backtest, present, record
 from cotenant.recommender.base import withheld
 from cotenant.recommender.evidence import Evidence, Floats
@@ -99,12 +101,13 @@ class _EnrichStage:
         }
         self.pods = self._pods()
         price = prices(self.evidence.workloads, self.inventory, self.settings.prices)
-        self.savings = monthly_savings(freed, self.pods, price)
+        less = {r: self._less_than_present(r, before) for r, (before, _) in requests.items()}
         self.before = {
-            r: np.where(self.is_init, np.maximum(before - self.floors[r], 0), before) * self.pods
+            r: np.where(self.is_init, np.maximum(before - self.floors[r], 0), before) * self.pods - less[r]
             for r, (before, _) in requests.items()
         }
-        self.freed = {r: amounts * self.pods for r, amounts in freed.items()}
+        self.freed = {r: amounts * self.pods - np.where(amounts, less[r], 0.0) for r, amounts in freed.items()}
+        self.savings = monthly_savings(self.freed, price)
         self.requested = self.requested or {r: float(column.sum()) for r, column in self.before.items()}
         return usable
 
@@ -126,8 +129,19 @@ class _EnrichStage:
             pods=float(self.pods[index]),
             waste=self._waste(index),
             present_limits=dict(container.limits) if container else {},
+            running=container.running if container else {},
+            notes=(*recommendation.notes, *(_running_notes(container) if container else ())),
             pod_floor={r: round(float(column[index])) for r, column in self.floors.items() if column[index] > 0},
         )
+
+    def _less_than_present(self, resource: Resource, present: Floats) -> Floats:
+        """Return what the pods of each container request in all less than each of them the present amount, (n,)."""
+        columns = np.zeros(len(self.evidence))
+        for index, (workload, ref) in enumerate(zip(self.evidence.workloads, self.evidence.containers, strict=True)):
+            container = workload.container(ref.container)
+            running = container.running.get(resource) if container else None
+            columns[index] = running.pods * present[index] - running.counted if running else 0.0
+        return columns
 
     def _waste(self, index: int) -> Waste:
         """Return the waste level of the resource that wastes most."""
@@ -142,6 +156,17 @@ class _EnrichStage:
         episodic = np.array([w.ref.kind in EPISODIC for w in self.evidence.workloads], dtype=np.bool_)
         running = np.maximum(self.recorded.running[Resource.CPU], self.recorded.running[Resource.MEMORY])
         return np.where(episodic, running, replicas)
+
+
+def _running_notes(container: Container) -> Iterator[str]:
+    """Yield what people see beside the present request where it is not that of each pod, or not in force."""
+    for resource, total in container.running.items():
+        amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
+        pods = counted(total.pods, "pod")
+        if total.counted != total.in_force:
+            yield f"{resource}: a resize is put off by the node: {pods} count with {amounts[0]} and have {amounts[1]}"
+        else:
+            yield f"{resource}: pods do not request the same amount, {pods} request {amounts[0]} in all"
 
 
 @contextmanager

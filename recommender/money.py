@@ -54,14 +54,14 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
     return [means.get(workload.ref, general) for workload in workloads]
 
 
-def monthly_savings(freed: Mapping[Resource, Floats], pods: Floats, price: Sequence[Price]) -> dict[Resource, Floats]:
-    """Money a month by resource, (n,): freed is what one pod requests less (negative: more), in the unit; pods run."""
+def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) -> dict[Resource, Floats]:
+    """Money a month by resource, (n,): freed is what all pods request less (negative: more), in the unit."""
     core, gib, _ = np.array(price, dtype=np.float64).reshape(-1, len(Price._fields)).T
     hourly = {
         Resource.CPU: freed[Resource.CPU] / MILLICORES_PER_CORE * core,
         Resource.MEMORY: freed[Resource.MEMORY] / GIB * gib,
     }
-    return {resource: amounts * pods * HOURS_PER_MONTH for resource, amounts in hourly.items()}
+    return {resource: amounts * HOURS_PER_MONTH for resource, amounts in hourly.items()}
 
 
 def price_findings(
@@ -76,7 +76,7 @@ def price_findings(
     }
     hourly |= {NodeRef(node.name): node_price(node, own) for node in inventory.nodes}
     freed = {r: np.array([finding.freed[r] for finding in freeing.values()], dtype=np.float64) for r in Resource}
-    savings = monthly_savings(freed, np.ones(len(freeing)), [hourly[finding.subject] for finding in freeing.values()])
+    savings = monthly_savings(freed, [hourly[finding.subject] for finding in freeing.values()])
     money = sum(savings.values(), np.zeros(len(freeing)))
     worth = {number: float(sum_) for number, sum_ in zip(freeing, money, strict=True)}
     return [replace(finding, monthly_saving=worth.get(n, finding.monthly_saving)) for n, finding in enumerate(findings)]

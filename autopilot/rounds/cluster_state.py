@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.pod_resources import present_amounts
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import NOT_ENDED, OWN_GROUP
 from cotenant.base.kubernetes.qos import QosClass, qos_of
-from cotenant.changes.decide.checks.capacity import PresentAmounts, highest_requests
+from cotenant.changes.decide.checks.capacity import PodAmounts, running_requests
 from cotenant.changes.decide.field_changes import RESOURCES
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, read_switch, switch_address
 
@@ -55,7 +55,7 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
     nodes: dict[WorkloadRef, set[str]] = defaultdict(set)
     classes: dict[WorkloadRef, set[QosClass]] = defaultdict(set)
     kills: dict[tuple[WorkloadRef, str], float] = defaultdict(float)
-    present: dict[WorkloadRef, list[PresentAmounts]] = defaultdict(list)
+    present: dict[WorkloadRef, list[PodAmounts]] = defaultdict(list)
     for wire in client.list(f"/api/v1/namespaces/{namespace}/pods", KilledPodWire, fieldSelector=NOT_ENDED):
         pod = pod_of(wire)
         kind, name = pod.owner
@@ -75,7 +75,7 @@ def read_namespace(client: KubeClient, namespace: str) -> LiveNamespace:
         nodes={w: frozenset(names) for w, names in nodes.items()},
         classes={w: frozenset(qos) for w, qos in classes.items()},
         kills=dict(kills),
-        running={w: highest_requests(amounts) for w, amounts in present.items()},
+        running={w: running_requests(amounts) for w, amounts in present.items()},
     )
 
 

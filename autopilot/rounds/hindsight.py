@@ -83,7 +83,7 @@ def _weeks(
                 column[value.resource][row] = np.nan if amount is None else amount
     outcome = backtest(record(evidence, WEEK_DAYS), now, then)
     price = prices(evidence.workloads, inventory, sheet)
-    savings = monthly_savings(outcome.freed, np.ones(len(evidence)), price)
+    savings = monthly_savings(outcome.freed, price)
     for proposal in group:
         inside = [row for ref, row in rows.items() if ref.workload == proposal.workload and outcome.pod_minutes[row]]
         if inside:

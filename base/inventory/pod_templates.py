@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, Pod
+from cotenant.base.cluster import Container, ContainerRole, Pod, RunningSum
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import Reason
 
 Key = tuple[str, str]
@@ -69,9 +70,27 @@ def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]])
         return ()
     alive = [pod for pod in described if pod.running]
     youngest = containers[described[0].namespace, described[0].name]
+    serving = [containers[pod.namespace, pod.name] for pod in alive if pod.serving]
     if not alive or _have_same_template(alive, containers):
-        return tuple(youngest)
-    return tuple(_merge_containers(alive, containers))
+        return tuple(_with_running_sums(container, serving) for container in youngest)
+    return tuple(_with_running_sums(container, serving) for container in _merge_containers(alive, containers))
+
+
+def _with_running_sums(container: Container, serving: Iterable[Sequence[Container]]) -> Container:
+    """The container with the highest request that a pod has, as far as its limit allows, and the sums of all pods."""
+    copies = [copy for pod in serving for copy in pod if copy.name == container.name]
+    requests, running = dict(container.requests), {}
+    for resource, own in container.effective_requests.items():
+        amounts = [copy.effective_requests.get(resource, 0) for copy in copies]
+        limit = container.limits.get(resource)
+        highest = max((a for a in amounts if limit is None or a <= limit), default=own)
+        if resource in requests and Reason.SEVERAL_TEMPLATES not in container.gaps:
+            requests[resource] = highest
+        sums = [copy.running.get(resource, RunningSum(1, a, a)) for copy, a in zip(copies, amounts, strict=True)]
+        total = RunningSum(len(sums), *(add(getattr(s, name) for s in sums) for name in ("counted", "in_force")))
+        if copies and total.differs_from(requests.get(resource, own)):
+            running[resource] = total
+    return replace(container, requests=requests, running=running)
 
 
 def _have_same_template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> bool:

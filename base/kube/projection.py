@@ -24,6 +24,7 @@ from cotenant.base.cluster import (
     Node,
     OwnAmounts,
     Quota,
+    RunningSum,
     SavedHistogram,
     VpaHistory,
     tightest,
@@ -43,7 +44,7 @@ from cotenant.base.kubernetes.models.autoscalers import (
 from cotenant.base.kubernetes.models.metadata import ObjectMeta
 from cotenant.base.kubernetes.models.node import NodeWire
 from cotenant.base.kubernetes.models.pod import PodObject, Quantities, ResizableContainer, ResourcesWire
-from cotenant.base.kubernetes.pod_resources import present_amounts
+from cotenant.base.kubernetes.pod_resources import PresentAmounts, present_amounts
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES, RESOURCE_STATUS_ANNOTATION
 from cotenant.base.kubernetes.quantity import parse_amount, parse_bytes, parse_millicores
@@ -106,14 +107,17 @@ def containers_of(pod: PodObject) -> tuple[Container, ...]:
         for c in pod.spec.init_containers or []
     ]
     present = present_amounts(pod_resources(pod.spec, pod.status, what))
-    return tuple(_with_present(_container(c, role, what), *present[c.name]) for c, role in [*main, *init])
+    return tuple(_with_present(_container(c, role, what), present[c.name]) for c, role in [*main, *init])
 
 
-def _with_present(container: Container, requests: Mapping[str, int], limits: Mapping[str, int]) -> Container:
+def _with_present(container: Container, present: PresentAmounts) -> Container:
+    requests = {r: present.requests.get(r.value, amount) for r, amount in container.requests.items()}
+    in_force = {r: present.in_force.get(r.value, amount) for r, amount in requests.items()}
     return replace(
         container,
-        requests={r: requests.get(r.value, amount) for r, amount in container.requests.items()},
-        limits={r: limits.get(r.value, amount) for r, amount in container.limits.items()},
+        requests=requests,
+        limits={r: present.limits.get(r.value, amount) for r, amount in container.limits.items()},
+        running={r: RunningSum(1, requests[r], in_force[r]) for r in requests if requests[r] != in_force[r]},
     )
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 from cotenant.base.kubernetes.pod_request import container_total, larger, pod_total, sum_amounts
 
@@ -105,17 +105,27 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
     return pod_total(below, _own_requests(pod, below, infeasible), pod.overhead)
 
 
-def present_amounts(pod: PodResources) -> dict[str, tuple[NamedAmounts, NamedAmounts]]:
-    """Requests and limits that each container has now, by its name, as `counted_requests` counts them.
+class PresentAmounts(NamedTuple):
+    """A container's requests and limits as they count, and its requests without a resize that is put off."""
+
+    requests: NamedAmounts
+    limits: NamedAmounts
+    in_force: NamedAmounts
+
+
+def present_amounts(pod: PodResources) -> dict[str, PresentAmounts]:
+    """The amounts that each container has now, by its name, as `counted_requests` counts them.
 
     Of a resource that the spec of a container does not name, nothing is said; of one that the kubelet has not reported,
     the spec's amount counts.
     """
     infeasible = pod.resize is ResizeState.INFEASIBLE
+    is_pending = infeasible or pod.resize is ResizeState.DEFERRED
     return {
-        c.name: (
+        c.name: PresentAmounts(
             {**c.requests, **_restrict(_effective_requests(c, infeasible), c.requests)},
             {**c.limits, **_restrict(_effective_limits(c, infeasible), c.limits)},
+            {**c.requests, **_restrict(_effective_requests(c, is_pending), c.requests)},
         )
         for c in pod.containers
     }

@@ -20,8 +20,8 @@ from cotenant.base.kubernetes.pod_request import named_amounts, parse_quantities
 from cotenant.base.kubernetes.pod_resources import (
     ContainerKind,
     ContainerResources,
-    NamedAmounts,
     PodResources,
+    PresentAmounts,
     ResizeState,
     counted_limits,
     counted_requests,
@@ -88,8 +88,8 @@ def requests_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, int]
     return counted_requests(_resources_of_pod(pod, what))
 
 
-def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, tuple[NamedAmounts, NamedAmounts]]:
-    """Requests and limits that each container of a Pod, as plain JSON, has now (`present_amounts`)."""
+def present_amounts_of_pod(pod: Mapping[str, Any], what: str = "pod") -> dict[str, PresentAmounts]:
+    """The amounts that each container of a Pod, as plain JSON, has now (`present_amounts`)."""
     return present_amounts(_resources_of_pod(pod, what))
 
 

@@ -22,7 +22,7 @@ from cotenant.changes.decide.field_changes import quiet, template_containers
 from cotenant.changes.decide.heap_flags import template_heap_bytes
 from cotenant.changes.decide.patches import TEMPLATE_PATHS
 from cotenant.changes.decide.rule import STEP_RULES, Guardrail, GuardrailContext, GuardrailOutcome, Json, Moved, made
-from cotenant.changes.decide.steps import largest_cut, least_amount
+from cotenant.changes.decide.steps import largest_cut, least_step
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Field, Recommendation, Value
@@ -242,13 +242,13 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     """A cut of which this is the first step passes: `steps` has seen to its size."""
     most, rule = largest_cut(resource, settings), STEP_RULES[resource]
     requests = [
-        (r.container.container, now, v.amount, v.clamps)
+        (r.container.container, now, v.amount, v.clamps, least_step(r, resource, settings))
         for r, v in moved
         if (v.resource, v.field) == (resource, Field.REQUEST)
         and (now := request_now(r, resource))
         and v.amount is not None
     ]
-    cuts = [(1 - amount / now, name) for name, now, amount, _ in requests if amount < least_amount(now, most)]
+    cuts = [(1 - amount / now, name) for name, now, amount, _, least in requests if amount < least]
     if cuts:
         cut, name = max(cuts)
         return Guardrail(
@@ -259,7 +259,7 @@ def _cut(moved: Moved, resource: Resource, settings: GuardrailSettings) -> Guard
     steps = [
         f"{name} {format_amount(resource, now)} → {format_amount(resource, amount)} is the first step to "
         f"{format_amount(resource, clamp.before)}"
-        for name, now, amount, clamps in requests
+        for name, now, amount, clamps, _ in requests
         for clamp in clamps
         if clamp.rule == rule
     ]

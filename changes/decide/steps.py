@@ -20,7 +20,7 @@ from cotenant.changes.decide.heap_flags import rebased_heap
 from cotenant.changes.decide.rule import STEP_RULES
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.recommender.model.recommendation import Action, Clamp, Field, Recommendation, Value
-from cotenant.recommender.model.savings import request_change, request_now
+from cotenant.recommender.model.savings import request_now, total_change
 from cotenant.recommender.model.steps import NextStep
 
 COARSE_BYTES: Final = 64 * MIB
@@ -34,6 +34,22 @@ ROUNDING: Final = 1e-6
 def least_amount(now: int, most_cut: float) -> int:
     """The lowest request that one step may leave of `now`, in its unit."""
     return ceil(now * (1 - most_cut) - ROUNDING)
+
+
+def step_base(recommendation: Recommendation, resource: Resource) -> int:
+    """The request that a step cuts: what is in force, where the node puts a resize off, else the present one."""
+    now, running = request_now(recommendation, resource), recommendation.running.get(resource)
+    return min(now, running.in_force // running.pods) if running and running.in_force < running.counted else now
+
+
+def least_step(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> int:
+    """The lowest request that one step may leave, in its unit: where pods differ, their mean if that is lower.
+
+    Above the mean it would be a rise in all.
+    """
+    least = least_amount(step_base(recommendation, resource), largest_cut(resource, settings))
+    running = recommendation.running.get(resource)
+    return min(least, running.in_force // running.pods) if running else least
 
 
 def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
@@ -77,7 +93,7 @@ def steps_count(
 
 def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> bool:
     """Return whether a request needs a cut of several steps, but the first step would be within the dead band."""
-    request, now = recommendation.value(resource, Field.REQUEST), request_now(recommendation, resource)
+    request, now = recommendation.value(resource, Field.REQUEST), step_base(recommendation, resource)
     if request is None or request.action is not Action.SET or not now or request.amount is None:
         return False
     is_too_far = request.amount < least_amount(now, largest_cut(resource, settings))
@@ -104,7 +120,7 @@ def rebase_on_live(
 ) -> tuple[Recommendation, ...]:
     """The recommendations over what the cluster holds now, which an earlier step may have changed.
 
-    Present requests are those of the running pods (`highest_requests`), so that no step ends above what runs; limits,
+    Present requests are the highest of the running pods (`running_requests`); limits,
     and requests of a workload without pods, are those of new pods: by the template, or by its annotation.
     What cannot be read stays as it was scanned.
     """
@@ -119,7 +135,7 @@ def rebase_on_live(
         amounts = container.requests if value.field is Field.REQUEST else container.limits
         amount = amounts.get(value.resource)
         if value.field is Field.REQUEST and amount is not None:
-            amount = running.get((name, value.resource)) or amount
+            amount = running[name, value.resource][0] if (name, value.resource) in running else amount
         return replace(value, now=amount)
 
     template = template_containers(live, kind)
@@ -137,7 +153,9 @@ def rebase_on_live(
         ):  # somebody has given it a larger one
             values = tuple(({(v.resource, v.field): v for v in values} | _heap_floor_values(values, heap)).values())
         limits = present[name].limits if name in present else recommendation.present_limits
-        return replace(recommendation, values=values, heap=heap, present_limits=limits)
+        of_pods = {r: running[name, r] for r in Resource if (name, r) in running}
+        sums = {r: total for r, (highest, total) in of_pods.items() if total.differs_from(highest)}
+        return replace(recommendation, values=values, heap=heap, present_limits=limits, running=sums)
 
     return tuple(_rescale_savings(r, over_now(r)) for r in recommendations)
 
@@ -189,8 +207,10 @@ def _step(recommendation: Recommendation, request: Value, settings: GuardrailSet
     """
     if not request.changes_template or request.action is not Action.SET or request.amount is None:
         return None
-    walk = _walk(request.resource, request_now(recommendation, request.resource), request.amount, settings)
+    walk = _walk(request.resource, step_base(recommendation, request.resource), request.amount, settings)
     _, amount = next(walk, (0, request.amount))
+    if amount > request.amount and recommendation.running.get(request.resource):
+        amount = max(request.amount, min(amount, least_step(recommendation, request.resource, settings)))
     return None if amount == request.amount else amount
 
 
@@ -237,6 +257,6 @@ def _rescale_savings(before: Recommendation, after: Recommendation) -> Recommend
         return after
     savings = {}
     for resource, money in before.monthly_savings.items():
-        old, new = (request_change(recommendation, resource) for recommendation in (before, after))
+        old, new = (total_change(recommendation, resource) for recommendation in (before, after))
         savings[resource] = money * (new or 0) / old if old else money
     return replace(after, monthly_saving=sum(savings.values()), monthly_savings=savings) if savings else after

@@ -94,13 +94,13 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
     return as_asked.coarser(HOUR_SECONDS // usage.grid.step_seconds)
 
 
-def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory) -> HourlySum:
-    """Sum over the series of a signal of the inventory's pods' requests, some hundred rows at a time."""
+def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory, resource: Resource) -> HourlySum:
+    """Sum over the series of the inventory's pods' requests of a resource, some hundred rows at a time."""
     sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
-    ends = by_cluster(usage.refs, inventory).end_seconds
+    ends, most = by_cluster(usage.refs, inventory).end_seconds, _most_of_nodes(usage.refs, inventory, resource)
     for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
         rows = slice(first, first + _ROWS_AT_ONCE)
-        values = _until_end(usage.rows(rows), usage.grid, ends[rows])
+        values = _possible(_until_end(usage.rows(rows), usage.grid, ends[rows]), most[rows])
         sums += np.nansum(values, axis=0, dtype=np.float64)
         some |= np.isfinite(values).any(axis=0)
     return HourlySum(usage.grid, sums, some)
@@ -116,6 +116,27 @@ def _until_end(values: FloatMatrix, hours: TimeGrid, end_seconds: npt.NDArray[np
     return np.where(ended, np.float32(np.nan), values) if ended.any() else values
 
 
+def _most_of_nodes(
+    refs: Sequence[PodContainerRef], inventory: Inventory, resource: Resource
+) -> npt.NDArray[np.float64]:
+    """Return what the node of each series' pod has of the resource, (n,), in its unit; infinite where none is known."""
+    amounts = {node.name: float(node.allocatable.get(resource, np.inf)) for node in inventory.nodes}
+    most = {(pod.namespace, pod.name): amounts.get(pod.node, np.inf) for pod in inventory.pods}
+    return np.array([most.get((ref.namespace, ref.pod), np.inf) for ref in refs], dtype=np.float64)
+
+
+def _possible(values: FloatMatrix, most: npt.NDArray[np.float64]) -> FloatMatrix:
+    """The requests (n, hours) with, in place of one above `most` (n,), the one that the container had before.
+
+    The node refuses a resize to more than it has, and the container keeps what it had; NaN where that is not recorded.
+    """
+    above = values > most[:, None]
+    if not above.any():
+        return values
+    kept = np.maximum.accumulate(np.where(above, 0, np.arange(values.shape[1])), axis=1)
+    return np.where(above, np.take_along_axis(np.where(above, np.float32(np.nan), values), kept, axis=1), values)
+
+
 def _hourly_requests(
     analysis: WorkloadAnalysis, resource: Resource, hours: TimeGrid
 ) -> tuple[FloatMatrix, FloatMatrix]:
@@ -127,9 +148,9 @@ def _hourly_requests(
     members = analysis.owners.of(stored.refs)
     in_group, size = members.rows >= 0, len(analysis.workloads)
     values = _until_end(stored.values[in_group], stored.grid, members.end_seconds[in_group])
-    rows = members.rows[in_group]
+    rows, refs = members.rows[in_group], [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
+    values = _possible(values, _most_of_nodes(refs, analysis.history.inventory, resource))
     sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
-    refs = [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
     pods = reduce_rows(np.add, *_present_by_pod(refs, np.isfinite(values), rows), size, 0.0)
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
     at = np.clip(index, 0, max(stored.grid.size - 1, 0))

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base import measures
 from cotenant.base.cluster import Inventory
 from cotenant.base.colocation.reclaimable import Band, Reclaimable
 from cotenant.base.identity import ClusterRef
@@ -110,9 +111,15 @@ def _headline(analysis: Analysis) -> Headline:
     ratios = []
     for resource in Resource:
         capacity = _known_allocatable(inventory, resource)
-        requested = sum(inventory.requested_by_node(resource).values())
+        by_node = inventory.known_requests_by_node(resource)
+        requested = sum(amount for amount in by_node.values() if amount is not None)
+        unknown = sum(node.allocatable.get(resource, 0) for node in inventory.nodes if by_node[node.name] is None)
         limited = sum(w.total(resource, "limits") for w in inventory.workloads)
-        ratios += [now(analysis.cluster_totals[resource]) / capacity, requested / capacity, limited / capacity]
+        ratios += [
+            now(analysis.cluster_totals[resource]) / capacity,
+            measures.ratio_of(requested, capacity - unknown),
+            limited / capacity,
+        ]
     return Headline(*ratios)
 
 

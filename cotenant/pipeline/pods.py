@@ -41,7 +41,7 @@ def _amounts(pod: Pod, used: dict[Resource, float | None]) -> dict[str, Any]:
     """Request, present usage and their ratio of each resource; what is not known is None, and the ratio then NaN."""
     cells: dict[str, Any] = {}
     for resource, usage in used.items():
-        request = pod.requests.get(resource)
+        request = None if resource in pod.in_doubt else pod.requests.get(resource)
         cells[f"{resource}_request"] = request
         cells[f"{resource}_usage"] = None if usage is None else round(usage)
         cells[f"{resource}_used_ratio"] = math.nan if usage is None or not request else usage / request

@@ -206,7 +206,7 @@ def nodes(analysis: Analysis) -> Table:
     """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
     pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
     present = {r: _present(analysis, r) for r in Resource}
-    requested = {r: analysis.history.inventory.requested_by_node(r) for r in Resource}
+    requested = {r: analysis.history.inventory.known_requests_by_node(r) for r in Resource}
     peaks = _node_peaks(analysis)
     reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
     node_rows = []

@@ -188,10 +188,11 @@ def build(
         *told.notes(),
     )
     annotations, nodes = declared.own_annotations(rows.state), tuple(_nodes(rows.state))
+    found = gaps.find_gaps(rows.state, told, pods, amounts, nodes)
     workloads = tuple(
-        replace(w, annotations=annotations.get(w.ref, {}))
-        for w in _workloads(pods, amounts, scalers, gaps.find_gaps(rows.state, told, pods, amounts, nodes))
+        replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, scalers, found)
     )
+    pods = tuple(replace(p, in_doubt=in_doubt) if (in_doubt := found.in_doubt(p)) else p for p in pods)
     inventory = Inventory(
         cluster, now_seconds, nodes, workloads, pods, notes=notes,
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
@@ -388,10 +389,23 @@ def _workloads(
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
         own_containers = tuple(_unsure(template(members, containers), members, amounts))
+        if doubted := found.doubted(youngest, members):
+            reasons.append(Reason.AMOUNTS_UNKNOWN)
+            own_containers = tuple(_without(doubted, own_containers))
         yield Workload(
             ref, sum(p.serving for p in members), own_containers, youngest.qos, youngest.priority,
             autoscaler=scalers.of_pods(ref, own_containers), gaps=tuple(dict.fromkeys(reasons)),
         )  # fmt: skip
+
+
+def _without(resources: AbstractSet[Resource], containers: Iterable[Container]) -> Iterator[Container]:
+    """The containers without their amounts of these resources."""
+    for container in containers:
+        sides = (
+            {r: a for r, a in side.items() if r not in resources} for side in (container.requests, container.limits)
+        )
+        requests, limits = sides
+        yield replace(container, requests=requests, limits=limits)
 
 
 def _unsure(

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from cotenant.base.allocation.gpu_share import GpuShareProposal
-from cotenant.base.cluster import ContainerRole
+from cotenant.base.cluster import ContainerRole, RunningSum
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
@@ -184,9 +184,9 @@ def absent_words(reason: str) -> str:
 class Recommendation:
     """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
 
-    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits` and `pod_floor` are added by the
-    pipeline after the strategy's answer; `notes` are sentences of the strategy (leak found, replicas uneven...);
-    `queries` what the source was asked.
+    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits`, `running` and `pod_floor` are
+    added by the pipeline after the strategy's answer; `notes` are sentences of both (leak found,
+    replicas uneven...); `queries` what the source was asked.
     """
 
     container: ContainerRef
@@ -216,6 +216,9 @@ class Recommendation:
 
     present_limits: Mapping[Resource, int] = attribute(default_factory=dict)
     """Limits of the template, which the API server takes for a request that is not set."""
+
+    running: Mapping[Resource, RunningSum] = attribute(default_factory=dict)
+    """Requests of the pods that run, where they are not the present amount in each of them."""
 
     pod_floor: Mapping[Resource, int] = attribute(default_factory=dict)
     """Below these amounts the request frees nothing: the pod asks for as much at another time (init containers)."""

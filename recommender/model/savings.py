@@ -121,13 +121,14 @@ def request_then(recommendation: Recommendation, resource: Resource) -> int:
 
 
 def total_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """`request_change` over all pods."""
+    """`request_change` over all pods, from what they request in all."""
     change = request_change(recommendation, resource)
-    return (
-        None
-        if change is None
-        else round(change * (recommendation.replicas if recommendation.pods is None else recommendation.pods))
-    )
+    pods = recommendation.replicas if recommendation.pods is None else recommendation.pods
+    if not change:
+        return change
+    running = recommendation.running.get(resource)
+    less = running.pods * request_now(recommendation, resource) - running.counted if running else 0
+    return round(change * pods + less)
 
 
 def money_moved(recommendation: Recommendation) -> tuple[float | None, float | None]:

@@ -30,15 +30,15 @@ def node(name: str, **labels: str) -> Node:
 
 
 def test_saving_is_what_all_replicas_request_less_times_price_and_hours() -> None:
-    freed = {CPU: np.array([500.0]), MEMORY: np.array([2.0 * GIB])}
-    # 3 pods x (0.5 core x 0.04 + 2 GiB x 0.005) x 730 h = 3 x 0.03 x 730 = 65.70
-    savings = monthly_savings(freed, np.array([3.0]), [Price(0.04, 0.005, 2.0)])
+    freed = {CPU: np.array([1500.0]), MEMORY: np.array([6.0 * GIB])}
+    # (1.5 cores x 0.04 + 6 GiB x 0.005) x 730 h = 0.09 x 730 = 65.70
+    savings = monthly_savings(freed, [Price(0.04, 0.005, 2.0)])
     assert np.sum([*savings.values()], axis=0).tolist() == pytest.approx([65.70])
 
 
 def test_a_larger_request_costs() -> None:
     freed = {CPU: np.array([-1000.0]), MEMORY: np.array([0.0])}
-    savings = monthly_savings(freed, np.array([1.0]), [Price(0.04, 0.005, 2.0)])
+    savings = monthly_savings(freed, [Price(0.04, 0.005, 2.0)])
     assert np.sum([*savings.values()], axis=0).tolist() == pytest.approx([-29.20])
 
 

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 import msgspec
 
-from cotenant.base.cluster import Container, ContainerRole, pod_amount
+from cotenant.base.cluster import Container, ContainerRole, RunningSum, pod_amount
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.autoscalers import MetricWire, utilization_targets
 from cotenant.base.kubernetes.pod_qos import PodQos
 from cotenant.base.kubernetes.pod_request import readable_amounts
-from cotenant.base.kubernetes.pod_resources import NamedAmounts
+from cotenant.base.kubernetes.pod_resources import PresentAmounts
 from cotenant.base.kubernetes.pod_wire import present_amounts_of_pod
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION
-from cotenant.base.kubernetes.quantity import format_amount, parse_amount
+from cotenant.base.kubernetes.quantity import add, format_amount, parse_amount
 from cotenant.base.kubernetes.quota_tree import PREEMPTIBLE_LABEL
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
@@ -47,10 +47,10 @@ from cotenant.recommender.restart import apply_recommendations, pod_qos
 
 AUTOSCALER: Final = "autoscaler"
 """The rule about what else writes requests, or follows them."""
-PresentAmounts = Mapping[str, tuple[NamedAmounts, NamedAmounts]]
-"""Requests and limits that each container of a pod has now, by its name (`pod_resources.present_amounts`)."""
-RunningRequests = Mapping[tuple[str, Resource], int]
-"""The requests that a workload's pods have now, the highest of any, by container and resource."""
+PodAmounts = Mapping[str, PresentAmounts]
+"""The amounts that each container of a pod has now, by its name (`pod_resources.present_amounts`)."""
+RunningRequests = Mapping[tuple[str, Resource], tuple[int, RunningSum]]
+"""By container and resource: the highest request that a pod of a workload has now, and the sums of all of them."""
 UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING, ChangeState.APPLIED)
 """States of accepted changes in which quotas may not count all of their pods yet."""
 
@@ -135,35 +135,39 @@ def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]
 
 def requests_of_running(pods: Iterable[Json]) -> RunningRequests:
     """Return the requests that a workload's Pods have now; one whose amounts cannot be read is left out."""
-    return highest_requests(_present_amounts_of(pod) for pod in pods)
+    return running_requests(_present_amounts_of(pod) for pod in pods)
 
 
-def _present_amounts_of(pod: Json) -> PresentAmounts:
+def _present_amounts_of(pod: Json) -> PodAmounts:
     with suppress(CotenantError):
         return present_amounts_of_pod(pod)
     return {}
 
 
-def highest_requests(pods: Iterable[PresentAmounts]) -> RunningRequests:
-    """Return the highest request that any of the pods has now; without those of none."""
-    return {key: max(amounts) for key, amounts in _every_request(pods).items()}
+def running_requests(pods: Iterable[PodAmounts]) -> RunningRequests:
+    """Return the requests that the pods have now; without those of none."""
+    return {
+        key: (max(counted), RunningSum(len(counted), add(counted), add(in_force)))
+        for key, amounts in _every_request(pods).items()
+        for counted, in_force in [zip(*amounts, strict=True)]
+    }
 
 
-def _every_request(pods: Iterable[PresentAmounts]) -> Mapping[tuple[str, Resource], set[int]]:
-    """Return the requests that pods have now, which differ between those resized and others; without those of none."""
-    found: dict[tuple[str, Resource], set[int]] = defaultdict(set)
+def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], list[tuple[int, int]]]:
+    """Return the requests of each pod, as they count and in force, which differ between those resized and others."""
+    requests: dict[tuple[str, Resource], list[tuple[int, int]]] = defaultdict(list)
     for present in pods:
-        for name, (requests, _) in present.items():
+        for name, amounts in present.items():
             for resource in Resource:
-                if amount := requests.get(resource.value, 0):
-                    found[name, resource].add(amount)
-    return found
+                if amount := amounts.requests.get(resource.value, 0):
+                    requests[name, resource].append((amount, amounts.in_force.get(resource.value, amount)))
+    return requests
 
 
 def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Container]:
     """Return the containers of new pods with the requests that running ones have."""
     return [
-        replace(c, requests={**c.requests, **{r: running[c.name, r] for r in Resource if (c.name, r) in running}})
+        replace(c, requests={**c.requests, **{r: running[c.name, r][0] for r in Resource if (c.name, r) in running}})
         for c in now
     ]
 
@@ -175,7 +179,8 @@ def _present_rule(
 
     A resize that its node puts off counts already, and runs not yet.
     """
-    every = _every_request(_present_amounts_of(pod) for pod in pods)
+    requests = _every_request(_present_amounts_of(pod) for pod in pods)
+    every = {key: {counted for counted, _ in amounts} for key, amounts in requests.items()}
     own = {r.container.container for r in recommendations}
     texts = [
         f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "

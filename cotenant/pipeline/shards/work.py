@@ -279,7 +279,7 @@ def _sums(history: History, shard: WorkloadShard, settings: NodePeakSettings) ->
     return _SumsOfPods(
         {r: _pods(history, r, own, settings) for r in Resource},
         coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory, stored_history.lives(history)),
-        {r: browse.requested_by_hour(history.usage[s], history.inventory) for r, s in browse.REQUEST_SIGNAL.items()},
+        {r: browse.requested_by_hour(history.usage[s], history.inventory, r) for r, s in browse.REQUEST_SIGNAL.items()},
     )
 
 

@@ -7,7 +7,7 @@ somebody set is not there where nobody set anything.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -34,6 +34,8 @@ from cotenant.profiler.prometheus.parts import (
 )
 
 Key = tuple[str, str]
+Doubts = Mapping[Key, Sequence[Resource]]
+"""By pod, the resources of which its node may have refused or put off a resize."""
 State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 
 INIT_INFO: Final = "kube_pod_init_container_info"
@@ -83,15 +85,17 @@ class Gaps:
     """Gaps that every workload has, and objects of which something is not told.
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
-    a limit that nothing tells, and those that ask for more than their node has. crowded: pods that do so together with
-    the others of their node. annotated: the workloads of which annotations are told. amounts_until: what pods ask for
-    was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not told.
+    a limit that nothing tells. beyond: pods that ask for more of a resource than their node has; crowded: those that do
+    so together with the others of their node. annotated: the workloads of which annotations are told. amounts_until:
+    what pods ask for was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not
+    told.
     """
 
     everybody: tuple[Reason, ...]
     restarted: frozenset[Key]
     unlimited: frozenset[Key] = frozenset()
-    crowded: frozenset[Key] = frozenset()
+    beyond: Doubts = field(default_factory=dict)
+    crowded: Doubts = field(default_factory=dict)
     annotated: frozenset[WorkloadRef] = frozenset()
     amounts_until: int | None = None
     hidden: Mapping[str, stored.Kind] = field(default_factory=dict)
@@ -101,8 +105,7 @@ class Gaps:
         yield from self.everybody
         keys = {(p.namespace, p.name) for p in members}
         late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until
-        told_by = (youngest.namespace, youngest.name)
-        if late or told_by in self.crowded or not self.unlimited.isdisjoint(keys):
+        if late or not self.unlimited.isdisjoint(keys):
             yield Reason.AMOUNTS_UNKNOWN
         if not self.restarted.isdisjoint(keys):
             yield Reason.KILLS_UNKNOWN
@@ -110,6 +113,16 @@ class Gaps:
         if youngest.running and ref.kind in kinds and ref not in self.annotated:
             yield Reason.ANNOTATIONS_UNKNOWN
         yield from self._hidden_objects(ref)
+
+    def in_doubt(self, pod: Pod) -> frozenset[Resource]:
+        """Return the resources of which nothing tells whether the pod has what it asks for."""
+        key = (pod.namespace, pod.name)
+        return frozenset((*self.beyond.get(key, ()), *self.crowded.get(key, ())))
+
+    def doubted(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
+        """Return the resources of which nothing tells what a workload's pods have. youngest: of its pods, `members`."""
+        alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
+        return frozenset((*alone, *self.in_doubt(youngest)))
 
     def _hidden_objects(self, ref: WorkloadRef) -> Iterator[Reason]:
         ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
@@ -135,13 +148,12 @@ def find_gaps(
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
         restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
-    unlimited, crowded = _beyond_their_nodes(pods, nodes)
+    beyond, crowded = _beyond_their_nodes(pods, nodes)
+    unlimited: set[Key] = set()
     if INIT_LIMITS not in names:
-        unlimited |= {_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)}
+        unlimited = {_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)}
     annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
-    return Gaps(
-        everybody, frozenset(restarted), frozenset(unlimited), frozenset(crowded), annotated, since, hidden
-    )  # fmt: skip
+    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
 
 
 def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
@@ -164,7 +176,7 @@ def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
     )
 
 
-def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[set[Key], set[Key]]:
+def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Doubts, Doubts]:
     """Running pods that ask for more than their whole node, and those that do together: what they have no series tells.
 
     Their node has refused a resize in place, or put it off: both stay in the spec. Of those together any may be it.
@@ -179,14 +191,15 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[set
         for resource, amount in pod.requests.items():
             asked[pod.node, resource] += amount
             largest[pod.node, resource] = max(amount, largest.get((pod.node, resource), 0))
-    alone, together = set[Key](), set[Key]()
+    alone: dict[Key, list[Resource]] = defaultdict(list)
+    together: dict[Key, list[Resource]] = defaultdict(list)
     for pod in running:
         for resource, amount in pod.requests.items():
             most = capacity[pod.node].get(resource)
             if most is not None and amount > most:
-                alone.add((pod.namespace, pod.name))
+                alone[pod.namespace, pod.name].append(resource)
             elif most is not None and amount and 0 < asked[pod.node, resource] - most < largest[pod.node, resource]:
-                together.add((pod.namespace, pod.name))  # more than a pod's whole wish is no wish that waits
+                together[pod.namespace, pod.name].append(resource)  # more than a pod's whole wish is no wish that waits
     return alone, together
 
 
