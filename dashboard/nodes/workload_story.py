@@ -129,8 +129,8 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
             amount = counted(recommendation, resource) or None
         if amount is None:
             return None
-        running = recommendation.running.get(resource) if which is Field.REQUEST and not proposed else None
-        amounts.append(running.counted if running else amount * recommendation.replicas)
+        of_pods = recommendation.running.get(resource) if which is Field.REQUEST and not proposed else None
+        amounts.append(of_pods.counted if of_pods else amount * recommendation.replicas)
     return sum(amounts) or None
 
 

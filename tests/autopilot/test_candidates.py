@@ -25,7 +25,7 @@ from cotenant.autopilot.decide.policy import ceiling_of, effective, parse_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.model import AutopilotMode, Way
 from cotenant.autopilot.settings import CeilingSettings
-from cotenant.base.cluster import ContainerRole
+from cotenant.base.cluster import ContainerRole, RunningSum
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.reasons import Reason
@@ -84,7 +84,8 @@ def candidate(
     target = {"kind": WEB.kind, "name": WEB.name}
     scalers = [{"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "metrics": metrics}}]
     kills = {(WEB, "app"): killed_seconds}
-    running = {WEB: {("app", Resource.CPU): running_millicores}} if running_millicores else {}
+    both = RunningSum(2, 2 * running_millicores, 2 * running_millicores)
+    running = {WEB: {("app", Resource.CPU): (running_millicores, both)}} if running_millicores else {}
     live = LiveNamespace({WEB: body}, scalers, classes={WEB: frozenset(classes)}, kills=kills, running=running)
     decisions = Decisions(left_alone={str(WEB): "kubectl-edit changed it"} if left_alone else {})
     (only,) = candidates_of([in_force(factor, **spec)], [recommended], live, {}, decisions, CotenantSettings())
