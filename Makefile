@@ -6,7 +6,7 @@ PIP    := $(PY) -m pip --disable-pip-version-check -q
 ARGS   ?=
 # Workers of the suite: twice the two cores, because tests on servers wait a third of their time.
 JOBS   ?= 4
-PACKAGES := cotenant bench tools tests
+PACKAGES := cotenant cotenant_lab bench tools tests
 
 # Where an environment forbids compiled files, each of the suite's thousand processes would compile everything anew; one
 # that forbids buffers hides what a process lost in them.
@@ -19,11 +19,11 @@ help:  ## This list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 20
 
 # --- environments: one lock a use; the tests' environment is the demo's and more -----------------------------------------
-$(VENV)/.demo: locks/demo.txt pyproject.toml
+$(VENV)/.demo: locks/demo.txt pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; set PYTHON=python3.x"; exit 1; }
 	@test -x $(PY) || sh tools/phase.sh "1 of 4, Python environment   " 5 $(PYTHON) -m venv $(VENV)
 	@sh tools/phase.sh "2 of 4, packages of the demo " 90 $(PIP) install --require-hashes -r locks/demo.txt
-	@sh tools/phase.sh "3 of 4, cotenant itself      " 10 $(PIP) install --no-deps --no-build-isolation -e .
+	@sh tools/phase.sh "3 of 4, cotenant itself      " 10 $(PIP) install --no-deps --no-build-isolation -e . -e lab
 	@sh tools/phase.sh "4 of 4, charts for the pages " 5 $(PY) tools/fetch_plotly.py || echo "small plotly bundle not fetched: Dash's own is used"
 	@touch $@
 

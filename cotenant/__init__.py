@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 if not (Path(__file__).parent / "base").is_dir():  # git with core.symlinks=false and copies by content
     raise ImportError(
         "This checkout lost its symbolic links: cotenant/base and nine more must lead to ../base and so on. "
-        "Run `git config core.symlinks true && git checkout -- cotenant`, or copy the checkout with `cp -a`."
+        "Run `git config core.symlinks true && git checkout -- cotenant cotenant_lab`, "
+        "or copy the checkout with `cp -a`."
     )
 
 from cotenant.base.version import __version__
@@ -32,18 +33,20 @@ if TYPE_CHECKING:
     from cotenant.base.usage.forecast import LEVELS
     from cotenant.forecasting.base import conform
     from cotenant.forecasting.forecaster_contract import faults
-    from cotenant.python_api.cluster_store import Clusters, ClusterStore, demo_store, open_clusters, open_store
+    from cotenant.python_api.cluster_store import Clusters, ClusterStore, open_clusters, open_store
     from cotenant.python_api.own_usage import backtest, forecast, recommend
     from cotenant.python_api.reclaim import reclaim_decisions, reclaim_frontier
-    from cotenant.python_api.simulation import simulate, simulate_incident
     from cotenant.python_api.tables import forecast_paths
+    from cotenant_lab.python_api import demo_store, simulate, simulate_incident
 
 _API = "cotenant.python_api."
 _ERRORS = "cotenant.base.errors"
+_LAB = "cotenant_lab.python_api"
+"""Of the extra `demo`: nothing of it is imported before one of its names is asked for."""
 _HOMES = {
     "ClusterStore": f"{_API}cluster_store",
     "Clusters": f"{_API}cluster_store",
-    "demo_store": f"{_API}cluster_store",
+    "demo_store": _LAB,
     "open_clusters": f"{_API}cluster_store",
     "open_store": f"{_API}cluster_store",
     "backtest": f"{_API}own_usage",
@@ -51,8 +54,8 @@ _HOMES = {
     "recommend": f"{_API}own_usage",
     "reclaim_decisions": f"{_API}reclaim",
     "reclaim_frontier": f"{_API}reclaim",
-    "simulate": f"{_API}simulation",
-    "simulate_incident": f"{_API}simulation",
+    "simulate": _LAB,
+    "simulate_incident": _LAB,
     "forecast_paths": f"{_API}tables",
     "LEVELS": "cotenant.base.usage.forecast",
     "conform": "cotenant.forecasting.base",
@@ -104,10 +107,12 @@ if not TYPE_CHECKING:  # a type checker shall name what is not there
         try:
             value = getattr(import_module(home), name)
         except ModuleNotFoundError as error:
-            if (error.name or "").startswith("cotenant"):
+            package = (error.name or "").partition(".")[0]
+            if package == "cotenant":
                 raise
+            extra = "demo" if package == "cotenant_lab" else "analytics"
             raise ImportError(
-                f"cotenant.{name} needs the package {error.name}: pip install 'cotenant[analytics]'", name=error.name
+                f"cotenant.{name} needs the package {package}: pip install 'cotenant[{extra}]'", name=error.name
             ) from error
         globals()[name] = value
         return value

@@ -2,9 +2,9 @@
 
     python -m tools.release [FOLDER]     # default: build/release; empties it
 
-Wheel and source archive, the SBOM of what a lock installs, the Helm chart, the krew manifest with its archive, the
-images where buildah is installed, and SHA256SUMS. Two runs on one commit give the same bytes (images: see
-deploy/images): every archive is packed anew with the commit's time, sorted, owned by nobody.
+Wheels and source archives of product and lab, the SBOM of what a lock installs, the Helm chart, the krew manifest with
+its archive, the images where buildah is installed, and SHA256SUMS. Two runs on one commit give the same bytes (images:
+see deploy/images): every archive is packed anew with the commit's time, sorted, owned by nobody.
 
 COTENANT_REPOSITORY   the repository's address, which the krew manifest links to
 COTENANT_REGISTRY     where the images will be, as ghcr.io/OWNER; the chart's values name them there
@@ -66,13 +66,15 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
 
 
 def python_packages(source: Path, folder: Path, epoch: int) -> None:
-    """The source archive and, built from it, the wheel."""
+    """The source archives and, built from them, the wheels: the product's and the lab's."""
     run(sys.executable, ROOT / "tools" / "fetch_plotly.py")
     bundle = Path("dashboard", "assets", "plotly-cartesian.min.js")
     shutil.copy(ROOT / bundle, source / bundle)
-    build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, source)
-    run(*build, SOURCE_DATE_EPOCH=str(epoch))
-    repack(next(folder.glob("*.tar.gz")), epoch)
+    for project in (source, source / "lab"):
+        build = (sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, project)
+        run(*build, SOURCE_DATE_EPOCH=str(epoch))
+    for archive in folder.glob("*.tar.gz"):
+        repack(archive, epoch)
 
 
 def sbom(source: Path, target: Path) -> None:
@@ -94,11 +96,10 @@ def chart(source: Path, folder: Path, epoch: int) -> None:
 
 
 def krew(source: Path, folder: Path, version: str, epoch: int) -> None:
-    """The plugin's archive (launcher, wheel, lock, licence) and the manifest that names its digest."""
-    wheel = next(folder.glob("*.whl"))
+    """The plugin's archive (launcher, wheels, lock, licence) and the manifest that names its digest."""
     launcher = (source / "release" / "krew" / LAUNCHER).read_text().replace("@VERSION@", version).encode()
-    members = [(LAUNCHER, launcher, True), (wheel.name, wheel.read_bytes(), False)]
-    members += [(path.name, path.read_bytes(), False) for path in (source / "locks" / "demo.txt", source / "LICENSE")]
+    files = (*folder.glob("*.whl"), source / "locks" / "demo.txt", source / "LICENSE")
+    members = [(LAUNCHER, launcher, True), *((path.name, path.read_bytes(), False) for path in files)]
     archive = folder / f"{LAUNCHER}.tar.gz"
     archive.write_bytes(packed(members, epoch))
     manifest = string.Template((source / "release" / "krew" / "cotenant.yaml").read_text())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotenant.base.tables.quantity import Quantity
-from cotenant.quantities.registry import by_chapter
+from cotenant_lab.quantities.registry import by_chapter
 
 HEAD = """\
 # Quantities

@@ -27,11 +27,12 @@ PACKAGES: Final = {
     ),
     "mcp": ("mcp", "httpx2"),
     "distributed": ("distributed",),
+    "demo": ("cotenant-lab",),
 }
 """Distributions by the extra that brings them first: all that pyproject.toml declares."""
 
-BESIDE_ALL: Final = frozenset({"mcp", "distributed"})
-"""Extras that `cotenant[all]` leaves out: few need them."""
+BESIDE_ALL: Final = frozenset({"mcp", "distributed", "demo"})
+"""Extras that `cotenant[all]` leaves out: no cluster needs them."""
 
 _IMPORTED_AS: Final = {"PyYAML": "yaml", "scikit-learn": "sklearn", "grpcio": "grpc", "protobuf": "google"}
 

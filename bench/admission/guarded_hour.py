@@ -31,7 +31,8 @@ from cotenant.base.process.shipped_manifests import deploy
 from cotenant.experiment.install import USAGE
 from cotenant.experiment.loop import HOUR_STEPS, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
-from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
+from cotenant.experiment.world import SLOTS_PER_DAY
+from cotenant_lab.experiment.worlds import SYNTHETIC
 from tests.cluster.control_plane import ControlPlane
 from tests.support.invariants import Violation, auditing, recording, violations
 

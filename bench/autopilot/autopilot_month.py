@@ -50,7 +50,6 @@ from cotenant.changes.decide.patches import refusal
 from cotenant.changes.decide.steps import first_step
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, Change, ChangeState, ChangeStatus, cool_downs
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.backtest import Amounts, BacktestColumns, Recorded, backtest, present
 from cotenant.recommender.backtest import record as recorded
 from cotenant.recommender.base import load_strategy, recommend
@@ -58,6 +57,7 @@ from cotenant.recommender.enrich import enrich
 from cotenant.recommender.evidence import Evidence, assemble
 from cotenant.recommender.model.recommendation import Field, Recommendation, Restart, Value
 from cotenant.recommender.settings import RecommenderSettings
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 COMMAND: Final = ".venv/bin/python -m bench.autopilot.autopilot_month"
 SEEDS: Final = (7, 23)

@@ -33,9 +33,12 @@ import numpy as np
 from bench.record import RESULTS, Row, below, record, traces
 from bench.report import CURVES
 from cotenant.base.progress import Silent
-from cotenant.experiment import families
-from cotenant.experiment.comparison import (
-    INSTALLED,
+from cotenant.experiment.comparison import INSTALLED, run_all_settings
+from cotenant.experiment.interference import Interference
+from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
+from cotenant.experiment.world import World
+from cotenant_lab.experiment import families
+from cotenant_lab.experiment.comparison import (
     KNOBS,
     VIOLATION,
     SeedInterval,
@@ -43,11 +46,8 @@ from cotenant.experiment.comparison import (
     installed_outcomes,
     interval,
     of,
-    run_all_settings,
 )
-from cotenant.experiment.interference import Interference
-from cotenant.experiment.outcome import Sharing, SharingOutcome, SharingScenario
-from cotenant.experiment.world import SYNTHETIC, World, synthetic_world, trace_world
+from cotenant_lab.experiment.worlds import SYNTHETIC, synthetic_world, trace_world
 
 NODES, PODS, DAYS = 40, 800, 7
 SEEDS = tuple(range(1, 11))

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cotenant.cli.report.backtest_drawings import Axes, Panel, figure
-from cotenant.cli.report.simulation_report import CURVES
 from cotenant.experiment.comparison import INSTALLED
 from cotenant.experiment.outcome import Sharing
+from cotenant_lab.commands.simulation_report import CURVES
 
 MOST_VIOLATION_PERCENT: Final = 5.0
 """Nobody runs a cluster beyond it; what lies there would squeeze the rest."""

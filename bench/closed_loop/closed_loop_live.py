@@ -44,8 +44,9 @@ from cotenant.experiment.lenders import Lender, forecast_peaks, lender
 from cotenant.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
 from cotenant.experiment.placement import BatchPlacement
-from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC, World
+from cotenant.experiment.world import SLOTS_PER_DAY, World
 from cotenant.forecasting.settings import NodePeakSettings
+from cotenant_lab.experiment.worlds import SYNTHETIC
 from tests.cluster.api import Api
 
 Floats = npt.NDArray[np.float64]

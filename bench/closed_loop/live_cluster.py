@@ -32,11 +32,12 @@ from cotenant.base.store import Store
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.experiment.install import switched_on
 from cotenant.experiment.outcome import SharingScenario
-from cotenant.experiment.world import World, cell_cluster, synthetic_world
-from cotenant.profiler.synthetic import SyntheticCluster
+from cotenant.experiment.world import World
 from cotenant.recommender.colocation.model.slo_forms import SloKey
-from cotenant.simulation.cluster_population import present_cluster
-from cotenant.simulation.demo import write
+from cotenant_lab.experiment.worlds import cell_cluster, synthetic_world
+from cotenant_lab.simulation.cluster_population import present_cluster
+from cotenant_lab.simulation.demo import write
+from cotenant_lab.synthetic import SyntheticCluster
 from tests.cluster import second_scheduler as second
 from tests.cluster.accounts import account
 from tests.cluster.api import Api, ApiError

@@ -25,8 +25,8 @@ from cotenant.enforcer.model.node_policy import Thresholds, decode
 from cotenant.experiment import agents
 from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs
 from cotenant.experiment.loop import HOUR_STEPS, ROUNDING
-from cotenant.simulation.node_agents import FIELD_MANAGER, METRICS
-from cotenant.simulation.node_reports import metric_status
+from cotenant_lab.simulation.node_agents import FIELD_MANAGER, METRICS
+from cotenant_lab.simulation.node_reports import metric_status
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.waiting import wait_for
 

@@ -35,11 +35,11 @@ from cotenant.base.table import Schema, Table
 from cotenant.dashboard.access.forgery import COOKIE, HEADER
 from cotenant.dashboard.sources.source import FORECAST_LIST
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 
 ROWS = 100_000
 MANY = 1_000_000

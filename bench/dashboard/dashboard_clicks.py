@@ -21,9 +21,9 @@ from bench.dashboard.dashboard import CHARTS_SHOWN, FLAGS, ROWS, Process, result
 from bench.record import Row, below, record
 from cotenant.base.store import Store
 from cotenant.base.table import Table
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECOMMENDATIONS
+from cotenant_lab.synthetic import SyntheticSpec
 
 TIMES = 15
 GOAL_MS = 300

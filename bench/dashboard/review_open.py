@@ -28,11 +28,11 @@ from cotenant.changes.model.service import ChangeRequest, Method, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
 from cotenant.dashboard.changes.review_job import ReviewJob
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.population import initial_objects
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.population import initial_objects
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 COMMAND = ".venv/bin/python -m bench.dashboard.review_open"
 GOALS = {50: 5.0, 500: 20.0, 5000: 90.0}

@@ -28,7 +28,7 @@ def measured(folder: str) -> dict[str, float]:
     from cotenant.base.usage.usage import Signal
     from cotenant.pipeline import daily_analysis
     from cotenant.settings import Settings
-    from cotenant.simulation.demo import CLUSTER
+    from cotenant_lab.simulation.demo import CLUSTER
 
     class Stages:
         """A Progress that notes when each stage began."""
@@ -58,9 +58,9 @@ def measured(folder: str) -> dict[str, float]:
 def fill(folder: str) -> None:
     from cotenant.base.progress import Silent
     from cotenant.base.store import Store
-    from cotenant.profiler.synthetic import SyntheticSpec
-    from cotenant.simulation.demo import CLUSTER
-    from cotenant.simulation.demo import fill as fill_store
+    from cotenant_lab.simulation.demo import CLUSTER
+    from cotenant_lab.simulation.demo import fill as fill_store
+    from cotenant_lab.synthetic import SyntheticSpec
 
     fill_store(Store(folder, CLUSTER), SyntheticSpec(NODES, WORKLOADS, DAYS), Silent())
 

@@ -40,7 +40,7 @@ from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.profiler.pool import by_container, by_workload, demand, total
 from cotenant.profiler.portrait import build
 from cotenant.profiler.settings import PortraitSettings
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Result = TypeVar("Result")
 PORTRAIT, FORECASTING = PortraitSettings(), ForecastingSettings()

@@ -46,7 +46,7 @@ from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import forecast
 from cotenant.forecasting.peaks import SpreadClasses, daily_maxima, peak_quantiles
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 CLASSES, LOWEST, HIGHEST = 5, 0.03, 0.07
 DAY, HISTORY_DAYS, FEWEST_DAYS = 288, 14, 5

@@ -26,9 +26,9 @@ from cotenant.manager.decisions.forecasts import ForecastView
 from cotenant.manager.decisions.recommendations import RecommendationObject, RecommendationView
 from cotenant.manager.decisions.results import NodeOutlook, RunResults, WorkloadAdvice, collect
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.cluster.control_plane import ControlPlane
 
 NODES, WORKLOADS, DAYS, HOURS = 20, 200, 15, 24

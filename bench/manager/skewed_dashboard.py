@@ -18,8 +18,8 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
 from cotenant.base.store import Store
 from cotenant.recommender.model.views import RECOMMENDATIONS
-from cotenant.simulation import objects
-from cotenant.simulation.cluster_population import PREFIX
+from cotenant_lab.simulation import objects
+from cotenant_lab.simulation.cluster_population import PREFIX
 from tests.cluster.accounts import applier, await_right
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import create_namespace

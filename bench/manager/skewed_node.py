@@ -22,7 +22,7 @@ from bench.closed_loop.live_cluster import batch_pod
 from bench.closed_loop.live_play import LENT, POLICIES
 from cotenant.base.kubernetes.protocol import NODE_AGENT
 from cotenant.base.resource import Resource
-from cotenant.simulation.node_agents import METRICS
+from cotenant_lab.simulation.node_agents import METRICS
 from tests.cluster.api import Api, ApiError
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.fake_nodes import NodeShape, create_nodes

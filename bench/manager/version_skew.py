@@ -44,7 +44,8 @@ from bench.record import ROOT, Row, above, below, record
 from cotenant.experiment.install import USAGE
 from cotenant.experiment.loop import jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, SharingScenario
-from cotenant.experiment.world import SLOTS_PER_DAY, SYNTHETIC
+from cotenant.experiment.world import SLOTS_PER_DAY
+from cotenant_lab.experiment.worlds import SYNTHETIC
 from tests.cluster.namespaces import create_namespace
 from tests.cluster.process import Server
 from tests.support import kubepods

@@ -41,7 +41,7 @@ BYTES_A_MILLICORE = 2**20
 def templates() -> Any:
     """(patterns, slots) CPU usage of the synthetic cluster's containers, the hour after the days included."""
     from cotenant.base.usage.usage import Signal
-    from cotenant.profiler.synthetic import SyntheticSpec, generate
+    from cotenant_lab.synthetic import SyntheticSpec, generate
 
     cluster = generate(SyntheticSpec(27, PATTERNS, DAYS + 1))
     values = cluster.usage[Signal.CPU_USAGE_MEAN].values[:, : DAYS * DAY // STEP + 12]

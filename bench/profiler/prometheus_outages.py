@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.record import Row
 from cotenant.base.store.store import Store
-from cotenant.profiler.synthetic import generate
+from cotenant_lab.synthetic import generate
 from tests.support.faultproxy import FaultProxy
 from tests.support.prometheus import Server
 from tests.support.prometheus_matrix import SPEC, VARIANTS, Outcome, Scene, blocks

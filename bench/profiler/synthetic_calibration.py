@@ -23,7 +23,7 @@ import numpy.typing as npt
 from bench.record import Row, below, record, traces
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 Matrix = npt.NDArray[np.float32]
 Column = npt.NDArray[np.float64]

@@ -31,7 +31,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SECONDS, Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from cotenant.recommender.backtest import amounts_once_applied, present
 from cotenant.recommender.base import load_strategy, recommend
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
@@ -48,6 +47,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
 )
 from cotenant.scheduler_ext.cluster_size.stock_scores import resource_scores, spread_scores
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 COMMAND: Final = ".venv/bin/python -m bench.rebalance.cluster_size_month"
 SEEDS: Final = (1, 2, 3, 5, 7, 11, 13, 23)

@@ -25,10 +25,10 @@ import numpy as np
 
 from bench.rebalance.rebalance_world import World, WorldSpec
 from bench.record import Row, above, below, record
-from cotenant.profiler.synthetic import Shape
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.arguments import DEFAULT_ARGS, MigrationArgs, RebalanceArgs
 from cotenant.scheduler_ext.rebalance.decide import decide
+from cotenant_lab.synthetic import Shape
 
 HIGH: Final = 0.65
 ARGS: Final = RebalanceArgs(DEFAULT_ARGS.low_node_load, MigrationArgs(skip_check_expected_replicas=True))

@@ -28,11 +28,11 @@ from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, Usage
 from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import STEP_SECONDS, forecast
 from cotenant.forecasting.settings import ForecastingSettings
-from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
-from cotenant.profiler.synthetic.cluster import system_level
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import PodFacts
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
+from cotenant_lab.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic.cluster import system_level
 
 Floats = npt.NDArray[np.float64]
 SIGNALS = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}

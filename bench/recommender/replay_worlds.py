@@ -20,7 +20,6 @@ from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid
 from cotenant.profiler import portrait
 from cotenant.profiler.pool import by_container, demand
 from cotenant.profiler.settings import PortraitSettings
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.backtest import Amounts, Recorded, amounts_once_applied, present
 from cotenant.recommender.backtest import record as recorded
 from cotenant.recommender.base import load_strategy, recommend
@@ -28,6 +27,7 @@ from cotenant.recommender.evidence import Evidence, Floats, assemble
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.recommender.strategies.cotenant.size import WHOLE_CORES, is_guaranteed
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 STRATEGIES: Final = ("cotenant", "krr-simple", "vpa")
 HISTORY_DAYS, FOLLOWING_DAYS = 14, 7

@@ -1,7 +1,7 @@
 """How long pods of a daily peak wait for room, with and without forecast-driven reservations, in simulated time.
 
 Ten seeds, each a service and a cluster of its own (`bench peak_world` says which), a week after 28 days of history.
-Every hour the manager's analysis runs on what was known then (`cotenant.simulation.peaks.peak_replay`), under the
+Every hour the manager's analysis runs on what was known then (`cotenant_lab.simulation.peaks.peak_replay`), under the
 shipped settings.
 The analysis sees the ten services as one cluster's, so that its models' weights are shared between them.
 
@@ -33,13 +33,13 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
-from cotenant.experiment.comparison import SeedInterval, interval
 from cotenant.scheduler_ext.reservations.model.plan import Proposal
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
 from cotenant.settings import Settings
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, SLOT_SECONDS, Floats, autoscaled_peak_pods
-from cotenant.simulation.peaks.peak_play import FILLING_SLOTS, PeakOutcome, PeakService, play_peaks
-from cotenant.simulation.peaks.peak_replay import PeakReplay, hourly
+from cotenant_lab.experiment.comparison import SeedInterval, interval
+from cotenant_lab.simulation.peaks.peak_cluster import DAY_SLOTS, SLOT_SECONDS, Floats, autoscaled_peak_pods
+from cotenant_lab.simulation.peaks.peak_play import FILLING_SLOTS, PeakOutcome, PeakService, play_peaks
+from cotenant_lab.simulation.peaks.peak_replay import PeakReplay, hourly
 
 HISTORY_DAYS, DAYS = 28, 7
 SEEDS = tuple(range(1, 11))

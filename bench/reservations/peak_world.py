@@ -14,7 +14,7 @@ import numpy as np
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, Floats
+from cotenant_lab.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, Floats
 
 CLUSTER: Final = ClusterShape(40, 16.0)
 POD_CORES: Final = 2.0

@@ -37,6 +37,8 @@ class CommandEntry:
 
 
 _CLI: Final = "cotenant.cli"
+_LAB: Final = "cotenant_lab"
+"""Of the extra `demo`: without it the command says how to get it."""
 _QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
 _NODE: Final = "cotenant.enforcer.commands"
 
@@ -231,7 +233,7 @@ CONFIG: Final = (
 )
 COMMANDS: Final = (
     CommandEntry(
-        "demo", f"{_CLI}.demo.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes.", START
+        "demo", f"{_LAB}.demo.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes.", START
     ),
     CommandEntry("doctor", f"{_CLI}.cluster.doctor", "Try everything that a scan needs, and say the fix.", START),
     CommandEntry(
@@ -275,9 +277,16 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "simulate",
-        f"{_CLI}.analysis.simulate",
+        f"{_LAB}.commands.simulate",
         "Before anything is turned on: ways to share nodes, tried on your history.",
         UNDERSTAND,
+    ),
+    CommandEntry(
+        "replay-risks",
+        f"{_CLI}.analysis.replay_risks",
+        "What the dashboard runs for Try a risk: lending on your history, at several risks.",
+        UNDERSTAND,
+        hidden=True,
     ),
     CommandEntry(
         "size",

@@ -47,7 +47,7 @@ class Incident(StrEnum):
 class SharingScenario:
     """A world to simulate; the same scenario has the same result.
 
-    trace: `synthetic`, a family of `world.FAMILIES`, or the address that pods' usage was read from; days: judged
+    trace: `synthetic`, `stored`, or the address that pods' usage was read from; days: judged
     after the history that every way of sharing may learn from.
     """
 

@@ -11,6 +11,8 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import LentDay, RiskOutcome, WhatIf
 from cotenant.experiment.outcome import Sharing, SharingOutcome
 
+STORED: Final = "stored"
+"""The trace of a scenario on the stored history."""
 RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 """Places of the page's slider."""
 

@@ -1,15 +1,13 @@
 """Clusters to simulate: what latency-sensitive pods and the system of every node use, slot by slot. Pure.
 
-A synthetic world is made of cells of at most CELL_NODES nodes, each a synthetic cluster of its own with deploys,
-autoscaling, kills, bursts, week-ends and a holiday, so that only the nodes' totals of a large cluster are kept. A trace
-world draws for each node series of a trace, by seed, and shifts each by whole weeks. The cluster's own batch pods are
-left out: the experiment brings its own. A scrape gap does not stop a pod, so gaps are filled with the value before.
+The cluster's own batch pods are left out: the experiment brings its own. A scrape gap does not stop a pod, so gaps are
+filled with the value before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,30 +15,16 @@ import numpy.typing as npt
 
 from cotenant.backtesting.policies import NodesPast, decision_slots
 from cotenant.base.errors import NoData
-from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.experiment.incidents import Effect, effect_of
-from cotenant.experiment.nodes_past import nodes_past
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, SharingScenario
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
-from cotenant.pipeline.analysis import History, NodeMaxima
-from cotenant.pipeline.nodes.reclaimable import pod_totals
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
-from cotenant.profiler.synthetic.cluster import system_level
-from cotenant.profiler.synthetic.spec import DEFAULT_END_SECONDS
 
 Floats = npt.NDArray[np.floating[Any]]
 
-SYNTHETIC: Final = "synthetic"
 HISTORY_DAYS: Final = RECORD_DAYS
 """Before the first judged step: the record that a calibrated peak rests on."""
-CELL_NODES: Final = 50
-PODS_OF_AGENTS: Final = 3
-"""Of each synthetic node: the DaemonSets."""
-PODS_PER_WORKLOAD: Final = 1.45
-REQUESTED_SHARE: Final = 0.8
-"""Of a trace node's capacity, by the requests of its pods: what a bin-packed cluster has."""
 SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 
 
@@ -72,43 +56,6 @@ class World:
     def cores(self) -> Floats:
         """Cores of each node, (n,)."""
         return self.past[Resource.CPU].capacity / 1000
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class PodSeries:
-    """Pods of a trace. usage: (pods, slots) in the unit of the resource; requests: (pods,); from a UTC midnight on."""
-
-    usage: Mapping[Resource, Floats]
-    requests: Mapping[Resource, Floats]
-
-
-def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
-    """Cells side by side; progress advances once a cell."""
-    cells = list(_cells(scenario.nodes))
-    progress.stage("Pods of the cluster", len(cells))
-    parts: list[Mapping[Resource, NodesPast]] = []
-    for number, nodes in enumerate(cells):
-        parts.append(_cell(cell_cluster(scenario, number, nodes)))
-        progress.advance()
-    return world_of(scenario, {r: concatenate_cells([part[r] for part in parts]) for r in Resource})
-
-
-def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
-    """Nodes of pods / nodes series each, drawn by the seed; NoData when the trace is shorter than what is simulated."""
-    days = HISTORY_DAYS + scenario.days
-    size = days * SLOTS_PER_DAY
-    long = next(iter(series.usage.values())).shape[1]
-    if long < size:
-        raise NoData(
-            f"the trace has {long / SLOTS_PER_DAY:.1f} days; {HISTORY_DAYS} of history and {scenario.days} are needed",
-            fix=f"Give --days {max(1, int(long / SLOTS_PER_DAY) - HISTORY_DAYS)} or a longer trace.",
-        )
-    rng = np.random.default_rng([scenario.seed, 1])
-    pods_each = max(1, scenario.pods // scenario.nodes)
-    rows = rng.integers(0, len(next(iter(series.usage.values()))), (scenario.nodes, pods_each))
-    weeks = max(1, (long - size) // (7 * SLOTS_PER_DAY) + 1)
-    starts = rng.integers(0, weeks, rows.shape) * 7 * SLOTS_PER_DAY
-    return world_of(scenario, {r: _build_nodes_past(series, r, rows, starts, rng) for r in series.usage})
 
 
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
@@ -147,76 +94,6 @@ def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource
             f"{incident} needs pods' memory, of which this trace says nothing",
             fix="Choose another incident, or pods whose memory is known.",
         )
-
-
-def concatenate_cells(parts: Sequence[NodesPast]) -> NodesPast:
-    """Nodes of several cells on one grid side by side; names get the cell's number."""
-    names = tuple(f"{number}-{name}" for number, part in enumerate(parts) for name in part.nodes)
-    columns = [f.name for f in fields(NodesPast) if f.name not in ("nodes", "resource", "grid", "demand")]
-    arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
-    return NodesPast(nodes=names, resource=parts[0].resource, grid=parts[0].grid, demand=None, **arrays)
-
-
-def _cells(nodes: int) -> Iterator[int]:
-    """Nodes of each cell, as even as it goes."""
-    count = -(-nodes // CELL_NODES)
-    yield from (nodes // count + (1 if number < nodes % count else 0) for number in range(count))
-
-
-def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> SyntheticCluster:
-    """One synthetic cluster; a workload has a few pods, so that their number comes out near the scenario's."""
-    pods = max(1, scenario.pods * nodes // scenario.nodes)
-    end = DEFAULT_END_SECONDS // DAY_SECONDS * DAY_SECONDS
-    spec = SyntheticSpec(
-        nodes=nodes,
-        workloads=max(1, round((pods - PODS_OF_AGENTS * nodes) / PODS_PER_WORKLOAD)),
-        days=HISTORY_DAYS + scenario.days,
-        seed=scenario.seed * 1000 + number,
-        end_seconds=end,
-    )
-    return generate(spec)
-
-
-def history_of(cluster: SyntheticCluster) -> History:
-    """Return the history that a store would have of a synthetic cluster."""
-    usage = {signal: of for signal, of in cluster.usage.items() if not signal.spec.per_node}
-    of_nodes = {signal: of for signal, of in cluster.usage.items() if signal.spec.per_node}
-    return History(cluster.inventory, cluster.spec.grid, usage, of_nodes, None)
-
-
-def _cell(cluster: SyntheticCluster) -> Mapping[Resource, NodesPast]:
-    history, grid = history_of(cluster), cluster.spec.grid
-    unknown = NodeMaxima((), grid.start_seconds, np.empty((len(cluster.inventory.nodes), 0), dtype=np.float32))
-    return {r: nodes_past(history, r, pod_totals(history, r), unknown) for r in Resource}
-
-
-def _build_nodes_past(
-    series: PodSeries,
-    resource: Resource,
-    rows: npt.NDArray[np.intp],
-    starts: npt.NDArray[np.intp],
-    rng: np.random.Generator,
-) -> NodesPast:
-    """Sums over each node's pods, capacity by their requests, and a system as the synthetic cluster's."""
-    usage, requests = series.usage[resource], series.requests[resource]
-    size = usage.shape[1] - int(starts.max(initial=0))
-    size = size // SLOTS_PER_DAY * SLOTS_PER_DAY
-    capacity = requests[rows].sum(axis=1) / REQUESTED_SHARE
-    total = np.zeros((len(rows), size))
-    for node, (pods, firsts) in enumerate(zip(rows.tolist(), starts.tolist(), strict=True)):
-        for pod, start in zip(pods, firsts, strict=True):
-            total[node] += np.nan_to_num(usage[pod, start : start + size])
-    level = np.array([system_level(c, resource) if resource is Resource.CPU else 0.02 * c for c in capacity])
-    system = level[:, None] * np.exp(0.08 * rng.standard_normal(total.shape))
-    total = np.clip(total, 0, np.maximum(0.98 * capacity[:, None] - system, 0))
-    grid = TimeGrid(DEFAULT_END_SECONDS // DAY_SECONDS * DAY_SECONDS - size * STEP_SECONDS, STEP_SECONDS, size)
-    nothing = np.zeros((len(rows), 0))
-    decisions = len(decision_slots(grid, nothing))
-    names = tuple(f"node-{number:04d}" for number in range(len(rows)))
-    return NodesPast(
-        nodes=names, resource=resource, grid=grid, capacity=capacity, reserved=0.02 * capacity, prod=total, high=total,
-        system=system, cold=np.zeros((len(rows), decisions)), older=nothing,
-    )  # fmt: skip
 
 
 def _fill_gaps(past: NodesPast) -> NodesPast:

@@ -7,25 +7,20 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
-from weakref import finalize
 
 import pandas as pd
 
 from cotenant.base.errors import NoData, UsageError
-from cotenant.base.process.clock import FixedClock, SystemClock
-from cotenant.base.progress import Silent
+from cotenant.base.process.clock import SystemClock
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.store import store_url
-from cotenant.base.store import FACTS, Store, StoreFacts
+from cotenant.base.store import Store
 from cotenant.base.store.opening import open_cluster_store, stored_clusters
 from cotenant.base.text import ask_for_closest
-from cotenant.pipeline import daily_analysis, day_margins, known_siblings, stored_history
+from cotenant.pipeline import day_margins, known_siblings, stored_history
 from cotenant.pipeline import tables as result_tables
 from cotenant.pipeline.containers import Before, assess
-from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.python_api.arguments import matching_rows, require_integer, require_text, resource_of
+from cotenant.python_api.arguments import matching_rows, require_text, resource_of
 from cotenant.python_api.settings import settings_of, with_strategy
 from cotenant.python_api.stored_results import explanations, portraits
 from cotenant.python_api.stored_usage import PER, SUMMED, StoredUsage
@@ -34,7 +29,6 @@ from cotenant.recommender.model.views import FINDINGS, FORECASTS, NODES, RECLAIM
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import FIX, NEVER, REPORT, SizeReport, level_document, tables_of
 from cotenant.settings import Settings
-from cotenant.simulation import demo
 
 
 def open_store(
@@ -49,47 +43,15 @@ def open_store(
     NoData when nothing is stored there or no cluster of that name, UsageError when a cluster has to be named (or
     `open_clusters` opens all), StoreError when it cannot be read.
     """
-    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None, cluster)
+    own = settings_of(settings, {"store.url": place_url(place)} if place is not None else None, cluster)
     return ClusterStore(open_cluster_store(store_url(own.store, os.environ), cluster), own)
 
 
 def open_clusters(place: str | Path | None = None, *, settings: str | Path | None = None) -> Clusters:
     """Open all clusters of a store, to be read side by side; place and settings as in `open_store`."""
-    own = settings_of(settings, {"store.url": _url(place)} if place is not None else None)
+    own = settings_of(settings, {"store.url": place_url(place)} if place is not None else None)
     names = stored_clusters(store_url(own.store, os.environ))
     return Clusters({name: open_store(place, name, settings=settings) for name in names})
-
-
-def demo_store(
-    folder: str | Path | None = None,
-    *,
-    nodes: int = 8,
-    workloads: int = 60,
-    days: int = 21,
-    seed: int = 7,
-    analyse: bool = True,
-) -> ClusterStore:
-    """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
-
-    folder: where to store it; None: a temporary folder that goes with the returned object. The same seed makes the
-    same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
-    history that is not a demo's lies already, and for fewer than one node, workload or day.
-    """
-    for name, count in {"nodes": nodes, "workloads": workloads, "days": days}.items():
-        require_integer(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
-    require_integer("seed", seed, "Any number gives a cluster of its own: seed=7.", least=0)
-    place = folder if folder is not None else mkdtemp(prefix="cotenant-")
-    store, own = Store(_url(place), demo.CLUSTER), Settings()
-    opened_store = ClusterStore(store, own)
-    if folder is None:  # before the folder is filled: nothing stays of a demo that fails either
-        finalize(opened_store, rmtree, place, ignore_errors=True)
-    cluster = generate(SyntheticSpec(nodes=nodes, workloads=workloads, days=days, seed=seed))
-    demo.refill(store, cluster, Silent())
-    store.write_document(FACTS, StoreFacts(demo=True))
-    if analyse:
-        analysis = daily_analysis.analyse(store, own, FixedClock(cluster.inventory.time_seconds), Silent())
-        daily_analysis.publish(analysis, store, own)
-    return opened_store
 
 
 class ClusterStore:
@@ -304,7 +266,7 @@ class Clusters(Mapping[str, ClusterStore]):
         return pd.concat(frames, ignore_index=True)
 
 
-def _url(place: str | Path) -> str:
+def place_url(place: str | Path) -> str:
     """A folder as an fsspec URL; a URL as it is."""
     text = str(place)
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()

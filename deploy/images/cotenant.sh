@@ -8,7 +8,7 @@ python="chroot $root /usr/bin/python3.11"
     --break-system-packages --root-user-action ignore --no-warn-script-location --root "$root" /wheel/*.whl
 if [ "$role" = node ]; then # the agent and the ground floor that it stands on
     for name in admission autopilot backtesting changes cli dashboard deploy experiment forecasting manager pipeline profiler python_api \
-        quantities recommender scheduler_ext simulation; do
+        recommender scheduler_ext; do
         rm -rf "${packages:?}/cotenant/$name"
     done
     rm -f "$root"/usr/local/bin/*

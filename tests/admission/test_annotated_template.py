@@ -20,7 +20,7 @@ from cotenant.changes.model.annotated_resources import (
     ResourceSwap,
     encode_swaps,
 )
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 from tests.contract.target import embedded_api
 

@@ -29,7 +29,7 @@ from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs
 from cotenant.pipeline.tables import replicas
 from cotenant.recommender.replicas import ReplicaFloor
-from cotenant.simulation.api_server.rights import AccessRule, Account
+from cotenant_lab.simulation.api_server.rights import AccessRule, Account
 from tests.autopilot.test_floors import FACTOR, HALF_HOUR, MOST, OWN, WEB, scaler
 from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded
 

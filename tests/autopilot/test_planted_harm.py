@@ -26,7 +26,7 @@ from cotenant.changes.model.annotated_resources import WEBHOOK_CONFIGURATION
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Recommendation, Trust
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.crds import install_crd

@@ -28,7 +28,7 @@ from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.people import Person
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.audited_acts import AuditedActs
-from cotenant.simulation.api_server.rights import AccessRule, Account
+from cotenant_lab.simulation.api_server.rights import AccessRule, Account
 from tests.changes.world import RESOURCES
 from tests.support.autopilot import APPROVER, NAMESPACE, NOW, EmbeddedAutopilot, embedded
 

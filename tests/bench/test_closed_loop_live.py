@@ -16,7 +16,7 @@ from cotenant.experiment.batch_jobs import BatchJobs, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE
 from cotenant.experiment.lenders import ByFormula
 from cotenant.experiment.outcome import SharingScenario
-from cotenant.experiment.world import SYNTHETIC
+from cotenant_lab.experiment.worlds import SYNTHETIC
 from tests.cluster import needing
 from tests.cluster.waiting import wait_for
 from tests.support.invariants import auditing, recording, violations

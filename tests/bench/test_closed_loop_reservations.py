@@ -14,8 +14,8 @@ from cotenant.scheduler_ext.reservations.model.plan import Proposal, Span
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans.proposals import Size
 from cotenant.settings import Settings
-from cotenant.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, autoscaled_peak_pods
-from cotenant.simulation.peaks.peak_play import (
+from cotenant_lab.simulation.peaks.peak_cluster import DAY_SLOTS, PeakNodes, autoscaled_peak_pods
+from cotenant_lab.simulation.peaks.peak_play import (
     FILLING_SLOTS,
     HOUR_SLOTS,
     PeakOutcome,
@@ -23,7 +23,7 @@ from cotenant.simulation.peaks.peak_play import (
     PeakService,
     play_peaks,
 )
-from cotenant.simulation.peaks.peak_replay import PeakReplay, analyse_services, service_proposals
+from cotenant_lab.simulation.peaks.peak_replay import PeakReplay, analyse_services, service_proposals
 
 START = 1_803_513_600.0
 """A midnight, UTC."""

@@ -11,8 +11,8 @@ import pytest
 from bench.recommender.replay import Frontier, churn, core_minutes_above, score, short_of_cpu
 from bench.recommender.replay_worlds import CPU, STRATEGIES, Moment, World, moment
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from cotenant.recommender.backtest import backtest
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 
 @cache

@@ -16,13 +16,13 @@ from playwright.sync_api import Dialog, Page, expect
 from cotenant.base.process.clock import FixedClock
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.decide.patches import kubectl_command
-from cotenant.cli.demo.live_cluster import way_in
 from cotenant.dashboard import pages
 from cotenant.dashboard.access import launch
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
+from cotenant_lab.demo.live_cluster import way_in
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import settled

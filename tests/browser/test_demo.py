@@ -28,11 +28,11 @@ from cotenant.base.store import Store
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.decide.field_changes import address_of
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
-from cotenant.cli.demo.live_cluster import way_in
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.demo.live_cluster import way_in
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_review import NEXT, shown

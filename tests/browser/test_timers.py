@@ -17,10 +17,10 @@ from cotenant.dashboard.autopilot import policy_editor
 from cotenant.dashboard.changes import review_job
 from cotenant.dashboard.pages import review
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.browser.conftest import Open
 from tests.support import acting, autopilot, plans
 

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from cotenant.base.store import Store
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.browser.conftest import Open
 from tests.browser.test_pages import settled
 from tests.support import dashboard as support

@@ -24,7 +24,7 @@ from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import MOST_AT_ONCE, ClusterChangeService
 from cotenant.dashboard.sources.change_tables import health_words
-from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support import acting

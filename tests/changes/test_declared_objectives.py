@@ -31,7 +31,7 @@ from cotenant.changes.soak.usage_comparison import PrometheusComparison
 from cotenant.changes.soak.watcher import News, Watcher
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.settings import PrometheusSettings
-from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.changes.test_found_objectives import CHANGED, EXPORTERS, SETTINGS, SPACE, Exporter, deployment, written
 from tests.cluster.api import Json
 from tests.cluster.crds import install_crd

@@ -12,7 +12,7 @@ from cotenant.base.errors import NoData, UsageError
 from cotenant.base.people import NotAllowed, Person, Role
 from cotenant.base.process.shipped_manifests import deploy
 from cotenant.scheduler_ext.rebalance.model.move_service import FEATURE, MoveEvent
-from cotenant.simulation.api_server.rights import AccessRule, Account
+from cotenant_lab.simulation.api_server.rights import AccessRule, Account
 from tests.support import moves
 from tests.support.moves import APPROVER, COLD, HOT, VIEWER, MoveScene, narrowed
 from tests.support.plans import person

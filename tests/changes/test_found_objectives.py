@@ -40,7 +40,7 @@ from cotenant.changes.soak.watcher import Watcher
 from cotenant.cli.main import root
 from cotenant.profiler.prometheus.client import Client
 from cotenant.profiler.settings import PrometheusSettings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.contract.target import embedded_api

@@ -19,7 +19,7 @@ from cotenant.base.process.shipped_manifests import deploy
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import name_of
 from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, FEATURE, MoveEvent, namespace_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import carrier_of, job_row, withdraw_job
-from cotenant.simulation.api_server.rights import AccessRule, Account
+from cotenant_lab.simulation.api_server.rights import AccessRule, Account
 from tests.support import moves
 from tests.support.moves import APPROVER, COLD, HOT, JOB_BODIES, VIEWER, MoveScene, job, narrowed
 from tests.support.plans import person

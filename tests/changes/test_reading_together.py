@@ -19,11 +19,11 @@ from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings, ledger_location
 from cotenant.changes.service import ChangeServiceConfig, ClusterChangeService
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender import stored_recommendations
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.population import initial_objects
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.population import initial_objects
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 pytestmark = pytest.mark.server
 

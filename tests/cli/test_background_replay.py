@@ -16,8 +16,8 @@ from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import WHAT_IF, ReplayProgress, WhatIf
 from cotenant.cli.analysis.background_replay import STAGES, STOPPED, background_replay, due_seconds
 from cotenant.experiment.what_if import RISKS_PERCENT
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.overview import overview
 
 DAY = DAY_SECONDS

@@ -21,8 +21,8 @@ from cotenant.base.store import Store
 from cotenant.base.usage.backtest import BACKTEST, BacktestReport, Frontier, FrontierCurve, FrontierPoint
 from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from cotenant.cli.report.backtest_drawings import Axes, frontier, lines
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support import command_line
 
 MONDAY = 1_700_438_400

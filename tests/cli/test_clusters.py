@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.base.test_webhook import Receiver, status
 from tests.support.command_line import LEAN, cotenant
 from tests.support.openmetrics import Dress, create_blocks

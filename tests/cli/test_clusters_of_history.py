@@ -14,8 +14,8 @@ from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.base.usage.backtest import BACKTEST, BacktestReport
 from cotenant.base.usage.what_if import WHAT_IF, WhatIf
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import fill
+from cotenant_lab.simulation.demo import fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.command_line import cotenant
 
 pytestmark = pytest.mark.slow

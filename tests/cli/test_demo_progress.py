@@ -11,8 +11,8 @@ import pytest
 import requests
 
 from cotenant.base.progress import Silent
-from cotenant.cli.demo.progress_page import ProgressPage
-from cotenant.cli.demo.time_left import COPY_STAGE, STAGE_SECONDS, WHOLE_SIZE, MakingTime
+from cotenant_lab.demo.progress_page import ProgressPage
+from cotenant_lab.demo.time_left import COPY_STAGE, STAGE_SECONDS, WHOLE_SIZE, MakingTime
 
 pytestmark = pytest.mark.server
 

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 
 from cotenant.base.settings.load import load
 from cotenant.base.store import Store
-from cotenant.cli.demo.live_cluster import OF_RESULTS, write_config
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.demo.live_cluster import OF_RESULTS, write_config
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 pytestmark = pytest.mark.server
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from cotenant.cli.demo.live_cluster import run_size_question, write_config
 from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.cluster_size.report import REPORT, SizeReport
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.demo.live_cluster import run_size_question, write_config
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 

@@ -19,7 +19,7 @@ from cotenant.base.store import Store
 from cotenant.recommender.model.views import Overview
 from cotenant.scheduler_ext.cluster_size.report import REPORT, SizeReport
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.soak]

@@ -18,14 +18,14 @@ from cotenant.changes.decide.regression_check import Measure
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.cli.demo.live_cluster import run_demo_verification
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.objects import workload_label
-from cotenant.simulation.usage_now import Curves
+from cotenant_lab.demo.live_cluster import run_demo_verification
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.simulation.objects import workload_label
+from cotenant_lab.simulation.usage_now import Curves
 from tests.cluster.waiting import wait_for
 from tests.support import acting
 

@@ -315,7 +315,7 @@ def test_a_password_in_an_address_is_not_shown(answering: Callable[[int, bytes],
 @pytest.mark.slow
 @pytest.mark.prometheus
 def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
-    from cotenant.profiler.synthetic import SyntheticSpec, generate
+    from cotenant_lab.synthetic import SyntheticSpec, generate
     from tests.support.openmetrics import Dress
     from tests.support.openmetrics.blocks import create_blocks
 

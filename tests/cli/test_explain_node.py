@@ -19,12 +19,12 @@ from cotenant.base.store import Store
 from cotenant.cli.analysis.explain.explain_node import describe
 from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.nodes import node_explanations
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.colocation.publish import publish
 from cotenant.recommender.colocation.state import ColocationState
 from cotenant.recommender.colocation.strategy import ColocationConfig
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.quantity import parse_bytes, parse_millicores
 from cotenant.base.store import Store
 from cotenant.base.table import Kind
 from cotenant.recommender.model.recommendation import Confidence
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.base.test_webhook import Receiver, status
 from tests.cli.test_report import Parsed
 from tests.support import command_line

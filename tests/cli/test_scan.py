@@ -17,7 +17,7 @@ import yaml
 
 from cotenant.base.store import Store
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, RecorderStatus
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.api_server import ApiServer, make_certificate
 from tests.support.command_line import LEAN, cotenant
 from tests.support.extent import full_rows

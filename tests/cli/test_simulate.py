@@ -21,13 +21,13 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.base.usage.what_if import WHAT_IF, WhatIf
-from cotenant.cli.analysis.simulate import replay_summary
 from cotenant.experiment.what_if import RISKS_PERCENT
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import CLUSTER, fill
-from cotenant.simulation.peaks.peak_play import PeakOutcome
-from cotenant.simulation.peaks.peak_replay import PeakReplay
-from cotenant.simulation.peaks.replay_table import peak_replays
+from cotenant_lab.commands.simulate import replay_summary
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.peaks.peak_play import PeakOutcome
+from cotenant_lab.simulation.peaks.peak_replay import PeakReplay
+from cotenant_lab.simulation.peaks.replay_table import peak_replays
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support import command_line
 
 MONDAY = 1_700_438_400

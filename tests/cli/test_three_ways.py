@@ -15,7 +15,7 @@ import pytest
 from cotenant.base.store import Store
 from cotenant.dashboard.pages import pods, recommendations
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.support import dashboard as support
 from tests.support.command_line import LEAN, cotenant
 from tests.support.dashboard import WEEK, Results

@@ -28,26 +28,26 @@ from cotenant.base.progress import Silent
 from cotenant.base.store import FACTS, Store, StoreFacts
 from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes.model.service import ChangeRequest
-from cotenant.cli.demo.live_cluster import demo_dashboard_context, write_config
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.mcp_server import server_of
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.manager.decisions.results import collect
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import PlanStatus, Score, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
 from cotenant.scheduler_ext.reservations.model.plan_wire import status_body
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import demand_of
-from cotenant.simulation.demo import CLUSTER, fill
-from cotenant.simulation.local_client import LocalClient
-from cotenant.simulation.node_reports import node_metrics
-from cotenant.simulation.usage_now import curves
+from cotenant_lab.demo.live_cluster import demo_dashboard_context, write_config
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import demand_of
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.local_client import LocalClient
+from cotenant_lab.simulation.node_reports import node_metrics
+from cotenant_lab.simulation.usage_now import curves
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.consistency.settings import LEAN
 from tests.support import enforcement
 from tests.support.command_line import cotenant as command

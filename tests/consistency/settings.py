@@ -20,9 +20,9 @@ from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support import dashboard as support
 from tests.support.templates import copy_template
 

@@ -41,8 +41,8 @@ from cotenant.scheduler_ext.cluster_size.demand import proposals_of, state_at
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.population import container_status, controller_status, replica_set, set_name
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.population import container_status, controller_status, replica_set, set_name
 from tests.support import dashboard, kube_series
 from tests.support.command_line import cotenant
 from tests.support.coroutines import run_coroutine

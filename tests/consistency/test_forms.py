@@ -24,7 +24,7 @@ from cotenant.base.text import csv_text
 from cotenant.dashboard.rest import results
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.python_api.tables import as_frame
-from cotenant.quantities.registry import TABLES
+from cotenant_lab.quantities.registry import TABLES
 from tests.consistency.test_every_column import plain, same
 
 Row = Mapping[str, Any]

@@ -16,7 +16,6 @@ from cotenant.base.tables import filters
 from cotenant.base.tables.filters import parse
 from cotenant.base.text import percent
 from cotenant.cli.analysis.notice import payload, summarise
-from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.changes import select_bar
 from cotenant.dashboard.home import numbers
@@ -30,6 +29,7 @@ from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.list_totals import planned_savings
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant_lab.demo.demo import summary
 from tests.consistency.settings import Scene
 from tests.consistency.surfaces import Surfaces
 from tests.support.command_line import cotenant as command

@@ -42,13 +42,13 @@ from cotenant.dashboard.pages import rebalance
 from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.python_api.tables import column_name
-from cotenant.quantities.registry import TABLES
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.scheduler_ext.cluster_size import tables as size
 from cotenant.scheduler_ext.queues.model.tables import GANGS, QUOTAS, WAITING_PODS
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
+from cotenant_lab.quantities.registry import TABLES
 from tests.consistency.living import BEHIND_SECONDS, SNOOZED_DAYS, Living, Row, living_cluster
 from tests.consistency.surfaces import _is_grid, _walk
 from tests.consistency.test_charts import drawn, floats

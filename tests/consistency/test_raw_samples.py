@@ -13,8 +13,8 @@ from cotenant.base.cluster import ContainerRole
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticCluster, generate
 from cotenant.recommender.model.views import COVERAGE, RECLAIMABLE, RECOMMENDATIONS, WORKLOADS, Overview
+from cotenant_lab.synthetic import SyntheticCluster, generate
 from tests.consistency.settings import SETTINGS, SPEC, Scene, scene
 
 HOUR_SLOTS = 12

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.namespaces import unique_name
 from tests.contract.target import Target, embedded_target, real_target, serve_widgets
 

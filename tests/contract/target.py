@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
@@ -97,7 +97,7 @@ def embedded_api(server: EmbeddedServer, token: str = "") -> Api:
 
 
 def embedded_target(server: EmbeddedServer) -> Target:
-    """The server of cotenant.simulation."""
+    """The server of cotenant_lab.simulation."""
 
     def api() -> Api:
         return embedded_api(server)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cotenant.simulation.api_server.kinds import ApiKind, built_in
-from cotenant.simulation.api_server.schema import FieldSchema
+from cotenant_lab.simulation.api_server.kinds import ApiKind, built_in
+from cotenant_lab.simulation.api_server.schema import FieldSchema
 from tests.cluster.control_plane import ControlPlane
 from tests.contract.conftest import REAL
 

@@ -16,7 +16,7 @@ from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.dashboard.changes import review
-from cotenant.simulation.api_server import AccessRule, Account
+from cotenant_lab.simulation.api_server import AccessRule, Account
 from tests.changes.test_seconding import reserved
 from tests.support import access as support
 from tests.support import acting

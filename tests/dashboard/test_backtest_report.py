@@ -12,7 +12,7 @@ from cotenant.base.store import Store
 from cotenant.base.usage.backtest import BACKTEST, BacktestReport
 from cotenant.dashboard.pages import forecast
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import dashboard as support
 

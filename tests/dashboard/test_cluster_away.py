@@ -14,7 +14,7 @@ from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import plan_actions
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.waiting import wait_for
 from tests.support import acting as support
 

@@ -28,7 +28,7 @@ from cotenant.scheduler_ext.cluster_size.model import RequestLevel
 from cotenant.scheduler_ext.cluster_size.report import COMPUTING, HIDDEN, LATER, NEVER, SizeReport, short_sentence
 from cotenant.scheduler_ext.cluster_size.stored_scan import keep
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
 from tests.dashboard.test_states import text_of, view_on
 from tests.scheduler_ext.cluster_size.test_stored_scan import STEP, report
 from tests.support import dashboard as support

@@ -36,12 +36,12 @@ from cotenant.dashboard.sources.namespace_filter import HIDDEN, NOTE, OF_THESE, 
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot, StoreSource
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import FINDINGS, FORECASTS, RECOMMENDATIONS, WORKLOADS
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.settings import Settings
-from cotenant.simulation import cluster_population, demo
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation import cluster_population, demo
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.contract.target import embedded_api
 from tests.support import access, canaries, sweep
 from tests.support.access import Browser

@@ -21,7 +21,6 @@ from cotenant.base.settings.sections.notify import NotifySettings
 from cotenant.base.tables.filters import parse
 from cotenant.changes.model.settings import GuardrailSettings
 from cotenant.cli.analysis.notice import payload, summarise
-from cotenant.cli.demo.demo import summary
 from cotenant.cli.report.scan_report import ReportContents, page
 from cotenant.dashboard.changes import select_bar
 from cotenant.dashboard.frame.view import View
@@ -38,6 +37,7 @@ from cotenant.recommender.model.savings import PlannedSavings, Savings, When
 from cotenant.recommender.model.savings_text import saving_text
 from cotenant.recommender.model.steps import Ready
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
+from cotenant_lab.demo.demo import summary
 from tests.support import dashboard as support
 from tests.support.approximate import about
 from tests.support.command_line import cotenant

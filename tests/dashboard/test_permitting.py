@@ -13,7 +13,7 @@ from cotenant.changes.model.service import Permission
 from cotenant.dashboard.changes import permissions
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.support import acting
 from tests.support.acting import Prepared, Scene
 from tests.support.dashboard import QUICK

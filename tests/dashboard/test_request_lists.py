@@ -31,11 +31,11 @@ from cotenant.dashboard.rest.wire import MOST_LISTED
 from cotenant.dashboard.server.request_limits import MOST_MEMBERS
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.settings import Settings
-from cotenant.simulation import cluster_population, demo
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation import cluster_population, demo
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
 from tests.support import sweep

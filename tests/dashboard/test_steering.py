@@ -18,10 +18,10 @@ from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.dashboard.tables import display
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.support import dashboard as support
 from tests.support.access import Browser
 

@@ -21,11 +21,11 @@ from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.pages import forecast
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.list_totals import Unassessed
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.dashboard.test_home import words
 from tests.support.command_line import cotenant
 from tests.support.dashboard import QUICK

@@ -23,8 +23,8 @@ from cotenant.forecasting.base import Forecaster
 from cotenant.forecasting.forecaster_contract import faults
 from cotenant.forecasting.members import MEMBERS
 from cotenant.forecasting.plugins import Guarded, members
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.forecasting.test_every_member import assert_contract, days, grid_of
 from tests.support.command_line import cotenant
 

@@ -15,7 +15,8 @@ ROOMS: Final = (
     *("base", "enforcer", "forecasting", "recommender", "profiler", "changes", "scheduler_ext", "admission"),
     *("autopilot", "dashboard"),
 )
-PACKAGES: Final = (*ROOMS, "cotenant")
+PACKAGES: Final = (*ROOMS, "cotenant", "lab")
+"""Folders of the repository with code that somebody installs: the product's, and `lab` as a package of its own."""
 SOURCES: Final = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 ON_TREES: Final = pytest.mark.xdist_group("syntax-trees")
 """Mark of files of tests that read the syntax trees: one worker has them."""

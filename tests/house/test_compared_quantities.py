@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from cotenant.base.tables.quantity import Quantity, Surface
-from cotenant.quantities.registry import TABLES, every_quantity
-from cotenant.quantities.spoken import SAID
 from cotenant.recommender.model.clusters import CLUSTERS
 from cotenant.scheduler_ext.reservations.commands.rows import RESERVATION_PLANS, SCORES
+from cotenant_lab.quantities.registry import TABLES, every_quantity
+from cotenant_lab.quantities.spoken import SAID
 from tests.consistency import test_live_tables as live
 from tests.consistency.settings import ONE_BY_ONE, SETTINGS, Setting
 from tests.consistency.surfaces import READERS

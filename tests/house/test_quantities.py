@@ -14,8 +14,8 @@ import pytest
 from cotenant.base.table import Kind
 from cotenant.base.tables.quantity import Quantity, Unit
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.quantities.registry import QUANTITIES, by_chapter, every_quantity
-from cotenant.quantities.tiles import TILES
+from cotenant_lab.quantities.registry import QUANTITIES, by_chapter, every_quantity
+from cotenant_lab.quantities.tiles import TILES
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 from tests.house.schemas import every_column
 from tools.write_quantities import page
@@ -261,7 +261,7 @@ def test_no_module_of_pages_comes_to_format_more_numbers_by_hand() -> None:
 def test_every_number_of_a_table_is_in_the_dictionary() -> None:
     claimed = {column for quantity in every_quantity() for column in quantity.columns}
     numbers = {name for name, column in every_column().items() if column.kind is not Kind.TEXT}
-    assert sorted(numbers - claimed) == [], "declare it in cotenant/quantities"
+    assert sorted(numbers - claimed) == [], "declare it in lab/cotenant_lab/quantities"
     assert sorted(claimed - numbers) == [], "no such column"
 
 

@@ -43,8 +43,9 @@ def test_an_archive_holds_names_contents_and_modes_alone(tmp_path: Path) -> None
 
 def test_the_krew_manifest_names_its_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COTENANT_REPOSITORY", "https://host/owner/cotenant/")
-    wheel = tmp_path / "cotenant-9.8.7-py3-none-any.whl"
-    wheel.write_bytes(b"wheel")
+    wheels = ["cotenant-9.8.7-py3-none-any.whl", "cotenant_lab-9.8.7-py3-none-any.whl"]
+    for wheel in wheels:
+        (tmp_path / wheel).write_bytes(b"wheel")
     krew(ROOT, tmp_path, "9.8.7", EPOCH)
     manifest = yaml.safe_load((tmp_path / "cotenant.yaml").read_text())
     (platform,) = manifest["spec"]["platforms"]
@@ -53,7 +54,7 @@ def test_the_krew_manifest_names_its_archive(tmp_path: Path, monkeypatch: pytest
     assert platform["sha256"] == hashlib.sha256(content).hexdigest()
     assert platform["uri"] == f"https://host/owner/cotenant/releases/download/v9.8.7/{LAUNCHER}.tar.gz"
     with tarfile.open(fileobj=io.BytesIO(content)) as archive:
-        assert sorted(archive.getnames()) == sorted(["LICENSE", wheel.name, "demo.txt", LAUNCHER])
+        assert sorted(archive.getnames()) == sorted(["LICENSE", *wheels, "demo.txt", LAUNCHER])
         assert archive.getmember(platform["bin"]).mode == 0o755
         script = archive.extractfile(LAUNCHER)
         assert script is not None and b"version=9.8.7\n" in script.read()
@@ -84,7 +85,8 @@ def test_two_releases_of_a_commit_are_the_same_and_the_plugin_installs_itself(tm
         subprocess.run(build, cwd=source, env=environment, check=True, umask=mask, timeout=600, capture_output=True)
     sums = (tmp_path / "first" / "SHA256SUMS").read_text()
     assert sums == (tmp_path / "second" / "SHA256SUMS").read_text()
-    assert len(sums.splitlines()) == 6
+    # wheel and source of product and lab, SBOM, chart, the plugin's archive and its manifest
+    assert len(sums.splitlines()) == 8
 
     krew_bin = tmp_path / "bin"  # as krew does it: unpacked somewhere, linked on PATH
     with tarfile.open(tmp_path / "first" / f"{LAUNCHER}.tar.gz") as archive:

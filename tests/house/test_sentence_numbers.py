@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.base.table import Kind
 from cotenant.base.tables.quantity import Surface
-from cotenant.quantities.registry import QUANTITIES
+from cotenant_lab.quantities.registry import QUANTITIES
 from tests.house import sentence_numbers
 from tests.house.rooms import ON_TREES, PACKAGES, ROOT, trees_by_path
 from tests.house.schemas import every_column
@@ -45,7 +45,13 @@ def names() -> sentence_numbers.Declared:
 def is_surface(name: str) -> bool:
     """Whether a module writes sentences that people read."""
     of_page = name.startswith("dashboard/") and not name.startswith(NO_PAGES)
-    return of_page or "/cli/" in name or "commands" in name or Path(name).stem in WORDS_OF_ROOMS
+    return (
+        of_page
+        or "/cli/" in name
+        or "commands" in name
+        or name.startswith("lab/cotenant_lab/demo/")
+        or Path(name).stem in WORDS_OF_ROOMS
+    )
 
 
 @cache
@@ -58,7 +64,9 @@ def formatted() -> dict[str, str]:
 def test_every_number_of_a_sentence_is_a_quantity_of_the_dictionary() -> None:
     listed = [number for part in ("quantities", "others") for group in LISTED[part].values() for number in group]
     new = set(formatted()) - set(listed)
-    assert sorted(new) == [], "say in sentence_numbers.toml which quantity it is, and declare it in cotenant/quantities"
+    assert sorted(new) == [], (
+        "say in sentence_numbers.toml which quantity it is, and declare it in lab/cotenant_lab/quantities"
+    )
     assert sorted(set(listed) - set(formatted())) == [], "no sentence writes it any more"
     assert [number for number, times in Counter(listed).items() if times > 1] == []
     assert sorted(set(LISTED["quantities"]) - set(QUANTITIES)) == [], "no such quantity"

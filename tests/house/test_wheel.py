@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+
+from cotenant.base.version import __version__
 
 pytestmark = pytest.mark.server
 
@@ -22,8 +25,15 @@ MANUAL = {f"man/man1/{page.name}" for page in (ROOT / "release" / "man").glob("*
 """Where `man` looks, when the prefix's programs are on the PATH."""
 
 
+def test_product_and_lab_are_of_one_version() -> None:
+    product, lab = (tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("", "lab"))
+    assert product["version"] == lab["version"] == __version__
+    assert product["optional-dependencies"]["demo"] == [f"cotenant-lab=={__version__}"]
+    assert [line.partition("]")[2] for line in lab["dependencies"]] == [f"=={__version__}"]
+
+
 @pytest.mark.slow
-def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -> None:
+def test_the_wheels_carry_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -> None:
     source = tmp_path / "source"
     files = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -35,16 +45,17 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
             target.symlink_to((ROOT / name).readlink())
         elif (ROOT / name).is_file():
             target.write_bytes((ROOT / name).read_bytes())
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(source)]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    names = zipfile.ZipFile(next(tmp_path.glob("*.whl"))).namelist()
-    tops = {n.partition("/")[0] for n in names if ".dist-info/" not in n and ".data/" not in n}
-    assert tops == {"cotenant"}
+    for project in (source, source / "lab"):
+        build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(tmp_path), str(project)]
+        done = subprocess.run(build, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr[-2000:]
+    (wheel,), (lab,) = (list(tmp_path.glob(f"{package}-*.whl")) for package in ("cotenant", "cotenant_lab"))
+    for path, package in ((lab, "cotenant_lab"), (wheel, "cotenant")):
+        names = zipfile.ZipFile(path).namelist()
+        assert {n.partition("/")[0] for n in names if ".dist-info/" not in n and ".data/" not in n} == {package}
     assert [n for n in names if Path(n).name.startswith(("test_", "conftest")) or n.endswith(".ipynb")] == []
     assert any(n.endswith("LICENSE") for n in names)
     assert {n.partition(".data/data/share/")[2] for n in names if ".data/" in n} == COMPLETIONS | MANUAL
-    wheel = next(tmp_path.glob("*.whl"))
     # Into an environment of its own: pip removes what is installed where it runs, whatever the prefix.
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "prefix")], timeout=60, check=True)
     pip = [sys.executable, "-m", "pip", "--python", str(tmp_path / "prefix" / "bin" / "python"), "-q"]
@@ -52,7 +63,7 @@ def test_the_wheel_carries_the_rooms_and_no_tests_or_notebooks(tmp_path: Path) -
     share = tmp_path / "prefix" / "share"
     assert {str(p.relative_to(share)) for p in share.rglob("*") if p.is_file()} == COMPLETIONS | MANUAL
     assert (tmp_path / "prefix" / "bin" / "cotenant").is_file()
-    zipfile.ZipFile(next(tmp_path.glob("*.whl"))).extractall(tmp_path / "installed")
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
     show = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "install", "--print"]
     printed = subprocess.run(show, cwd=tmp_path / "installed", capture_output=True, text=True, check=True).stdout
     assert "kind: CustomResourceDefinition" in printed

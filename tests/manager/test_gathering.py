@@ -33,7 +33,7 @@ from cotenant.profiler.enforcement import collector
 from cotenant.profiler.enforcement.collected import DOCUMENT, keep
 from cotenant.profiler.enforcement.collector import QUIET_SECONDS, EnforcementCollector
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.accounts import account
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name

@@ -36,7 +36,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.manager.feature_status import Board
 from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirror
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.crds import install_crd

@@ -23,7 +23,7 @@ from cotenant.base.process.clock import ShiftedClock
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.manager.features import NAMES
 from cotenant.manager.run import Manager, Options
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd
 from tests.cluster.waiting import wait_for
 from tests.contract.target import embedded_target

@@ -26,9 +26,9 @@ from cotenant.manager.controllers.result_controllers import RecommendationContro
 from cotenant.manager.decisions.results import RunResults
 from cotenant.manager.pipeline import Pipeline
 from cotenant.profiler.settings import ProfilerSettings
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
-from cotenant.simulation.demo import fill
+from cotenant_lab.simulation.demo import fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for

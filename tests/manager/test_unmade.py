@@ -15,7 +15,7 @@ from cotenant.base.errors import ClusterInvalid, ClusterUnreachable
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.manager.test_sending import config_map
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]

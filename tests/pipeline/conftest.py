@@ -6,8 +6,8 @@ import pytest
 
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
-from cotenant.profiler.synthetic import SyntheticCluster
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticCluster
 
 
 @pytest.fixture(scope="module")

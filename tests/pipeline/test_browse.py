@@ -20,7 +20,6 @@ from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.pipeline import browse, daily_analysis, stored_history
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.tables import nodes
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,
@@ -33,6 +32,7 @@ from cotenant.recommender.model.views import (
     portraits_of,
 )
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)

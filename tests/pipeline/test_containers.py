@@ -24,13 +24,13 @@ from cotenant.base.usage.usage import Signal, TimeGrid
 from cotenant.pipeline import stored_history
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.containers import assess, evidences
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.savings import total_change
 from cotenant.recommender.settings import FindingSettings, RecommenderSettings
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 
 EVERYTHING = 1_000_000
 MOST = 12

@@ -25,7 +25,6 @@ from cotenant.pipeline import daily_analysis, day_margins, stored_history, table
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.nodes.reclaimable import peak_forecasts
 from cotenant.pipeline.overview import overview as summarised
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.colocation.controller import _peak
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import (
@@ -42,6 +41,7 @@ from cotenant.recommender.stored_recommendations import Explanations
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import outlooks_of
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 

@@ -22,10 +22,10 @@ from cotenant.dashboard.nodes.workload_story import ForecastDetail
 from cotenant.dashboard.pages import forecast as page
 from cotenant.pipeline import daily_analysis, gpus, stored_history, tables
 from cotenant.pipeline.analysis import History
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.views import FORECASTS
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=8, workloads=150, days=6, seed=7, rush=True)
 

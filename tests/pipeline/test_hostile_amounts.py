@@ -15,11 +15,11 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.views import WORKLOADS
 from cotenant.settings import Settings
-from cotenant.simulation import cluster_population, demo
+from cotenant_lab.simulation import cluster_population, demo
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=2, workloads=24, days=3, seed=11)
 HUGE = {Resource.CPU: parse_millicores("9E"), Resource.MEMORY: parse_bytes("8E")}

@@ -18,11 +18,11 @@ from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.changes.decide.patches import refusal
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.views import WORKLOADS, portraits_of
 from cotenant.recommender.stored_recommendations import document_name
 from cotenant.settings import Settings
-from cotenant.simulation import cluster_population, demo
+from cotenant_lab.simulation import cluster_population, demo
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=2, workloads=24, days=3, seed=11)
 NAMES = [

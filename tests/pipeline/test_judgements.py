@@ -27,13 +27,13 @@ from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis, day_margins, tables
 from cotenant.pipeline.analysis import Analysis
 from cotenant.pipeline.shards import judgements
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
 from cotenant.recommender import stored_recommendations
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.recommender.strategies.cotenant import day_risk
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.command_line import cotenant
 
 SPEC = SyntheticSpec(nodes=4, workloads=20, days=8, seed=5)

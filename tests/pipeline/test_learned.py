@@ -20,8 +20,8 @@ from cotenant.forecasting.engine import forecast_and_learn
 from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis, learned
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 from tests.support.command_line import cotenant
 
 SPEC = SyntheticSpec(nodes=4, workloads=20, days=4, seed=3)

@@ -25,8 +25,8 @@ from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
 from cotenant.pipeline.stored_history import load_node_history
 from cotenant.pipeline.tables import NODES
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 pytestmark = pytest.mark.slow
 

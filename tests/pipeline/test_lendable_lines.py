@@ -38,14 +38,14 @@ from cotenant.dashboard.nodes import lent_now
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import NODES, RECLAIMABLE, Overview
 from cotenant.recommender.settings import ReclaimableSettings, RecommenderSettings
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER
+from cotenant_lab.simulation.demo import CLUSTER
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 from tests.dashboard.test_states import text_of, view_on
 from tests.support import command_line, dashboard
 from tests.support.dashboard import Results

@@ -22,9 +22,9 @@ from cotenant.pipeline.analysis import BLOCK_SECONDS, Analysis, NodeMaxima
 from cotenant.pipeline.nodes import node_history, worst_days
 from cotenant.pipeline.nodes.pod_hours import PROD
 from cotenant.pipeline.nodes.reclaimable import pod_totals
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 CPU = Resource.CPU
 SPEC = SyntheticSpec(nodes=3, workloads=5, days=28, seed=5)

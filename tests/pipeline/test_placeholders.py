@@ -17,10 +17,10 @@ from cotenant.base.store import Store
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import WORKLOADS
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 
 QUICK = Settings(forecasting=ForecastingSettings(booster_rows=0, origins=1))
 

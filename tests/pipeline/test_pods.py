@@ -17,9 +17,9 @@ from cotenant.base.usage.usage import Signal
 from cotenant.pipeline import pods, stored_history
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, pods_now
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 
 
 @pytest.fixture(scope="module")

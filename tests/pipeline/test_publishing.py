@@ -14,9 +14,9 @@ from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.analysis import Analysis, TableParts
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 
 SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 

@@ -51,8 +51,8 @@ from cotenant.pipeline.shards.executors import (
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.stored_history import load, of_shard
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.settings import Settings
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.pki import Authority
 from tests.cluster.waiting import wait_for
 from tests.support.worker_tasks import fail, interrupt, kill_always, kill_once, process_of

@@ -18,7 +18,7 @@ from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks
 from tests.support.prometheus import Server
 from tests.support.templates import copy_template

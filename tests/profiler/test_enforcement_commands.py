@@ -27,7 +27,7 @@ from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentM
 from cotenant.enforcer.report.recorder import Recorder
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.profiler.enforcement.commands import app
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.enforcer.test_recording import AGES, ON, TIERS, KubeQos, moments
 from tests.support import dashboard as support
 

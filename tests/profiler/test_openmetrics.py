@@ -13,7 +13,7 @@ import pytest
 
 from cotenant.base.cluster import EventKind
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, write
 from tests.support.openmetrics.blocks import create_blocks
 from tests.support.openmetrics.text import inside

@@ -11,7 +11,7 @@ from cotenant.base.usage.usage import Signal, Usage
 from cotenant.profiler.pool import by_cluster, by_container, by_workload, demand, total
 from cotenant.profiler.portrait import build
 from cotenant.profiler.settings import PortraitSettings
-from cotenant.profiler.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 
 SETTINGS = PortraitSettings()
 

@@ -19,7 +19,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, Signal,
 from cotenant.profiler.history import STATE_DOCUMENT
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.pull_state import PullState
-from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import DAYS, Served, inventory_in, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress

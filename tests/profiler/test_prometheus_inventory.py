@@ -13,7 +13,7 @@ from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, TimeGrid, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
-from cotenant.profiler.synthetic import SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.profiler.conftest import Served, profiler_settings, pulled, serve, store_in
 from tests.support.faultproxy import FaultProxy
 from tests.support.openmetrics import Dress

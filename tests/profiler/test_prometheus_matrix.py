@@ -14,7 +14,7 @@ from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.cli.cluster.probes import metrics
 from cotenant.cli.cluster.probes.outcome import ProbeFinding, ProbeState
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
-from cotenant.profiler.synthetic import generate
+from cotenant_lab.synthetic import generate
 from tests.cluster import needing
 from tests.profiler.conftest import store_in
 from tests.support import victoria_metrics

@@ -13,7 +13,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import DAY_SECONDS, Signal, Usage
-from cotenant.profiler.synthetic import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import MemoryShape, Shape, SyntheticCluster, SyntheticSpec, generate
 
 SPEC = SyntheticSpec(nodes=20, workloads=300, days=28, seed=11)
 CHECKOUT = WorkloadRef("pay", "Deployment", "checkout")

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
-from cotenant.profiler.synthetic import Shape
-from cotenant.profiler.synthetic.demand import refused_demand
-from cotenant.profiler.synthetic.fleet import Blueprint, largest_remainder
-from cotenant.profiler.synthetic.lifetimes import replicas_by_load, story_slot
-from cotenant.profiler.synthetic.patterns import loads
+from cotenant_lab.synthetic import Shape
+from cotenant_lab.synthetic.demand import refused_demand
+from cotenant_lab.synthetic.fleet import Blueprint, largest_remainder
+from cotenant_lab.synthetic.lifetimes import replicas_by_load, story_slot
+from cotenant_lab.synthetic.patterns import loads
 
 MONDAY = 20_605 * DAY_SECONDS  # 2026-06-01 00:00 UTC
 FOUR_WEEKS = TimeGrid(MONDAY, 300, 28 * 288)

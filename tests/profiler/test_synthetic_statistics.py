@@ -7,7 +7,7 @@ import pytest
 
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 # Bands: quartiles of published VM traces (GWA-T-12 "rnd", Azure 2017) as `bench synthetic_calibration` finds them.
 

@@ -9,8 +9,8 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
-from cotenant.simulation.controllers.autoscaler import demand_of
+from cotenant_lab.simulation.controllers.autoscaler import demand_of
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 
 RANK = WorkloadRef("feed", "Deployment", "rank")
 VAULT = WorkloadRef("pay", "Deployment", "vault")

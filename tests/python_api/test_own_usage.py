@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 import cotenant
-from cotenant.profiler.synthetic import SyntheticSpec
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support import command_line
 from tests.support.dashboard import results
 

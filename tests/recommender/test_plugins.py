@@ -16,8 +16,8 @@ import pytest
 from cotenant.base.progress import Silent
 from cotenant.base.resource import MIB
 from cotenant.base.store import Store
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.command_line import LEAN, cotenant
 
 pytestmark = pytest.mark.slow

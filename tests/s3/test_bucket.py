@@ -32,10 +32,10 @@ from cotenant.pipeline import daily_analysis
 from cotenant.pipeline.daily_analysis import Sharding
 from cotenant.pipeline.shards.executors import Here, Processes
 from cotenant.pipeline.shards.plan import ShardSize
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, WORKLOADS
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.s3.conftest import Bucket

@@ -15,11 +15,11 @@ from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.profiler.node_metric.turn import ReportContext, unreported_nodes
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation import node_agents, usage_now
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.cluster_population import present_cluster, resident
-from cotenant.simulation.node_agents import NodeAgents, ReportPace
+from cotenant_lab.simulation import node_agents, usage_now
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.cluster_population import present_cluster, resident
+from cotenant_lab.simulation.node_agents import NodeAgents, ReportPace
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.api import Api
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.simulation.clock import SteeredClock
+from cotenant_lab.simulation.clock import SteeredClock
 
 
 class Machine:

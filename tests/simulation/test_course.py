@@ -21,16 +21,16 @@ from cotenant.base.kube import KubeClient, Writer, connect
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import Approval, DecisionScope, Plan, PlanDecision, Span
 from cotenant.scheduler_ext.reservations.service import plans
 from cotenant.settings import Settings
-from cotenant.simulation import shortage
-from cotenant.simulation.api_server.state import ObjectState
-from cotenant.simulation.cluster import DemoCluster, DemoScenario, evening_of
-from cotenant.simulation.controllers.autoscaler import NOTHING, CpuDemand
-from cotenant.simulation.shortage import ShortageCount, compared_words
+from cotenant_lab.simulation import shortage
+from cotenant_lab.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario, evening_of
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING, CpuDemand
+from cotenant_lab.simulation.shortage import ShortageCount, compared_words
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 MINUTE = 60.0
 HOUR = 60 * MINUTE

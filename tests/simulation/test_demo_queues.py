@@ -10,13 +10,13 @@ from structlog.testing import capture_logs
 
 from cotenant.base.people import Person
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.queues.model.report import GangState
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.feature_objects import JOB_CORES, JOBS, MOST_CORES
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.simulation.feature_objects import JOB_CORES, JOBS, MOST_CORES
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 pytestmark = pytest.mark.server
 LONGEST_SECONDS = 120.0

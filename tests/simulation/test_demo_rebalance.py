@@ -11,18 +11,18 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.people import Role
 from cotenant.base.resource import Resource
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
 from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import NOTHING
-from cotenant.simulation.controllers.scheduler import NodeCapacity, Sizes, assign_nodes
-from cotenant.simulation.feature_objects import DESCHEDULER_CONFIGURATION
-from cotenant.simulation.node_reports import node_metrics
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING
+from cotenant_lab.simulation.controllers.scheduler import NodeCapacity, Sizes, assign_nodes
+from cotenant_lab.simulation.feature_objects import DESCHEDULER_CONFIGURATION
+from cotenant_lab.simulation.node_reports import node_metrics
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.cluster.waiting import wait_for
 from tests.support.plans import person
 

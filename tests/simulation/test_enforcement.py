@@ -24,10 +24,18 @@ from cotenant.enforcer.model.enforcement import (
 )
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, Retention, lanes_of
 from cotenant.profiler.enforcement.collected import DOCUMENT, keep
-from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.simulation import demo
-from cotenant.simulation.nodes.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
-from cotenant.simulation.nodes.enforcement import KINDS, LATE_SECONDS, QUIET_SECONDS, SCRIPTS, Script, hill, scenario
+from cotenant_lab.simulation import demo
+from cotenant_lab.simulation.nodes.enforced_node import TIER, Actor, SecondDemand, SimulatedNode
+from cotenant_lab.simulation.nodes.enforcement import (
+    KINDS,
+    LATE_SECONDS,
+    QUIET_SECONDS,
+    SCRIPTS,
+    Script,
+    hill,
+    scenario,
+)
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import RESERVATION_LABEL
-from cotenant.simulation.batch_load import Evening, ended_pods, filling_pods
-from cotenant.simulation.controllers.scheduler import NodeCapacity, assign_nodes
+from cotenant_lab.simulation.batch_load import Evening, ended_pods, filling_pods
+from cotenant_lab.simulation.controllers.scheduler import NodeCapacity, assign_nodes
 
 Json = dict[str, Any]
 EVENING = 1_795_104_000  # 2026-11-19 16:00 UTC

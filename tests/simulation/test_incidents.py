@@ -19,7 +19,7 @@ from cotenant.experiment.outcome import (
     SharingScenario,
     SharingTimeline,
 )
-from cotenant.simulation.nodes.incident_story import (
+from cotenant_lab.simulation.nodes.incident_story import (
     ALERTS,
     DID,
     TITLES,
@@ -29,7 +29,7 @@ from cotenant.simulation.nodes.incident_story import (
     build_story,
     normal_after_seconds,
 )
-from cotenant.simulation.nodes.node_incidents import (
+from cotenant_lab.simulation.nodes.node_incidents import (
     BEGIN_SECONDS,
     CROWD_SECONDS,
     LEAK_BYTES_PER_SECOND,

@@ -15,17 +15,17 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.usage.usage import TimeGrid
-from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.simulation.api_server import ADMINISTRATOR
-from cotenant.simulation.api_server.refusal import Refusal
-from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
-from cotenant.simulation.api_server.state import ObjectState
-from cotenant.simulation.clock import SteeredClock
-from cotenant.simulation.controllers.autoscaler import NOTHING, CpuDemand, desired_replicas
-from cotenant.simulation.controllers.cluster_controllers import ClusterControllers
-from cotenant.simulation.controllers.rollouts import is_ready, next_rollout_step
-from cotenant.simulation.local_client import LocalClient
-from cotenant.simulation.population import HASH_LABEL, initial_objects, template_hash
+from cotenant_lab.simulation.api_server import ADMINISTRATOR
+from cotenant_lab.simulation.api_server.refusal import Refusal
+from cotenant_lab.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant_lab.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.clock import SteeredClock
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING, CpuDemand, desired_replicas
+from cotenant_lab.simulation.controllers.cluster_controllers import ClusterControllers
+from cotenant_lab.simulation.controllers.rollouts import is_ready, next_rollout_step
+from cotenant_lab.simulation.local_client import LocalClient
+from cotenant_lab.simulation.population import HASH_LABEL, initial_objects, template_hash
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 Json = dict[str, Any]
 STEP_SECONDS = 10.0

@@ -11,8 +11,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.changes.decide.regression_check import Measure, Objective
 from cotenant.changes.model.change import Change, Write
-from cotenant.simulation.metric_source import SimulatedComparison
-from cotenant.simulation.usage_now import Curves
+from cotenant_lab.simulation.metric_source import SimulatedComparison
+from cotenant_lab.simulation.usage_now import Curves
 from tests.support.approximate import about
 
 HOUR = 3600.0

@@ -13,10 +13,10 @@ from cotenant.base.kube import connect, send_all
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.store import Store
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticSpec
-from cotenant.simulation import objects
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.cluster_population import PREFIX, fake_nodes, resident
+from cotenant_lab.simulation import objects
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.cluster_population import PREFIX, fake_nodes, resident
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.api import Api
 from tests.contract.target import embedded_api
 from tests.support.command_line import LEAN, cotenant

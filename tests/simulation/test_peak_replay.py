@@ -13,7 +13,7 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Statistic, TimeGrid, Usage
 from cotenant.settings import Settings
-from cotenant.simulation.peaks.peak_replay import HISTORY_DAYS, MOST_NODES, replay_services, shape_of
+from cotenant_lab.simulation.peaks.peak_replay import HISTORY_DAYS, MOST_NODES, replay_services, shape_of
 
 CPU = Resource.CPU
 MONDAY_SECONDS = 345_600 + 2_900 * 604_800

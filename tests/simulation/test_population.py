@@ -13,14 +13,14 @@ from cotenant.base.kubernetes.pod_wire import requests_of
 from cotenant.base.process.clock import FixedClock
 from cotenant.base.resource import Resource
 from cotenant.base.usage.usage import Signal
-from cotenant.profiler.synthetic import SyntheticSpec, generate
-from cotenant.simulation.api_server import ADMINISTRATOR
-from cotenant.simulation.api_server.kinds import built_in
-from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
-from cotenant.simulation.api_server.schema import unknown_fields
-from cotenant.simulation.api_server.state import ObjectState
-from cotenant.simulation.api_server.validation import violations, wrong_types
-from cotenant.simulation.population import KINDS, initial_objects, template_hash, template_of
+from cotenant_lab.simulation.api_server import ADMINISTRATOR
+from cotenant_lab.simulation.api_server.kinds import built_in
+from cotenant_lab.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant_lab.simulation.api_server.schema import unknown_fields
+from cotenant_lab.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.api_server.validation import violations, wrong_types
+from cotenant_lab.simulation.population import KINDS, initial_objects, template_hash, template_of
+from cotenant_lab.synthetic import SyntheticSpec, generate
 
 
 @pytest.fixture(scope="module")

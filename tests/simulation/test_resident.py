@@ -13,12 +13,12 @@ from cotenant.base.kubernetes.observed import ObservedPod
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import GIB, Resource
 from cotenant.base.usage.usage import DAY_SECONDS, Signal
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
-from cotenant.profiler.synthetic.spec import DEFAULT_END_SECONDS
-from cotenant.simulation import usage_now
-from cotenant.simulation.cluster_population import BINDING, PREFIX, present_cluster, resident
-from cotenant.simulation.objects import WORKLOAD_LABEL, workload_label
-from cotenant.simulation.usage_now import Curves, DemoMoment
+from cotenant_lab.simulation import usage_now
+from cotenant_lab.simulation.cluster_population import BINDING, PREFIX, present_cluster, resident
+from cotenant_lab.simulation.objects import WORKLOAD_LABEL, workload_label
+from cotenant_lab.simulation.usage_now import Curves, DemoMoment
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
+from cotenant_lab.synthetic.spec import DEFAULT_END_SECONDS
 
 AMOUNTS = {Resource.CPU: 32_000, Resource.MEMORY: 128 * GIB}
 NODES = tuple(Node(f"node-{i}", AMOUNTS, AMOUNTS) for i in range(3))

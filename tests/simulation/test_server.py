@@ -19,7 +19,7 @@ from cotenant.base.kube import KubeClient, Mirror, Writer, access_review, connec
 from cotenant.base.kubernetes.intent import Address, Apply, Delete, Patch
 from cotenant.base.process.clock import FixedClock, SystemClock
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.simulation.api_server import AccessRule, Account, EmbeddedServer
+from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster import binaries, needing
 from tests.cluster.api import ApiError
 from tests.contract.target import embedded_api

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.api_server.tables import BUILT_IN, table
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server.tables import BUILT_IN, table
 from tests.cluster import binaries
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -45,12 +45,12 @@ from cotenant.dashboard.commands.dashboard import manifest
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.pipeline import daily_analysis, tables
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
 from cotenant.recommender.model.views import FINDINGS, RECOMMENDATIONS
 from cotenant.settings import Settings
-from cotenant.simulation import cluster_population, demo, objects
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation import cluster_population, demo, objects
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec
 from tests.cluster.accounts import applier
 from tests.cluster.api import ApiError
 from tests.cluster.control_plane import ControlPlane

@@ -23,7 +23,7 @@ from cotenant.base.store import Store
 from cotenant.changes.soak.stop_switch import PAUSED_KEY, SWITCH_CONFIG_MAP
 from cotenant.recommender.model.recommendation import Recommendation, Trust
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.changes.world import RESOURCES, recommended
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd

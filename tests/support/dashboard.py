@@ -26,9 +26,9 @@ from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.settings import Settings
-from cotenant.simulation.demo import CLUSTER, fill
+from cotenant_lab.simulation.demo import CLUSTER, fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.support.templates import copy_template
 
 SPEC = SyntheticSpec(nodes=8, workloads=80, days=14, seed=7)

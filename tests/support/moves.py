@@ -48,7 +48,7 @@ from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, Plan
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
 from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -33,7 +33,7 @@ from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.parts import Rates
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
-from cotenant.profiler.synthetic import SyntheticCluster, SyntheticSpec, generate
+from cotenant_lab.synthetic import SyntheticCluster, SyntheticSpec, generate
 from tests.support.openmetrics import Dress, create_blocks, write
 from tests.support.openmetrics.dress import CPU, MEMORY, THROTTLED, Labels, Relabel
 from tests.support.prometheus import Server

@@ -17,10 +17,10 @@ from cotenant.base.kube.connection import ApiRequest
 from cotenant.base.kube.writes import request_of
 from cotenant.base.kubernetes.intent import Address, Create, Intent
 from cotenant.base.process.clock import FixedClock
-from cotenant.simulation.api_server.refusal import Refusal
-from cotenant.simulation.api_server.rights import ADMINISTRATOR
-from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
-from cotenant.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.api_server.refusal import Refusal
+from cotenant_lab.simulation.api_server.rights import ADMINISTRATOR
+from cotenant_lab.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant_lab.simulation.api_server.state import ObjectState
 
 Json: TypeAlias = dict[str, Any]
 ApiAnswer: TypeAlias = tuple[int, bytes]

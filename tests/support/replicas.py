@@ -29,7 +29,7 @@ from cotenant.base.ledger.chain import LedgerRow
 from cotenant.changes.model.change import ChangeEvent
 from cotenant.changes.model.settings import ledger_location
 from cotenant.dashboard.changes import review
-from cotenant.simulation.api_server import AccessRule, Account
+from cotenant_lab.simulation.api_server import AccessRule, Account
 from tests.cluster.process import free_port
 from tests.cluster.waiting import wait_for
 from tests.support import acting

@@ -7,8 +7,8 @@ from typing import Any
 
 import jsonpatch
 
-from cotenant.simulation.api_server.builtin import BuiltIn
-from cotenant.simulation.api_server.quantities import canonical_quantities
+from cotenant_lab.simulation.api_server.builtin import BuiltIn
+from cotenant_lab.simulation.api_server.quantities import canonical_quantities
 
 _TYPES = BuiltIn()
 

@@ -20,7 +20,7 @@ from cotenant.enforcer.contract import Surface, SurfaceWant
 from cotenant.enforcer.decide.surfaces import ResctrlGroup, text_of
 from cotenant.enforcer.report.recorder import replay_recording
 from cotenant.enforcer.sources.last_known import LastInputsFile
-from cotenant.simulation.api_server.server import EmbeddedServer
+from cotenant_lab.simulation.api_server.server import EmbeddedServer
 from tests.support import store as examples
 
 NEWER = 99

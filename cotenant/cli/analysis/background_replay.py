@@ -1,6 +1,6 @@
 """EDGE: a stored history replayed at several risks beside the process that shows it, by one of lower priority.
 
-`cotenant simulate --trace stored` does it, once for new results and at most once a day. This process starts it, reads
+`cotenant replay-risks` does it, once for new results and at most once a day. This process starts it, reads
 its progress, and ends it where it would take more time or memory than is free for it.
 """
 
@@ -30,8 +30,6 @@ from cotenant.dashboard.commands.replays import Replays
 from cotenant.experiment.what_if import RISKS_PERCENT
 from cotenant.recommender.model.views import Overview
 
-WAYS: Final = ("koordinator", "cotenant")
-"""What the page compares."""
 STAGES: Final = 2 + 1 + len(RISKS_PERCENT)
 """The history is read and forecast, then lending by present use is replayed, then every risk."""
 NICENESS: Final = 10
@@ -74,10 +72,9 @@ class BackgroundReplay:
         replay runs, so that several stores of one dashboard are replayed one after the other.
         """
         self._store, self._turn, self._first_seconds, self._niceness = store, turn, first_seconds, niceness
-        ways = [word for way in WAYS for word in ("--policy", way)]
         where = ["--store", store.url, "--cluster", store.cluster]
         run = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
-        self._command = [*run, "--log-format", "json", *options, "simulate", "--trace", "stored", *ways, *where]
+        self._command = [*run, "--log-format", "json", *options, "replay-risks", *where]
         self._environment = {**os.environ, **environment}
         self._begun = 0.0
         self._message: ProgressMessage | None = None

@@ -121,7 +121,7 @@ def _clock(client: KubeClient, at: str) -> Clock | None:
         return None
     from cotenant.base.kubernetes.moments import moment_of
     from cotenant.base.process.clock import ShiftedClock, SystemClock
-    from cotenant.simulation.on_cluster import require_test_cluster
+    from cotenant.cli.cluster.real_nodes import require_test_cluster
 
     require_test_cluster(client)
     moment = moment_of(at, "--at")

@@ -20,7 +20,6 @@ from cotenant.base.progress import Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.manager.decisions.results import RunResults
-from cotenant.profiler.synthetic import SyntheticSpec, generate
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.demand import as_recorded, busiest_moment, services_of, with_batch_fixed
 from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod, SizeOptions
@@ -30,8 +29,9 @@ from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from cotenant.scheduler_ext.cluster_size.report import batch_condition, sentences_of
 from cotenant.scheduler_ext.cluster_size.stored_scan import Asked, StoredScan, size_report
 from cotenant.settings import Settings
-from cotenant.simulation.cluster import DemoCluster, DemoScenario
-from cotenant.simulation.controllers.autoscaler import demand_of
+from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+from cotenant_lab.simulation.controllers.autoscaler import demand_of
+from cotenant_lab.synthetic import SyntheticSpec, generate
 from tests.cluster.waiting import wait_for
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
 

@@ -15,9 +15,9 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.auth import Access
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.simulation.api_server.refusal import Refusal
-from cotenant.simulation.api_server.rights import ADMINISTRATOR
-from cotenant.simulation.api_server.routes import Api, EmbeddedRequest
+from cotenant_lab.simulation.api_server.refusal import Refusal
+from cotenant_lab.simulation.api_server.rights import ADMINISTRATOR
+from cotenant_lab.simulation.api_server.routes import Api, EmbeddedRequest
 
 
 class Killed(BaseException):

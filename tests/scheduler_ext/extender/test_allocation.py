@@ -28,8 +28,8 @@ from cotenant.scheduler_ext.extender.settings import (
     DeviceAllocationSettings,
     ExtenderSettings,
 )
-from cotenant.simulation.api_server.routes import Api
-from cotenant.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.api_server.routes import Api
+from cotenant_lab.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
 from tests.scheduler_ext.extender.stepped import SteppedClient

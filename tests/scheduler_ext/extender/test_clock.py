@@ -15,9 +15,9 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.serve.service import ExtenderService
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.definitions import define
-from cotenant.simulation.local_client import LocalClient
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.definitions import define
+from cotenant_lab.simulation.local_client import LocalClient
 from tests.cluster.waiting import wait_for
 
 NOW, HOUR = 1_700_000_000.0, 3600.0

@@ -21,8 +21,8 @@ from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.service import allocators
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings, ExtenderSettings
-from cotenant.simulation.api_server.routes import Api
-from cotenant.simulation.api_server.state import ObjectState
+from cotenant_lab.simulation.api_server.routes import Api
+from cotenant_lab.simulation.api_server.state import ObjectState
 from tests.cluster.crds import FOLDER
 from tests.cluster.topologies import CRD
 from tests.scheduler_ext.extender.stepped import Act, SteppedClient

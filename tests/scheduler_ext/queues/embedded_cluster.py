@@ -11,7 +11,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.queues.service.queue_view import read_view
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.api import Api
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.queues.model.gang import MATCH_POLICY_ANNOTATION, PO
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd
 from tests.scheduler_ext.queues.embedded_cluster import NOW, EmbeddedCluster
 

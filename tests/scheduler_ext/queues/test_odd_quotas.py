@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.queues.admission.quota_rules import problems_of_dele
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.scheduler_ext.queues.embedded_cluster import EmbeddedCluster
 
 QUOTAS = f"/apis/{QUOTA_GROUP}/namespaces/shop/elasticquotas"

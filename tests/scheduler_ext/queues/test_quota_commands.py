@@ -26,8 +26,8 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.cli.main import root
 from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
-from cotenant.simulation.api_server.rights import AccessRule, Account
+from cotenant_lab.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server.rights import AccessRule, Account
 from tests.cluster.api import Json
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api

@@ -13,7 +13,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.scheduler_ext.extender.watch.cluster_reader import read_cluster
 from cotenant.scheduler_ext.rebalance.cluster_reading import read
 from cotenant.settings import Settings
-from cotenant.simulation.api_server import EmbeddedServer
+from cotenant_lab.simulation.api_server import EmbeddedServer
 from tests.cluster.crds import install_crd
 from tests.contract.target import embedded_api
 

@@ -17,10 +17,10 @@ from cotenant.base.progress import Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.cli.main import root
-from cotenant.profiler.synthetic import SyntheticSpec
 from cotenant.scheduler_ext.reservations.model.plan import Expected, Proposal, Span
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import table
-from cotenant.simulation.demo import fill
+from cotenant_lab.simulation.demo import fill
+from cotenant_lab.synthetic import SyntheticSpec
 from tests.cluster.accounts import account, planner
 from tests.cluster.api import Api
 from tests.cluster.control_plane import ControlPlane

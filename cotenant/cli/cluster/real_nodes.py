@@ -1,0 +1,50 @@
+"""EDGE: whether a cluster is a test's, so that nobody's work suffers from what is tried on it.
+
+A cluster is taken for a test cluster when every node says so: kwok's annotation, or the label `cotenant.dev/test` or
+`cotenant.dev/demo`. On any other one the caller has to insist.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from cotenant.base.errors import UsageError
+from cotenant.base.kube import KubeClient
+
+TEST_LABEL: Final = "cotenant.dev/test"
+DEMO_LABEL: Final = "cotenant.dev/demo"
+KWOK_ANNOTATION: Final = ("kwok.x-k8s.io/node", "fake")
+
+
+class _NodeMeta(msgspec.Struct):
+    name: str
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Node(msgspec.Struct):
+    metadata: _NodeMeta
+
+
+def foreign_nodes(client: KubeClient) -> list[str]:
+    """Names of the nodes that are not marked as a test's."""
+    items = client.list("/api/v1/nodes", _Node)
+    return [item.metadata.name for item in items if not _is_test(item.metadata)]
+
+
+def _is_test(meta: _NodeMeta) -> bool:
+    key, value = KWOK_ANNOTATION
+    return meta.annotations.get(key) == value or bool({TEST_LABEL, DEMO_LABEL} & meta.labels.keys())
+
+
+def require_test_cluster(client: KubeClient) -> None:
+    """UsageError when a node is somebody's."""
+    nodes = foreign_nodes(client)
+    if nodes:
+        examples = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
+        raise UsageError(
+            f"{client.access.server} is no test cluster: {len(nodes)} of its nodes are real ({examples})",
+            fix=f"Choose another cluster, label its nodes {TEST_LABEL}=true, or insist with --yes.",
+        )

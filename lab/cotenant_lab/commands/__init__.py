@@ -1,0 +1,1 @@
+"""`cotenant simulate`, and its report."""

@@ -1,0 +1,472 @@
+"""EDGE: `cotenant simulate`: ways to share nodes with batch work, tried on a simulated or a recorded cluster."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table
+from cotenant.base.commands.progress import bars
+from cotenant.base.commands.results import (
+    AllClustersOption,
+    AnswerT,
+    ClusterOption,
+    StoreOption,
+    computed_for_each,
+    exit_if_partial,
+    stored_clusters_of,
+)
+from cotenant.base.errors import StoreError, UsageError
+from cotenant.base.table import Column, Kind, Schema, Table, of_clusters
+from cotenant.base.text import percent
+from cotenant.experiment.what_if import RISKS_PERCENT, STORED, what_if
+from cotenant.settings import Settings
+from cotenant_lab.simulation.peaks.replay_table import peak_replays
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from cotenant.base.commands.results import StoredCluster
+    from cotenant.base.errors import CotenantError
+    from cotenant.base.progress import Progress
+    from cotenant.base.store import Store
+    from cotenant.experiment.outcome import Incident, Sharing, SharingOutcome, SharingScenario
+    from cotenant.experiment.world import World
+    from cotenant_lab.simulation.nodes.incident_story import IncidentStory
+    from cotenant_lab.simulation.peaks.peak_replay import PeakReplay
+
+app = new_app()
+
+UNSAID: Final = ("report", "output", "no_headers", "quiet", "store", "cluster", "all_clusters")
+"""Options that do not change what a report says."""
+WAYS: Final = ("none", "static-overcommit", "koordinator", "cotenant", "oracle")
+
+SCHEMA: Final = Schema(
+    "simulated_sharing",
+    (
+        Column("sharing", "Sharing", Kind.TEXT, "How nodes are shared with batch work.", essential=True),
+        Column(
+            "knob", "Knob", Kind.NUMBER, "cotenant: risk in %; koordinator: reclaim %; static: share.", essential=True
+        ),
+        Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Done by batch pods, without lost work."),
+        Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Used core-hours over those that the nodes have."),
+        Column("violation_ratio", "Node-time short", Kind.RATIO, "In which use and promises exceeded the node."),
+        Column("latency_ratio", "p99", Kind.NUMBER, "p99 of latency-sensitive pods over that without batch, modelled."),
+        Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Of batch jobs that were due."),
+        Column("evictions", "Evictions", Kind.INTEGER, "Batch pods that left for want of memory."),
+        Column("suppressed_core_hours", "Suppressed", Kind.NUMBER, "Core-hours promised to batch and not given."),
+        Column("trace", "Trace", Kind.TEXT, "Where the pods' usage comes from.", wide=True),
+        Column("nodes", "Nodes", Kind.INTEGER, "Simulated nodes.", wide=True),
+        Column("days", "Days", Kind.INTEGER, "Judged days, after the history.", wide=True),
+        Column("seed", "Seed", Kind.INTEGER, "Of all that is drawn.", wide=True),
+        Column("incident", "Incident", Kind.TEXT, "What goes wrong on the second day.", wide=True),
+    ),
+    ("sharing", "knob"),
+)
+
+
+def _ways(value: list[str] | None) -> list[str]:
+    for way in value or ():
+        if way not in WAYS:
+            raise typer.BadParameter(f"{way!r} is none of {', '.join(WAYS)}")
+    return value or []
+
+
+PolicyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--policy", metavar="NAME", callback=_ways, help=f"May be repeated; default: all of {', '.join(WAYS)}."
+    ),
+]
+RiskOption = Annotated[
+    list[float] | None,
+    typer.Option(
+        "--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1, or a curve."
+    ),
+]
+StaticShareOption = Annotated[
+    list[float] | None,
+    typer.Option("--static-share", min=0, max=1, help="Of each node, lent at all times. Default: 0.5."),
+]
+IncidentOption = Annotated[
+    str | None,
+    typer.Option(
+        "--incident",
+        metavar="NAME",
+        help="flash-crowd, prometheus-away, memory-leak, manager-dead or node-failure, day two.",
+    ),
+]
+ReportOption = Annotated[
+    Path | None,
+    typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
+]
+ReservationsOption = Annotated[
+    bool,
+    typer.Option(
+        "--reservations",
+        help="Instead of ways to share: how long pods of daily peaks wait with and without forecast-driven plans.",
+    ),
+]
+
+
+@app.command(
+    epilog=examples(
+        "cotenant simulate",
+        "cotenant simulate --trace stored --policy koordinator --policy cotenant --risk 1 --risk 5",
+        "cotenant simulate --trace stored --all-clusters  # each on its own history, with a column that names it",
+        "cotenant simulate --trace traces/bitbrains_rnd.parquet --nodes 40 --pods 800 -o csv",
+        "cotenant simulate --incident flash-crowd  # what the operator saw, what cotenant did, what it cost",
+        "cotenant simulate --seeds 10 --report simulation.html",
+        "cotenant simulate --trace stored --reservations  # how long pods of daily peaks wait, with and without plans",
+    )
+)
+def simulate(
+    ctx: typer.Context,
+    trace: Annotated[
+        str,
+        typer.Option(
+            "--trace",
+            metavar="synthetic|stored|FILE",
+            help="Pods of the synthetic cluster, of the stored history, or of a trace file (docs/simulate.md).",
+        ),
+    ] = "synthetic",
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=5000, help="Nodes; not for the stored history.")] = 20,
+    pods: Annotated[int | None, typer.Option("--pods", min=1, help="Pods on them; default: 20 a node.")] = None,
+    days: Annotated[int | None, typer.Option("--days", min=2, max=90, help="Judged days; default: 7.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn: same seed, same result.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Runs, each with the next seed.")] = 1,
+    policy: PolicyOption = None,
+    risk: RiskOption = None,
+    static_share: StaticShareOption = None,
+    incident: IncidentOption = None,
+    reservations: ReservationsOption = False,
+    report: ReportOption = None,
+    cluster: ClusterOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
+    all_clusters: AllClustersOption = False,
+    store: StoreOption = None,  # noqa: ARG001 - `_answers_by_cluster` reads it
+    output: Annotated[Format, typer.Option("--output", "-o", help="How to write the rows.")] = Format.TABLE,
+    no_headers: NoHeadersOption = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+) -> None:
+    """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
+
+    With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
+    with the results, for the dashboard's page Try a risk. With --reservations: plans instead of ways to share.
+    """
+    from cotenant.experiment.outcome import SharingScenario
+
+    _check(ctx)
+    scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, _incident(incident))
+    if reservations:
+        _print_replays(ctx, scenario)
+        return
+    risks = tuple(risk or (RISKS_PERCENT if trace == STORED else ()))
+    knobs = _knobs(policy or list(WAYS), risks, tuple(static_share or ()), curve=report is not None)
+
+    def simulate_cluster(place: StoredCluster | None, settings: Settings) -> Simulation:
+        with bars(quiet=quiet) as progress:
+            return _run_simulation(SimulationRequest(scenario, seeds, knobs, place, settings), progress)
+
+    answers, failures = _answers_by_cluster(ctx, simulate_cluster)
+    rows = _combine_tables(ctx, {name: table(simulation.outcomes) for name, simulation in answers.items()})
+    print_table(rows, output, headers=not no_headers)
+    for name, simulation in answers.items():  # after the rows: a report or store that cannot be written costs none
+        _finish(ctx, simulation, f"cluster {name}: " if all_clusters else "")
+    exit_if_partial(failures)
+
+
+def _finish(ctx: typer.Context, simulation: Simulation, head: str) -> None:
+    """The story for people, the report, what the dashboard shows, and the summary."""
+    options, outcomes, story = ctx.params, simulation.outcomes, simulation.story
+    if story is not None and options["output"] in (Format.TABLE, Format.WIDE):
+        sys.stdout.write(f"\n{head}{story_text(story)}")
+    if options["report"] is not None:
+        _report(Path(options["report"]), outcomes, story, ctx)
+    if simulation.place is not None:
+        _keep(simulation.place, outcomes)
+    if not options["quiet"]:
+        message(f"{head}{summary(outcomes)}")
+
+
+def _check(ctx: typer.Context) -> None:
+    """UsageError for options that say nothing beside each other."""
+    options = ctx.params
+    if options["trace"] != STORED and (options["store"] or options["cluster"] or options["all_clusters"]):
+        raise UsageError(
+            "--store, --cluster and --all-clusters go with --trace stored",
+            fix="Add --trace stored, or leave them out.",
+        )
+    if options["all_clusters"] and options["report"]:
+        raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
+
+
+def _answers_by_cluster(
+    ctx: typer.Context, ask: Callable[[StoredCluster | None, Settings], AnswerT]
+) -> tuple[dict[str, AnswerT], Mapping[str, CotenantError]]:
+    """Return the answer for each selected stored cluster by name, and the errors of those that failed.
+
+    Without `--trace stored` no store is read: the only answer is under the name "".
+    """
+    options = ctx.params
+    if options["trace"] != STORED:
+        return {"": ask(None, Settings.of(session_of(ctx).read().settings))}, {}
+    clusters = stored_clusters_of(ctx, options["store"], options["cluster"], options["all_clusters"])
+    return computed_for_each(
+        clusters,
+        lambda stored: ask(stored, Settings.of(stored.settings)),
+        "simulated",
+        all_clusters=options["all_clusters"],
+    )
+
+
+def _combine_tables(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
+    """The only table, or those of all clusters with a column that names each row's."""
+    first = next(iter(tables.values()))
+    return of_clusters(first.schema, tables) if ctx.params["all_clusters"] else first
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRequest:
+    """A request to simulate a scenario with each of its seeds, every way of sharing at each of its knobs.
+
+    place: stored history; None without one.
+    """
+
+    scenario: SharingScenario
+    seeds: int
+    knobs: Mapping[Sharing, Sequence[float]]
+    place: StoredCluster | None
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Simulation:
+    """Every outcome, and the story of the incident where there is one, of the first seed; place: as requested."""
+
+    place: StoredCluster | None
+    outcomes: list[SharingOutcome]
+    story: IncidentStory | None
+
+
+def _run_simulation(request: SimulationRequest, progress: Progress) -> Simulation:
+    """Every way at every knob for each seed; the incident's story is of the first seed, beside the same without it."""
+    from cotenant.experiment.comparison import run_all_settings
+    from cotenant.experiment.interference import Interference
+    from cotenant.experiment.outcome import Sharing
+    from cotenant_lab.experiment.comparison import installed_outcomes
+    from cotenant_lab.simulation.nodes.incident_story import story_of
+
+    outcomes: list[SharingOutcome] = []
+    story = None
+    place = None if request.place is None else request.place.store
+    for number in range(request.seeds):
+        scenario = replace(request.scenario, seed=request.scenario.seed + number)
+        world = _world(scenario, place, request.settings, progress)
+        outcomes += run_all_settings(world, request.knobs, Interference(), progress)
+        ours = installed_outcomes(outcomes, Sharing.COTENANT)
+        if scenario.incident is not None and ours and story is None:
+            spared = _world(replace(scenario, incident=None), place, request.settings, progress)
+            story = story_of(ours[0], world, spared, progress)
+    return Simulation(request.place, outcomes, story)
+
+
+def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
+    """Print what plans would have done for peaks of services (--reservations), and a summary sentence per cluster."""
+    _check_plain(ctx)
+    quiet = ctx.params["quiet"]
+
+    def replays_of(place: StoredCluster | None, settings: Settings) -> list[PeakReplay]:
+        with bars(quiet=quiet) as progress:
+            return _replay_plans(scenario, None if place is None else place.store, settings, progress)
+
+    answers, failures = _answers_by_cluster(ctx, replays_of)
+    shown = _combine_tables(ctx, {name: peak_replays(replays) for name, replays in answers.items()})
+    print_table(shown, ctx.params["output"], headers=not ctx.params["no_headers"])
+    for name, replays in answers.items() if not quiet else ():
+        message(f"cluster {name}: {replay_summary(replays)}" if ctx.params["all_clusters"] else replay_summary(replays))
+    exit_if_partial(failures)
+
+
+def _check_plain(ctx: typer.Context) -> None:
+    """UsageError for options of ways to share."""
+    for name in ("policy", "risk", "static_share", "incident", "report"):
+        if ctx.params[name]:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} does not go with --reservations", fix="Leave out one of them.")
+    if ctx.params["seeds"] > 1:
+        raise UsageError("--seeds does not go with --reservations", fix="Run it again with another --seed.")
+    if ctx.params["trace"] not in (STORED, "synthetic"):
+        raise UsageError(
+            f"--trace {ctx.params['trace']} has no workloads that could have a plan",
+            fix="Give --trace stored or synthetic.",
+        )
+
+
+def _replay_plans(
+    scenario: SharingScenario, place: Store | None, settings: Settings, progress: Progress
+) -> list[PeakReplay]:
+    """Replay the plans on the stored history or, if `place` is None, on the synthetic cluster."""
+    from cotenant.base.resource import Resource
+    from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
+    from cotenant.pipeline.shards.work import workload_totals
+    from cotenant.pipeline.stored_history import load
+    from cotenant_lab.experiment.worlds import cell_cluster, history_of
+    from cotenant_lab.simulation.peaks.peak_replay import replay_services
+
+    progress.stage("Read history", 1)
+    history = history_of(cell_cluster(scenario, 0, scenario.nodes)) if place is None else load(place, settings)
+    usage = workload_totals(history)[1][POD_SIGNAL[Resource.CPU]]
+    progress.advance()
+    return replay_services(history.inventory, usage, scenario.days, scenario.seed, settings, progress)
+
+
+def replay_summary(replays: Sequence[PeakReplay]) -> str:
+    """Over all services: pods' waits, and what stood idle for them."""
+    from cotenant_lab.simulation.peaks.peak_play import all_services
+
+    without, reserved = (all_services([getattr(replay, arm) for replay in replays]) for arm in ("without", "reserved"))
+    if not (without.pending_seconds and reserved.pending_seconds):
+        return f"{len(replays)} services, none of which had a peak in these days"
+    before, after, idle = without.p95_seconds, reserved.p95_seconds, reserved.idle
+    return (
+        f"{len(replays)} services with forecast-driven plans: p95 wait of peak pods {after:.0f} s, {before:.0f} s "
+        f"without; {idle:,.0f} reserved core-hours idle (a simulation: docs/simulate.md says what it assumes)"
+    )
+
+
+def story_text(story: IncidentStory) -> str:
+    """Time line and costs for a terminal."""
+    from cotenant_lab.commands.simulation_report import amount, clock
+
+    lines = [f"{story.title}\n"]
+    lines += [f"  {clock(line.seconds):>8}  {line.witness:<9} {line.text}\n" for line in story.lines]
+    lines.append("What it cost\n")
+    for cost in story.costs:
+        goal = "" if cost.at_most is None else f"  (at most {cost.at_most:g}: {'met' if cost.met else 'missed'})"
+        lines.append(f"  {cost.what}: {amount(cost)}{goal}\n")
+    return "".join(lines)
+
+
+def _report(file: Path, outcomes: Sequence[SharingOutcome], story: IncidentStory | None, ctx: typer.Context) -> None:
+    from cotenant.base.process.clock import SystemClock
+    from cotenant.experiment.interference import Interference
+    from cotenant_lab.commands.simulation_report import SimulationContents, page
+
+    stories = [story] if story is not None else []
+    contents = SimulationContents(
+        outcomes, stories, Interference(), command_of(ctx.params), int(SystemClock().now_seconds())
+    )
+    try:
+        file.write_text(page(contents), encoding="utf-8")
+    except OSError as error:
+        raise StoreError(f"{file} cannot be written: {error.strerror}", fix="Give --report another path.") from error
+
+
+def command_of(options: Mapping[str, Any]) -> str:
+    """The command that computes a report again; options: of `simulate`, by parameter."""
+    arguments = ["cotenant", "simulate"]
+    for name, value in options.items():
+        unset = value is None or value is False
+        values = value if isinstance(value, list | tuple) else [] if unset else [value]
+        if name not in UNSAID:
+            arguments += [argument for value in values for argument in (f"--{name.replace('_', '-')}", str(value))]
+    return shlex.join(arguments)
+
+
+def _keep(place: StoredCluster, outcomes: Sequence[SharingOutcome]) -> None:
+    """Store the first seed's outcomes for the dashboard's what-if page.
+
+    A scenario with an incident is not stored, nor are outcomes of which none is cotenant's.
+    """
+    from cotenant.base.usage.what_if import WHAT_IF
+
+    scenario = outcomes[0].scenario
+    if scenario.incident is not None:
+        return
+    document = what_if([outcome for outcome in outcomes if outcome.scenario == scenario], place.now_seconds())
+    if document is not None:
+        place.store.write_document(WHAT_IF, document)
+
+
+def table(outcomes: Sequence[SharingOutcome]) -> Table:
+    """One row per outcome."""
+    names = {column.name for column in SCHEMA.columns}
+    rows: list[dict[str, Any]] = []
+    for outcome in outcomes:
+        row = {name: value for name, value in outcome.row().items() if name in names}
+        rows.append(row | {"sharing": str(outcome.sharing), "incident": str(outcome.scenario.incident or "")})
+    return Table.from_rows(SCHEMA, rows)
+
+
+def summary(outcomes: Sequence[SharingOutcome]) -> str:
+    """Return how cotenant did relative to Koordinator's formulas, over all seeds; otherwise what was simulated."""
+    from cotenant.experiment.outcome import Sharing
+    from cotenant_lab.experiment.comparison import batch_ratio, installed_outcomes, mean_violation_ratio
+
+    ours, theirs = installed_outcomes(outcomes, Sharing.COTENANT), installed_outcomes(outcomes, Sharing.KOORDINATOR)
+    ratio = batch_ratio(ours, theirs)
+    if not ours or not ratio >= 0:
+        scenario = outcomes[0].scenario
+        return f"{len(outcomes)} runs of {scenario.days} days on {scenario.nodes} nodes"
+    short, their_short = (mean_violation_ratio(way) for way in (ours, theirs))
+    return (
+        f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
+        f"short {percent(short, 2)} of the time against {percent(their_short, 2)} "
+        "(a simulation: docs/simulate.md says what it assumes)"
+    )
+
+
+def _incident(name: str | None) -> Incident | None:
+    from cotenant.experiment.outcome import Incident
+
+    if name is None:
+        return None
+    try:
+        return Incident(name)
+    except ValueError as error:
+        raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.") from error
+
+
+def _knobs(
+    ways: Sequence[str], risks: tuple[float, ...], shares: tuple[float, ...], *, curve: bool
+) -> Mapping[Sharing, Sequence[float]]:
+    """Settings of each way: what was asked for, else those of an install, or those of a curve."""
+    from cotenant.experiment.comparison import INSTALLED
+    from cotenant.experiment.outcome import Sharing
+    from cotenant_lab.experiment.comparison import KNOBS
+
+    usual: dict[Sharing, tuple[float, ...]] = {way: (knob,) for way, knob in INSTALLED.items()}
+    usual |= {Sharing.STATIC: (0.5,)}
+    if curve:
+        usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT}
+    given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
+    return {way: given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
+
+
+def _world(scenario: Any, place: Store | None, settings: Settings, progress: Progress) -> World:
+    """Return the world of a scenario from the stored history, a trace file or the synthetic cluster.
+
+    Raises UsageError when the trace is no file.
+    """
+    from cotenant_lab.experiment.worlds import SYNTHETIC, synthetic_world, trace_world
+
+    if place is not None:
+        from cotenant.experiment.stored_world import stored_world
+
+        return stored_world(place, settings, scenario, progress)
+    if scenario.trace == SYNTHETIC:
+        return synthetic_world(scenario, progress)
+    path = Path(scenario.trace)
+    if not path.is_file():
+        raise UsageError(
+            f"--trace {scenario.trace} is no file", fix="Give synthetic, stored, or a Parquet file (docs/simulate.md)."
+        )
+    from cotenant_lab.experiment.families import read
+
+    return trace_world(scenario, read(path))

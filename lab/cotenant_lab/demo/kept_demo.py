@@ -1,0 +1,122 @@
+"""EDGE: what the last demo made of its history, in the user's cache, so that the same demo starts at once next time.
+
+It is used again by the same program with the same cluster and settings alone; one demo is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import numpy as np
+
+import cotenant
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.process.private_files import make_private_folder
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant.manager.decisions.results import RunResults
+
+if TYPE_CHECKING:
+    from cotenant.base.store import Store
+    from cotenant.settings import Settings
+    from cotenant_lab.simulation.cluster import DemoScenario
+    from cotenant_lab.synthetic import SyntheticSpec
+
+STORE: Final = "store"
+_SCENARIO: Final = "scenario.msgpack"
+
+
+def demo_folder(spec: SyntheticSpec, settings: Settings) -> Path:
+    """Folder of this demo in the user's cache; its name changes with the program, the cluster and the settings."""
+    digest = hashlib.sha256(f"{cotenant.__version__} {spec}".encode())
+    digest.update(msgspec.json.encode({name: getattr(settings, name) for name in _sections()}))
+    for line in _program_files():
+        digest.update(line.encode())
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "cotenant" / "demo" / digest.hexdigest()[:16]
+
+
+def _sections() -> tuple[str, ...]:
+    from cotenant_lab.demo.live_cluster import OF_RESULTS
+
+    return OF_RESULTS
+
+
+def _program_files() -> Iterator[str]:
+    """Name, size and time of each file of the program: a checkout changes without another version."""
+    root = Path(cotenant.__file__).parent
+    for folder, inside, names in os.walk(root, followlinks=True):
+        inside[:] = sorted(name for name in inside if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                state = Path(folder, name).stat()
+                yield f"{os.path.relpath(folder, root)}/{name} {state.st_size} {state.st_mtime_ns}\n"
+
+
+class _KeptScenario(msgspec.Struct, frozen=True):
+    """The parts of a scenario that are not in its store; arrays are bytes of float64, a row for each of `*_rows`."""
+
+    results: RunResults
+    node_metrics: tuple[dict[str, Any], ...]
+    gpus: tuple[tuple[WorkloadRef, str], ...]
+    demand_rows: tuple[WorkloadRef, ...]
+    demand_grid: TimeGrid
+    demand: bytes
+    usage_rows: tuple[tuple[str, str], ...]
+    usage_grid: TimeGrid
+    usage: dict[Resource, bytes]
+
+
+def restore_demo(kept: Path, store: Store, folder: Path) -> DemoScenario | None:
+    """Copy the history of the kept demo to the store's `folder`; None where none is kept, or it cannot be read."""
+    from cotenant_lab.simulation.cluster import DemoScenario
+    from cotenant_lab.simulation.controllers.autoscaler import CpuDemand
+    from cotenant_lab.simulation.usage_now import Curves
+
+    try:
+        of = msgspec.msgpack.decode((kept / _SCENARIO).read_bytes(), type=_KeptScenario)
+        demand = np.frombuffer(of.demand).reshape(len(of.demand_rows), of.demand_grid.size)
+        shape = len(of.usage_rows), of.usage_grid.size
+        usage = {resource: np.frombuffer(values).reshape(shape) for resource, values in of.usage.items()}
+        shutil.copytree(kept / STORE, folder, dirs_exist_ok=True)
+        inventory = store.read_inventory()
+        if inventory is None:
+            raise FileNotFoundError(kept / STORE)
+    except Exception:  # noqa: BLE001 - whatever is wrong with a cache, the demo is made anew
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+    asked = CpuDemand({ref: row for row, ref in enumerate(of.demand_rows)}, of.demand_grid, demand)
+    used = Curves({key: row for row, key in enumerate(of.usage_rows)}, of.usage_grid, usage)
+    return DemoScenario(inventory, of.results, asked, of.node_metrics, used, dict(of.gpus))
+
+
+def keep_demo(kept: Path, store: Path, scenario: DemoScenario) -> None:
+    """Keep this demo in the place of earlier ones; nothing where the cache cannot be written."""
+    draft, asked, used = kept.with_suffix(".draft"), scenario.demand, scenario.curves
+    if used is None:
+        return
+    described = _KeptScenario(
+        scenario.results,
+        tuple(map(dict, scenario.node_metrics)),
+        tuple(scenario.gpus.items()),
+        tuple(sorted(asked.rows, key=asked.rows.__getitem__)),
+        asked.grid,
+        asked.millicores.astype(np.float64).tobytes(),
+        tuple(sorted(used.rows, key=used.rows.__getitem__)),
+        used.grid,
+        {resource: values.astype(np.float64).tobytes() for resource, values in used.values.items()},
+    )
+    with suppress(OSError):
+        make_private_folder(kept.parent)
+        for earlier in kept.parent.iterdir():
+            shutil.rmtree(earlier, ignore_errors=True)
+        shutil.copytree(store, draft / STORE)
+        (draft / _SCENARIO).write_bytes(msgspec.msgpack.encode(described))
+        draft.rename(kept)

@@ -1,0 +1,234 @@
+"""EDGE: the demo with a cluster to act on: objects, services for changes and plans, a clock, access for the CLI.
+
+store and results -> `simulation.cluster.DemoCluster` -> the services of a real dashboard -> pages; all in one
+process, all files in the demo's temporary folder.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+import webbrowser
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from cotenant.base.commands.output import message
+from cotenant.base.process.private_files import open_private
+from cotenant.cli.analysis.background_replay import NICENESS, background_replay
+from cotenant_lab.demo.progress_page import ProgressPage
+
+if TYPE_CHECKING:
+    from cotenant.base.store import Store
+    from cotenant.changes.soak.watcher import News
+    from cotenant.settings import Settings
+    from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario
+
+CONFIG = "settings.yaml"
+OF_RESULTS: Final = ("profiler", "portrait", "forecasting", "node_peak", "recommender", "plans", "autopilot")
+"""Sections that the numbers of pages and commands rest on."""
+WATCH_SECONDS = 2.0
+"""Of real time between two looks: a day of the demo's clock passes in a minute."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """The demo's address while it is made: its socket, the token of its pages, and the page of its progress."""
+
+    listener: socket.socket
+    token: str = field(repr=False)
+    page: ProgressPage
+
+    @classmethod
+    def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
+        """Answer from now on, say where, and open the browser there; the socket is bound."""
+        from cotenant.changes.access.settings import AccessSettings
+        from cotenant.dashboard.access import launch
+
+        opening = cls(listener, launch.fresh_token(AccessSettings()), ProgressPage(listener))
+        host, port = listener.getsockname()[:2]
+        url = launch.launch_url(
+            f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}",
+            settings.dashboard.base_path,
+            opening.token,
+        )
+        message(f"{url} shows how far it is, and then the dashboard.")
+        if browser:
+            with suppress(webbrowser.Error):
+                webbrowser.open(way_in(folder, url).as_uri())
+        return opening
+
+
+def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, opening: Opening) -> None:
+    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
+    from cotenant.dashboard.access import launch
+    from cotenant.dashboard.app import create_app, serve
+    from cotenant.dashboard.sources.source import StoreSource
+    from cotenant_lab.simulation.cluster import DemoCluster
+
+    settings = msgspec.structs.replace(settings, store=msgspec.structs.replace(settings.store, url=store.url))
+    opening.page.stage("Start the cluster", 1)
+    with DemoCluster(story, settings, folder) as cluster, run_demo_verification(cluster, store):
+        written = write_config(cluster, store, folder)
+        ready = _ready(written, lambda url: launch.launch_url(url, settings.dashboard.base_path, opening.token))
+        named = {"COTENANT_CONFIG": str(written)}
+        turn = threading.Lock()
+        with (
+            suppress(KeyboardInterrupt),
+            background_replay(store, turn, environment=named, first_seconds=0) as replay,
+            run_size_question(named) as computes_size,
+        ):
+            context = demo_dashboard_context(cluster, store)
+            joined = replace(context, launch_token=opening.token, replay=replay, computes_size=computes_size)
+            app = create_app(StoreSource(store, settings.dashboard), settings.dashboard, cluster.clock, joined)
+            opening.page.stop()
+            serve(app, settings.dashboard.host, settings.dashboard.port, ready, opening.listener)
+
+
+def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
+    """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
+    from cotenant.autopilot.configured_service import autopilot_service_of
+    from cotenant.changes.access.configured_service import change_service_of
+    from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
+    from cotenant.changes.decide.patches import kubectl_command
+    from cotenant.changes.decide.steps import planned_steps
+    from cotenant.dashboard.commands.dashboard import manifest
+    from cotenant.dashboard.frame.view import DashboardContext
+    from cotenant.enforcer.model.topology_reading import ClusterTopologyService
+    from cotenant.recommender.stored_recommendations import recommendations_of
+    from cotenant.scheduler_ext.queues.service.cluster_queue_service import queue_service_of
+    from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+    from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
+
+    settings = cluster.settings
+    acting: dict[str, Any] = {
+        "current_user": at_this_machine(settings.kube),
+        "changes": change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison),
+        "plans": plan_service_of(settings, clock=cluster.clock, store=store),
+        "queues": queue_service_of(settings, clock=cluster.clock),
+        "moves": move_service_of(settings, clock=cluster.clock),
+        "autopilot": autopilot_service_of(
+            settings, recommendations_of(store), clock=cluster.clock, stored=lambda: store
+        ),
+        "topologies": ClusterTopologyService(door_of(settings)),
+        "actions": settings.actions,
+        "steps": partial(planned_steps, settings.actions.guardrails),
+        "steering": cluster.course,
+    }
+    return DashboardContext(kubectl_command, manifest, settings.recommender.prices, **acting)
+
+
+@contextmanager
+def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
+    """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
+    from cotenant.changes.access.configured_service import change_service_of
+    from cotenant.changes.commands.watcher_output import news_notifier, peaks_of
+
+    settings = cluster.settings
+    service = change_service_of(settings, store, clock=cluster.clock, comparison=cluster.comparison)
+    notify = news_notifier(settings)
+
+    def print_news(news: list[News]) -> None:
+        notify(news)
+        for item in news:
+            if item.bad:
+                cluster.course.report(f"{item.title}: {item.words}")
+
+    stop = service.watcher(print_news, peaks_of(store)).start(WATCH_SECONDS)
+    try:
+        yield
+    finally:
+        stop()
+
+
+@contextmanager
+def run_size_question(environment: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
+    """Ask once which nodes could leave, in a process of lower priority that ends with the demo, for page and Home.
+
+    environment: variables beside this process' own. Yields whether it still computes; without an answer the page says
+    how to ask.
+    """
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "size"]
+    nothing = subprocess.DEVNULL
+    child = subprocess.Popen(  # noqa: S603
+        command, env={**os.environ, **environment}, stdin=nothing, stdout=nothing, stderr=nothing
+    )
+    with suppress(OSError):  # it may have ended
+        os.setpriority(os.PRIO_PROCESS, child.pid, NICENESS)
+    try:
+        yield lambda: child.poll() is None
+    finally:
+        child.terminate()
+        child.wait()
+
+
+def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any]:
+    """Return the fields that are not as usual: constants, which no settings file may name, are as usual."""
+    values: dict[str, Any] = {}
+    for name, written in zip(section.__struct_fields__, section.__struct_encode_fields__, strict=True):
+        own, other = getattr(section, name), getattr(usual, name)
+        if own != other:
+            values[written] = _set_values(own, other) if isinstance(own, msgspec.Struct) else msgspec.to_builtins(own)
+    return values
+
+
+def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
+    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger.
+
+    It has all that results rest on, so that a scan of the demo's history there comes to the numbers of the pages.
+    """
+    from cotenant.settings import Settings
+
+    settings, usual = cluster.settings, Settings()
+    document = {
+        **{name: _set_values(getattr(settings, name), getattr(usual, name)) for name in OF_RESULTS},
+        "store": {"url": store.url},
+        "kube": {"kubeconfig": settings.kube.kubeconfig},
+        "actions": {"ledger": settings.actions.ledger},
+        "descheduler": {"configuration": settings.descheduler.configuration},
+    }
+    path = folder / CONFIG
+    path.write_bytes(msgspec.json.encode(document))  # JSON is YAML
+    return path
+
+
+def equals(config: Path) -> Iterator[str]:
+    """Yield, line by line, what else can be done with the demo and with the user's own data."""
+    yield "the same from a second terminal, on the same cluster, store and ledger:"
+    yield f"  export COTENANT_CONFIG={config}"
+    yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
+    yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
+    yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
+    yield "  cotenant reservations list                # the plans of the demo's cluster"
+    yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
+    yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
+    yield "  cotenant autopilot preview --in-window    # what the autopilot would do tonight; it only observes"
+    yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
+    yield "  cotenant size --show steps                # which nodes could leave, and the way there"
+    yield "use your own data, read-only: cotenant scan --prometheus URL"
+
+
+def way_in(folder: Path, url: str) -> Path:
+    """A page of our own that leads to the address: in a browser's command line everybody could read the token."""
+    page = folder / "open.html"
+    with open(page, "w", opener=open_private) as file:
+        file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')
+    return page
+
+
+def _ready(config: Path, printed: Callable[[str], str]) -> Callable[[str], None]:
+    def ready(served: str) -> None:
+        message(f"\nopen {printed(served)}   (Ctrl-C ends the demo)\n")
+        for line in equals(config):
+            message(line)
+
+    return ready

@@ -1,0 +1,92 @@
+"""EDGE: pods' usage from a folder of trace files, for worlds of `world.trace_world`.
+
+A table has `series_id`, `timestamp` and columns of numbers (docs/backtest.md says more). A family says which column is
+CPU, which memory, and what the pods requested. Two families are known by the names of their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.errors import UsageError
+from cotenant.base.resource import MIB, MILLICORES_PER_CORE, Resource
+from cotenant.base.store.traces import Trace, open_trace
+from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
+from cotenant_lab.experiment.worlds import PodSeries
+
+Floats = npt.NDArray[np.floating[Any]]
+
+PRESENT_SHARE: Final = 0.9
+"""Of a series' slots that must be there; others are left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Columns of a table. usage, request: column by resource; a request column counts with its median a series.
+
+    percent: usage in percent of the request; unit: of requests, by resource; fixed: requests that no column says.
+    """
+
+    usage: Mapping[Resource, str]
+    request: Mapping[Resource, str]
+    unit: Mapping[Resource, float]
+    percent: frozenset[Resource]
+    fixed: Mapping[Resource, float]
+
+
+CPU, MEMORY = Resource.CPU, Resource.MEMORY
+FAMILIES: Final = {
+    "bitbrains_rnd": Family(
+        {CPU: "cpu_usage_pct", MEMORY: "mem_usage_mib"},
+        {CPU: "cpu_alloc_cores", MEMORY: "mem_alloc_mib"},
+        {CPU: MILLICORES_PER_CORE, MEMORY: MIB},
+        frozenset({CPU}),
+        {},
+    ),
+    "azure_v1_vms": Family({CPU: "cpu_avg_pct"}, {}, {CPU: 1.0}, frozenset({CPU}), {CPU: 4.0 * MILLICORES_PER_CORE}),
+}
+
+
+def read(path: Path) -> PodSeries:
+    """Series of a file whose name says its family; UsageError for a family that is not known."""
+    family = FAMILIES.get(path.stem)
+    if family is None:
+        raise UsageError(
+            f"{path.name} is no family of traces that is known", fix=f"Known are: {', '.join(sorted(FAMILIES))}."
+        )
+    trace = open_trace(str(path))
+    usage, requests = {}, {}
+    for resource, column in family.usage.items():
+        values = np.concatenate([trace.read(names, column) for names in trace.shards()])
+        amounts = _requests(trace, family, resource, len(values))
+        share = amounts[:, None] / 100.0 if resource in family.percent else family.unit[resource]
+        usage[resource], requests[resource] = values * share, amounts
+    present = np.isfinite(usage[CPU]).mean(axis=1) >= PRESENT_SHARE
+    for resource in usage:
+        present &= np.isfinite(requests[resource]) & (requests[resource] > 0)
+    days = _complete_day_slots(trace.grid)
+    return PodSeries(
+        {r: of[present][:, days].astype(np.float32) for r, of in usage.items()},
+        {r: of[present] for r, of in requests.items()},
+    )
+
+
+def _requests(trace: Trace, family: Family, resource: Resource, count: int) -> Floats:
+    """Return the request of every series, (count,), in the unit of the resource; NaN or 0 = not known."""
+    if resource in family.fixed:
+        return np.full(count, family.fixed[resource])
+    medians = np.concatenate([trace.medians(names, family.request[resource]) for names in trace.shards()])
+    return medians.astype(np.float64) * family.unit[resource]
+
+
+def _complete_day_slots(grid: TimeGrid) -> slice:
+    """Return the slots of all complete days from the first midnight on."""
+    first = -grid.start_seconds % DAY_SECONDS // grid.step_seconds
+    days = (grid.size - first) // grid.slots_per_day
+    return slice(first, first + days * grid.slots_per_day)

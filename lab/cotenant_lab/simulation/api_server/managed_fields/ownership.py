@@ -1,0 +1,209 @@
+"""Who owns which field: the merge of server-side apply, and the record of every other write.
+
+Follows the documented algorithm: an apply merges what it says into the object, gives up what it said before and says no
+more, and refuses values that another manager owns and holds differently, unless forced. Lists with keys keep the order
+of the applied configuration; what only the object has stays in front of the applied item it preceded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cotenant_lab.simulation.api_server.managed_fields.fields import (
+    EMPTY,
+    FieldSet,
+    Path,
+    difference,
+    fields_of,
+    from_fields_v1,
+    to_fields_v1,
+    with_parents,
+    without,
+)
+from cotenant_lab.simulation.api_server.schema import ANY, FieldSchema
+
+_SERVERS_OWN: Final = ("name", "namespace", "creationTimestamp", "resourceVersion", "uid", "selfLink", "generation")
+_UNOWNED: Final[FieldSet] = frozenset(
+    [(("f", "apiVersion"),), (("f", "kind"),), (("f", "metadata"),), (("f", "metadata"), ("f", "managedFields"))]
+    + [(("f", "metadata"), ("f", name)) for name in _SERVERS_OWN]
+)
+_STATUS: Final = ("f", "status")
+_OF_STATUS: Final = (_STATUS, ("f", "metadata"))
+"""A write of the status may claim metadata too, as on the real server, though it changes none."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class FieldManager:
+    """One entry of managedFields."""
+
+    name: str
+    operation: str
+    subresource: str = ""
+    api_version: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        """Return the manager as a conflict message names it."""
+        inside = f' with subresource "{self.subresource}"' if self.subresource else ""
+        return f'"{self.name}"{inside}' + (f" using {self.api_version}" if self.operation == "Update" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedFields:
+    """An entry's fields and when they last changed."""
+
+    fields: FieldSet
+    time: str
+
+
+Owners = dict[FieldManager, OwnedFields]
+
+
+class FieldConflict(Exception):
+    """Fields that others own, by manager."""
+
+    def __init__(self, conflicts: Mapping[FieldManager, FieldSet]) -> None:
+        super().__init__("conflict")
+        self.conflicts = conflicts
+
+
+@dataclass(frozen=True, slots=True)
+class ManagedWrite:
+    """One write: who, when, and which fields it may own (None = all)."""
+
+    schema: FieldSchema
+    manager: FieldManager
+    time: str
+    force: bool = False
+
+    def may_own(self, paths: Iterable[Path]) -> FieldSet:
+        """Return the paths without the server's own fields and those that the subresource does not write."""
+        closed = self.manager.subresource == "status"
+        return frozenset(
+            path
+            for path in paths
+            if path and path not in _UNOWNED and (path[0] in _OF_STATUS if closed else path[0] != _STATUS)
+        )
+
+
+def apply_configuration(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
+    """The object and its owners after a server-side apply; FieldConflict when not forced."""
+    schema, before = write.schema, owners.get(write.manager)
+    merged_object = merge_configuration(schema, live, configuration)
+    last = before.fields if before else EMPTY
+    mine = write.may_own(fields_of(schema, configuration))
+    claimed = {**owners, write.manager: OwnedFields(mine, write.time)}
+    if last:
+        merged_object = _given_up(schema, merged_object, last, (owned.fields for owned in claimed.values()))
+    after = _resolve_conflicts(write, live, merged_object, claimed)
+    if before and before.fields == mine:
+        after[write.manager] = before
+    if not mine:
+        after.pop(write.manager, None)
+    return merged_object, after
+
+
+def update_owners(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
+    """The owners after any other write: its manager owns what it changed."""
+    changes = difference(write.schema, old, new)
+    others = _resolve_conflicts(replace(write, force=True), old, new, owners)
+    before = others.get(write.manager, OwnedFields(EMPTY, write.time))
+    mine = write.may_own((before.fields - changes.removed) | changes.modified | changes.added)
+    if mine:
+        others[write.manager] = (
+            before if mine == before.fields and not changes.modified else OwnedFields(mine, write.time)
+        )
+    else:
+        others.pop(write.manager, None)
+    return others
+
+
+def _resolve_conflicts(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
+    """Others lose what this write changed or removed; without force a change of theirs is a conflict."""
+    changes = difference(write.schema, old, new)
+    taken = write.may_own(changes.modified | changes.added)
+    others = {m: o for m, o in owners.items() if m != write.manager}
+    conflicts = {m: o.fields & taken for m, o in others.items() if o.fields & taken}
+    if conflicts and not write.force:
+        raise FieldConflict(conflicts)
+    remaining = {m: replace(o, fields=o.fields - conflicts.get(m, EMPTY) - changes.removed) for m, o in others.items()}
+    mine = {write.manager: owners[write.manager]} if write.manager in owners else {}
+    return {m: o for m, o in {**remaining, **mine}.items() if o.fields}
+
+
+def _given_up(schema: FieldSchema, value: Any, last: FieldSet, claimed: Iterable[FieldSet]) -> Any:
+    """Return the value without the fields of the last apply that no manager claims anymore."""
+    everything = with_parents(schema, fields_of(schema, value))
+    rest = without(schema, value, with_parents(schema, last))
+    retained = with_parents(schema, fields_of(schema, rest)) | with_parents(
+        schema, frozenset().union(_UNOWNED, *claimed)
+    )
+    rest = without(schema, value, everything - retained)
+    abandoned = everything - with_parents(schema, fields_of(schema, rest))
+    return without(schema, value, abandoned & with_parents(schema, last))
+
+
+def merge_configuration(schema: FieldSchema, live: Any, config: Any) -> Any:
+    """The live value with what the configuration says."""
+    if schema.merges_map(config) and schema.merges_map(live):
+        both = {
+            name: merge_configuration(schema.child(name), live[name], config[name]) for name in config if name in live
+        }
+        return {**live, **config, **both}
+    if schema.merges_list(config) and schema.merges_list(live):
+        return _merged_list(schema, live, config)
+    return config
+
+
+def _merged_list(schema: FieldSchema, live: list[Any], config: list[Any]) -> list[Any]:
+    mine = {schema.element(item): item for item in config}
+    theirs = {schema.element(item): item for item in live}
+    rest = iter(theirs)
+    order: list[tuple[str, str]] = []
+    new: list[tuple[str, str]] = []
+    for element in mine:
+        if element not in theirs:
+            new.append(element)
+            continue
+        for other in rest:
+            if other == element:
+                break
+            if other not in mine:
+                order.append(other)
+        order += [*new, element]
+        new.clear()
+    order += [other for other in rest if other not in mine]
+    inner = schema.items or ANY
+    return [
+        merge_configuration(inner, theirs[e], mine[e]) if e in theirs and e in mine else mine.get(e, theirs.get(e))
+        for e in [*order, *new]
+    ]
+
+
+def managed_fields(owners: Owners) -> list[dict[str, Any]]:
+    """metadata.managedFields."""
+    return [
+        {
+            "manager": manager.name,
+            "operation": manager.operation,
+            "apiVersion": manager.api_version,
+            "time": owned.time,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": to_fields_v1(owned.fields),
+            **({"subresource": manager.subresource} if manager.subresource else {}),
+        }
+        for manager, owned in sorted(
+            owners.items(), key=lambda owner: (owner[0].operation, owner[1].time, owner[0].name)
+        )
+    ]
+
+
+def owners_of(item: Any) -> Owners:
+    """The owners that an object's managedFields record."""
+    return {
+        FieldManager(
+            entry["manager"], entry["operation"], entry.get("subresource", ""), entry["apiVersion"]
+        ): OwnedFields(from_fields_v1(entry["fieldsV1"]), entry["time"])
+        for entry in item["metadata"].get("managedFields", [])
+    }

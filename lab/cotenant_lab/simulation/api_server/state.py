@@ -1,0 +1,160 @@
+"""The objects, their versions and what happened to them: one counter, a bounded history, and the watches that read it.
+
+Objects are never changed in place, so what a reader was handed stays as it was. Everything here holds one lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import Any, Final, TypeAlias
+
+from cotenant_lab.simulation.api_server.refusal import expired_refusal
+from cotenant_lab.simulation.api_server.schema import Json
+
+Collection: TypeAlias = tuple[str, str]
+"""(API group, plural)."""
+Key: TypeAlias = tuple[str, str]
+"""(namespace, name)."""
+KEEP: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredChange:
+    """One write: `before` is None for a creation, `after` None for a deletion."""
+
+    version: int
+    collection: Collection
+    key: Key
+    before: Json | None
+    after: Json | None
+
+
+Feed: TypeAlias = "SimpleQueue[StoredChange | None]"
+"""Changes in order; None ends it."""
+
+
+class ObjectState:
+    """All objects of one server."""
+
+    def __init__(self, keep: int = KEEP) -> None:
+        """Empty, remembering the last `keep` changes."""
+        self.lock = threading.RLock()
+        self.version = 1
+        self._objects: dict[Collection, dict[Key, Json]] = {}
+        self._history: deque[StoredChange] = deque()
+        self._changed: dict[Collection, int] = {}
+        self._keep = keep
+        self._oldest = 1
+        self._feeds: set[tuple[Collection, Feed]] = set()
+
+    def get(self, collection: Collection, key: Key) -> Json | None:
+        """The object as it is."""
+        return self._objects.get(collection, {}).get(key)
+
+    def items(self, collection: Collection) -> list[tuple[Key, Json]]:
+        """All objects of a collection, as they are."""
+        return list(self._objects.get(collection, {}).items())
+
+    def changed(self, collection: Collection) -> int:
+        """Version of the collection's last change; 0 when nothing changed since the beginning."""
+        return self._changed.get(collection, 0)
+
+    def put(self, collection: Collection, key: Key, item: Json) -> Json:
+        """Store a new or changed object under the next version; gives it with its resourceVersion."""
+        with self.lock:
+            self.version += 1
+            stored = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
+            objects = self._objects.setdefault(collection, {})
+            self._record(StoredChange(self.version, collection, key, objects.get(key), stored))
+            objects[key] = stored
+            return stored
+
+    def remove(self, collection: Collection, key: Key) -> None:
+        """Forget an object."""
+        with self.lock:
+            self.version += 1
+            removed = self._objects[collection].pop(key)
+            self._record(StoredChange(self.version, collection, key, removed, None))
+
+    def at(self, collection: Collection, version: int) -> dict[Key, Json]:
+        """The collection as it was at a version; 410 when that is no longer known."""
+        with self.lock:
+            self._require(version)
+            items = dict(self._objects.get(collection, {}))
+            for change in reversed(self._history):
+                if change.version <= version:
+                    break
+                if change.collection == collection and change.before is None:
+                    items.pop(change.key, None)
+                elif change.collection == collection and change.before is not None:
+                    items[change.key] = change.before
+            return items
+
+    def subscribe(self, collection: Collection, since: int) -> tuple[Feed, Callable[[], None]]:
+        """Every later change of a collection, and how to end that; 410 when the version is no longer known."""
+        with self.lock:
+            self._require(since)
+            feed: Feed = SimpleQueue()
+            for change in self._changes_after(since):
+                if change.collection == collection:
+                    feed.put(change)
+            entry = (collection, feed)
+            self._feeds.add(entry)
+        return feed, lambda: self._end(entry)
+
+    def _end(self, entry: tuple[Collection, Feed]) -> None:
+        with self.lock:
+            self._feeds.discard(entry)
+
+    def compact(self) -> None:
+        """Forget all history: continue tokens and watches of older versions get 410."""
+        with self.lock:
+            self._history.clear()
+            self._oldest = self.version
+
+    def end_watches(self) -> None:
+        """Every watch ends, as when a server stops."""
+        with self.lock:
+            for _, feed in self._feeds:
+                feed.put(None)
+
+    def contents(self) -> dict[Collection, list[Json]]:
+        """All objects, for a snapshot."""
+        with self.lock:
+            return {collection: list(items.values()) for collection, items in self._objects.items()}
+
+    def restore(self, version: int, contents: dict[Collection, list[Json]]) -> None:
+        """Begin with the objects of a snapshot."""
+        with self.lock:
+            self.version = self._oldest = version
+            for collection, items in contents.items():
+                self._objects[collection] = {_key(item): item for item in items}
+
+    def _require(self, version: int) -> None:
+        if version < self._oldest:
+            raise expired_refusal(version, self._oldest)
+
+    def _changes_after(self, version: int) -> Iterator[StoredChange]:
+        later = []
+        for change in reversed(self._history):
+            if change.version <= version:
+                break
+            later.append(change)
+        return reversed(later)
+
+    def _record(self, change: StoredChange) -> None:
+        self._history.append(change)
+        self._changed[change.collection] = change.version
+        while len(self._history) > self._keep:
+            self._oldest = self._history.popleft().version
+        for collection, feed in self._feeds:
+            if collection == change.collection:
+                feed.put(change)
+
+
+def _key(item: Any) -> Key:
+    return item["metadata"].get("namespace", ""), item["metadata"]["name"]

@@ -1,0 +1,109 @@
+"""A watch: what already is when no version is given, then every change in order, bookmarks, and an end in time.
+
+A bookmark comes two seconds before the watch's time is up and every minute besides, as from the real server, when there
+was a change at all. A change by which an object enters or leaves the selection is sent as ADDED or DELETED.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from queue import Empty
+from typing import Final, TypeAlias
+
+from cotenant_lab.simulation.api_server.refusal import Refusal
+from cotenant_lab.simulation.api_server.schema import Json
+from cotenant_lab.simulation.api_server.state import Feed, ObjectState, StoredChange
+from cotenant_lab.simulation.api_server.verbs import ApiCall
+
+Stream: TypeAlias = Iterator[Json | None]
+"""Events; None says "nothing yet", so that a client that hung up is noticed."""
+DEFAULT_SECONDS: Final = 1800.0
+BOOKMARK_SECONDS: Final = 60.0
+BEFORE_END_SECONDS: Final = 2.0
+IDLE_SECONDS: Final = 1.0
+
+
+def watch(state: ObjectState, call: ApiCall) -> Stream:
+    """Events of a collection from a version on; a version that is forgotten gives one ERROR with 410."""
+    version = call.query.get("resourceVersion", "")
+    if version and not version.isdigit():
+        raise Refusal(400, f"invalid resource version {version!r}")
+    selects = call.selects()
+    since = int(version or 0)
+    try:
+        with state.lock:
+            first = [] if since else sorted(state.at(call.kind.collection, state.version).items())
+            begin = since or state.version
+            feed, end = state.subscribe(call.kind.collection, begin)
+    except Refusal as error:
+        return iter([{"type": "ERROR", "object": error.status()}])
+    existing = [_event(call, "ADDED", item) for _, item in first if selects(item)]
+    return _events(call, selects, existing, _Line(feed, end, begin))
+
+
+class _Line:
+    """The feed with its clock: when the next bookmark is due and when the watch ends."""
+
+    def __init__(self, feed: Feed, end: Callable[[], None], version: int) -> None:
+        self.feed = feed
+        self.end = end
+        self.begin = self.version = version
+
+
+def _events(call: ApiCall, selects: Callable[[Json], bool], existing: list[Json], line: _Line) -> Stream:
+    seconds = float(call.query.get("timeoutSeconds") or DEFAULT_SECONDS)
+    begin = time.monotonic()
+    marks = call.query.get("allowWatchBookmarks") in ("1", "true")
+    due = _bookmark_times(begin, seconds) if marks else iter(())
+    mark = next(due, None)
+    try:
+        yield from existing
+        while (now := time.monotonic()) < begin + seconds:
+            if mark is not None and now >= mark:
+                mark = next(due, None)
+                if line.version > line.begin:
+                    yield _bookmark(call, line.version)
+            until = min(begin + seconds, mark if mark is not None else begin + seconds, now + IDLE_SECONDS)
+            try:
+                change = line.feed.get(timeout=max(until - now, 0.0))
+            except Empty:
+                yield None
+                continue
+            if change is None:
+                return
+            line.version = change.version
+            event = _event_for(call, selects, change)
+            if event:
+                yield event
+    finally:
+        line.end()
+
+
+def _bookmark_times(begin: float, seconds: float) -> Iterator[float]:
+    last = begin + max(seconds - BEFORE_END_SECONDS, 0.0)
+    at = begin + BOOKMARK_SECONDS
+    while at < last:
+        yield at
+        at += BOOKMARK_SECONDS
+    yield last
+
+
+def _event_for(call: ApiCall, selects: Callable[[Json], bool], change: StoredChange) -> Json | None:
+    was = change.before is not None and selects(change.before)
+    is_ = change.after is not None and selects(change.after)
+    if is_ and change.after:
+        return _event(call, "MODIFIED" if was else "ADDED", change.after)
+    if was and change.before:
+        metadata = {**change.before["metadata"], "resourceVersion": str(change.version)}
+        return _event(call, "DELETED", {**change.before, "metadata": metadata})
+    return None
+
+
+def _event(call: ApiCall, kind: str, item: Json) -> Json:
+    return {"type": kind, "object": {**item, "apiVersion": call.kind.api_version}}
+
+
+def _bookmark(call: ApiCall, version: int) -> Json:
+    type_meta = {"kind": call.kind.name, "apiVersion": call.kind.api_version}
+    return {"type": "BOOKMARK", "object": {**type_meta, "metadata": {"resourceVersion": str(version)}}}

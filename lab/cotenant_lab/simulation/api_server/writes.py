@@ -1,0 +1,163 @@
+"""What a write does to one object, as pure functions: the server's part of the metadata, defaults, checks, isolation.
+
+`verbs` reads the live object, calls one of these and stores what comes back.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant_lab.simulation.api_server.kinds import ApiKind, established_status
+from cotenant_lab.simulation.api_server.quantities import canonical_quantities
+from cotenant_lab.simulation.api_server.refusal import Refusal, conflict, invalid
+from cotenant_lab.simulation.api_server.schema import Json, compact_value, prune_value, unknown_fields
+from cotenant_lab.simulation.api_server.validation import violations, wrong_types
+
+FIXED: Final = ("uid", "creationTimestamp", "generation", "deletionTimestamp", "deletionGracePeriodSeconds")
+"""Metadata that no client writes."""
+_COUNTED_APART: Final = ("metadata", "status", "apiVersion", "kind")
+
+
+@dataclass(frozen=True, slots=True)
+class KindWriter:
+    """The data that every write of one kind needs."""
+
+    kind: ApiKind
+    now: str
+    strict: bool
+    warnings: list[str]
+
+    def checked(self, item: Json, *, partial: bool = False) -> Json:
+        """Return the item without undeclared fields, with defaults and with quantities in the server's form.
+
+        Raises Refusal, 400 or 422, when it does not fit the kind. partial: an applied configuration, which may lack
+        what the object has; the rest is checked on the merged object.
+        """
+        self._check_fields(item)
+        wrong = list(wrong_types(self.kind.schema, item))
+        name = item["metadata"].get("name", "")
+        if wrong and not self.kind.custom:
+            kind = self.kind
+            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: {wrong[0][1]}"
+            raise Refusal(400, message)
+        fitting: Json = prune_value(self.kind.schema, item)
+        if self.kind.custom:
+            fitting["metadata"] = compact_value(self.kind.schema.child("metadata"), fitting["metadata"])
+        else:
+            fitting = canonical_quantities(self.kind.schema, compact_value(self.kind.schema, fitting))
+        wrong = wrong or ([] if partial else list(violations(self.kind.schema, fitting)))
+        if wrong:
+            raise invalid(f"{self.kind.name}.{self.kind.group}", name, wrong)
+        return fitting
+
+    def _check_fields(self, item: Json) -> None:
+        unknown = [f'unknown field "{path}"' for path in unknown_fields(self.kind.schema, item)]
+        if unknown and self.strict:
+            kind = self.kind
+            message = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: "
+            raise Refusal(400, f"{message}strict decoding error: {', '.join(unknown)}")
+        self.warnings.extend(unknown)
+
+    def created(self, item: Json) -> Json:
+        """A new object as the server makes it."""
+        fitting = self.checked(item)
+        entries = fitting["metadata"].items()
+        metadata = {name: value for name, value in entries if name not in (*FIXED, "resourceVersion")}
+        metadata |= {"uid": str(uuid.uuid4()), "creationTimestamp": self.now}
+        if self.kind.generations:
+            metadata["generation"] = 1
+        stored = {**fitting, "metadata": metadata}
+        if "status" in self.kind.subresources and self.kind.name != "Node":
+            stored.pop("status", None)
+        first = _FIRST.get(self.kind.name)
+        return first(stored, self.now) if first else stored
+
+    def changed(self, old: Json, new: Json, subresource: str) -> Json:
+        """An existing object after a write; 409 when the write was based on another version or object."""
+        _based_on(self.kind, old, new)
+        checked = self.checked(new)
+        metadata = {name: value for name, value in checked["metadata"].items() if name not in FIXED}
+        metadata |= {name: old["metadata"][name] for name in FIXED if name in old["metadata"]}
+        isolated = _isolate_subresource(self.kind, old, {**checked, "metadata": metadata}, subresource)
+        if self.kind.generations and _generation_content(old) != _generation_content(isolated):
+            isolated["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
+        return isolated
+
+
+def _based_on(kind: ApiKind, old: Json, new: Json) -> None:
+    new_meta, old_meta = new["metadata"], old["metadata"]
+    if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
+        why = "the object has been modified; please apply your changes to the latest version and try again"
+        raise conflict(kind.resource, old_meta["name"], why)
+    if new_meta.get("uid", old_meta["uid"]) != old_meta["uid"]:
+        raise invalid(
+            kind.name, old_meta["name"], [("metadata.uid", f'Invalid value: "{new_meta["uid"]}": field is immutable')]
+        )
+
+
+def _isolate_subresource(kind: ApiKind, old: Json, new: Json, subresource: str) -> Json:
+    """Only what the subresource writes; metadata stays, but for its managedFields."""
+    if subresource == "resize":
+        return {**old, "metadata": _meta_of(old, new), "spec": _resized_spec(old["spec"], new["spec"])}
+    if subresource == "status":
+        status = {"status": new["status"]} if "status" in new else {}
+        rest = {name: value for name, value in old.items() if name != "status"}
+        metadata = new["metadata"] if not kind.custom and kind.name in ("Node", "Pod") else _meta_of(old, new)
+        return {**rest, "metadata": metadata, **status}
+    if "status" in kind.subresources:
+        status = {"status": old["status"]} if "status" in old else {}
+        return {**{name: value for name, value in new.items() if name != "status"}, **status}
+    return new
+
+
+def _meta_of(old: Json, new: Json) -> Json:
+    fields = {name: value for name, value in old["metadata"].items() if name != "managedFields"}
+    return {**fields, "managedFields": new["metadata"].get("managedFields", [])}
+
+
+def _resized_spec(old: Json, new: Json) -> Json:
+    """The pod's spec with the new resources of its containers and native sidecars, and nothing else."""
+    asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new.get(key) or ()}
+    groups = {
+        key: [{**c, "resources": asked[c["name"]]} if resizable(c, key) and c["name"] in asked else c for c in old[key]]
+        for key in _GROUPS
+        if old.get(key)
+    }
+    return {**old, **groups}
+
+
+_GROUPS: Final = ("containers", "initContainers")
+
+
+def resizable(container: Json, group: str) -> bool:
+    """Return whether a container of the group may be resized; of `initContainers` only native sidecars may."""
+    return group == "containers" or container.get("restartPolicy") == "Always"
+
+
+def _generation_content(item: Json) -> Json:
+    return {name: value for name, value in item.items() if name not in _COUNTED_APART}
+
+
+def _pod(item: Json, _now: str) -> Json:
+    return {**item, "status": {"phase": "Pending", "qosClass": pod_qos(item["spec"]).value}}
+
+
+def _namespace(item: Json, _now: str) -> Json:
+    labels = {**item["metadata"].get("labels", {}), "kubernetes.io/metadata.name": item["metadata"]["name"]}
+    metadata = {**item["metadata"], "labels": labels}
+    return {**item, "metadata": metadata, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def _definition(item: Json, now: str) -> Json:
+    return {**item, "status": established_status(item, now)}
+
+
+_FIRST: Final[dict[str, Callable[[Json, str], Json]]] = {
+    "Pod": _pod,
+    "Namespace": _namespace,
+    "CustomResourceDefinition": _definition,
+}

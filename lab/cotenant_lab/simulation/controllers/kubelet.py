@@ -1,0 +1,128 @@
+"""A simulated kubelet: starts pods after a while, actuates resizes, writes both into the pod's status. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from cotenant.base.kubernetes.moments import moment, moment_of
+from cotenant.base.kubernetes.pod_request import fits, parse_quantities
+from cotenant.base.kubernetes.pod_wire import RESIZE_IN_PROGRESS, RESIZE_PENDING, requests_of
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE
+from cotenant_lab.simulation.api_server.writes import resizable
+from cotenant_lab.simulation.population import container_status, running_status, start_seconds
+
+Json = dict[str, Any]
+
+_STATUSES: Final = {"containers": "containerStatuses", "initContainers": "initContainerStatuses"}
+PLACEHOLDER_SECONDS: Final = 2.0
+"""A pause container has nothing to load."""
+
+
+def delay_seconds(pod: Mapping[str, Any]) -> float:
+    """Return the time from binding to ready, in seconds."""
+    meta = pod["metadata"]
+    return PLACEHOLDER_SECONDS if meta.get("namespace") == PLACEHOLDER_NAMESPACE else start_seconds(meta["name"])
+
+
+def bound_status(pod: Json, now_seconds: float) -> Json:
+    """Status of a pod that the scheduler has just bound."""
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(now_seconds)}
+    return {**(pod.get("status") or {}), "phase": "Pending", "conditions": [scheduled]}
+
+
+def unschedulable_status(pod: Json, nodes: int, now_seconds: float) -> Json:
+    """Status of a pod that no node can take; unchanged when it says so already."""
+    status = pod.get("status") or {}
+    conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
+    if conditions and conditions[0].get("reason") == "Unschedulable":
+        return status
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": f"0/{nodes} nodes are available: insufficient capacity.",
+        "lastTransitionTime": moment(now_seconds),
+    }
+    return {**status, "phase": "Pending", "conditions": [condition]}
+
+
+def started_status(pod: Json, now_seconds: float) -> Json | None:
+    """Status once it is ready; None before, and for one that runs already."""
+    status = pod.get("status") or {}
+    if status.get("phase") != "Pending":
+        return None
+    moments = (c["lastTransitionTime"] for c in status.get("conditions") or () if c["type"] == "PodScheduled")
+    since = moment_of(next(moments, None), "PodScheduled")
+    if since is None or now_seconds < since + delay_seconds(pod):
+        return None
+    return {**status, **running_status(pod, moment(now_seconds))}
+
+
+def resized_status(
+    pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float
+) -> Json | None:
+    """Status after a change of the resources of a running pod; None where nothing is to be done.
+
+    allocatable: the node's, as quantities; others: what the node's other pods request. More than the node has is
+    Infeasible, more than is free is Deferred, and then what is in force stays.
+    """
+    status = pod.get("status") or {}
+    if status.get("phase") != "Running" or not _differs(pod):
+        return None
+    of_node, requests = (
+        parse_quantities(allocatable),
+        {n: a for n, a in requests_of(pod["spec"]).items() if n in ("cpu", "memory")},
+    )
+    free = {name: of_node.get(name, 0) - others.get(name, 0) for name in requests}
+    why = "Infeasible" if not fits(requests, of_node) else "Deferred" if not fits(requests, free) else ""
+    conditions = [c for c in status.get("conditions") or () if c["type"] not in (RESIZE_PENDING, RESIZE_IN_PROGRESS)]
+    generation = pod["metadata"].get("generation", 1)
+    if why:
+        message = "Node didn't have enough capacity" if why == "Infeasible" else "Node didn't have enough resource"
+        condition = {"type": RESIZE_PENDING, "status": "True", "reason": why, "message": message}
+        changed = {
+            **status,
+            "conditions": [*conditions, {**condition, "lastTransitionTime": _pending_since(status, why, now_seconds)}],
+        }
+        return changed if changed != status else None
+    changed = {**status, "conditions": conditions, "observedGeneration": generation}
+    for group, key in _STATUSES.items():
+        every = [
+            (container, told)
+            for container, told in _containers_with_status(pod, group, key)
+            if told or group == "containers"
+        ]
+        if every:
+            changed[key] = [
+                _in_force(container, told, now_seconds) if resizable(container, group) else told
+                for container, told in every
+            ]
+    return changed
+
+
+def _containers_with_status(pod: Json, group: str, key: str) -> Iterator[tuple[Json, Json]]:
+    """A group's containers with their statuses; {} for one without."""
+    statuses = {status["name"]: status for status in pod["status"].get(key) or ()}
+    return ((container, statuses.get(container["name"], {})) for container in pod["spec"].get(group) or ())
+
+
+def _in_force(container: Json, told: Json, now_seconds: float) -> Json:
+    """A container's status with the amounts that its spec asks for."""
+    fresh = container_status(container, moment(now_seconds))
+    return {**fresh, **told, "resources": fresh["resources"], "allocatedResources": fresh["allocatedResources"]}
+
+
+def _pending_since(status: Json, why: str, now_seconds: float) -> str:
+    conditions = (c for c in status.get("conditions") or () if c["type"] == RESIZE_PENDING and c.get("reason") == why)
+    return next((str(c["lastTransitionTime"]) for c in conditions), moment(now_seconds))
+
+
+def _differs(pod: Json) -> bool:
+    """Return whether a container, or a native sidecar, has resources in force that differ from its spec."""
+    return any(
+        (container.get("resources") or {}) != (told.get("resources") or {})
+        for group, key in _STATUSES.items()
+        for container, told in _containers_with_status(pod, group, key)
+        if told and resizable(container, group)
+    )

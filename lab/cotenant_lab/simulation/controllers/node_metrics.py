@@ -1,0 +1,97 @@
+"""EDGE: simulated node agents: a NodeMetric follows the pods that run on its node.
+
+A pod uses what its first report says; a new one what the pods of its controller use in the mean, or, where nobody knows
+one, what it requests. System usage stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from cotenant.base.kubernetes.pod_wire import requests_of
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import Resource
+from cotenant_lab.simulation.api_server.state import Collection, Key, ObjectState
+from cotenant_lab.simulation.local_client import LocalClient
+from cotenant_lab.simulation.node_reports import METRICS, Pair, metric_status
+
+Json = dict[str, Any]
+PODS: Collection = ("", "pods")
+
+
+class NodeMetricReports:
+    """The writer of NodeMetric reports, for one thread at a time; the initial reports are taken as true."""
+
+    def __init__(self, state: ObjectState, hand: LocalClient) -> None:
+        """Listens from now on."""
+        self._state, self._hand = state, hand
+        self._feed, _ = state.subscribe(PODS, state.version)
+        self._usage: dict[Key, Pair] = {}
+        self._systems: dict[str, Pair] = {}
+        for (_, node), metric in state.items(METRICS):
+            status = metric["status"]
+            self._systems[node] = _amounts(status["nodeMetric"]["systemUsage"])
+            self._usage |= {(p["namespace"], p["name"]): _amounts(p["podUsage"]) for p in status["podsMetric"]}
+        self._by_owner = self._means()
+
+    def report(self, now_seconds: float) -> None:
+        """Write the reports of nodes on which a pod came, began to run or ended."""
+        nodes: set[str] = set()
+        while not self._feed.empty():
+            change = self._feed.get()
+            for pod in (change.before, change.after) if change is not None else ():
+                if pod is not None and pod["spec"].get("nodeName"):
+                    nodes.add(pod["spec"]["nodeName"])
+        for node in sorted(nodes & self._systems.keys()):
+            self._write(node, now_seconds)
+
+    def _write(self, node: str, now_seconds: float) -> None:
+        metric = self._state.get(METRICS, ("", node))
+        if metric is None:
+            return
+        pods = [(key[0], key[1], self._pod_usage(key, pod)) for key, pod in self._running_pods(node)]
+        system = self._systems[node]
+        total = tuple(system[index] + sum(used[index] for _, _, used in pods) for index in range(2))
+        self._hand.told(metric, metric_status((total[0], total[1]), system, pods, int(now_seconds)))
+
+    def _running_pods(self, node: str) -> Iterable[tuple[Key, Json]]:
+        for key, pod in sorted(self._state.items(PODS)):
+            if pod["spec"].get("nodeName") == node and (pod.get("status") or {}).get("phase") == "Running":
+                yield key, pod
+
+    def _pod_usage(self, key: Key, pod: Json) -> Pair:
+        """Return the usage of a pod, (millicores, bytes).
+
+        Without a report of its own it is the mean of its owner's pods, or else its requests.
+        """
+        known = self._usage.get(key) or self._by_owner.get(_owner(key, pod))
+        if known is None:
+            requests = requests_of(pod["spec"])
+            known = float(requests.get("cpu", 0)), float(requests.get("memory", 0))
+        self._usage[key] = known
+        return known
+
+    def _means(self) -> dict[Key, Pair]:
+        """Mean usage of the pods of each controller."""
+        by_owner: dict[Key, list[Pair]] = {}
+        for key, pod in self._state.items(PODS):
+            if key in self._usage:
+                by_owner.setdefault(_owner(key, pod), []).append(self._usage[key])
+        return {
+            owner: (sum(cpu for cpu, _ in used) / len(used), sum(memory for _, memory in used) / len(used))
+            for owner, used in by_owner.items()
+        }
+
+
+def _owner(key: Key, pod: Json) -> Key:
+    """(namespace, KIND/NAME of its controller)."""
+    references = pod["metadata"].get("ownerReferences") or [{"kind": "Pod", "name": key[1]}]
+    return key[0], f"{references[0]['kind']}/{references[0]['name']}"
+
+
+def _amounts(usage: Json) -> Pair:
+    """(millicores, bytes) of a report's `resources`."""
+    resources = usage["resources"]
+    cpu = parse_amount(Resource.CPU, resources["cpu"])
+    return float(cpu), float(parse_amount(Resource.MEMORY, resources["memory"]))

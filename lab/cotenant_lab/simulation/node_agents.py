@@ -1,0 +1,162 @@
+"""EDGE: simulated node agents: report NodeMetrics of fake nodes, from the simulated demand of their pods.
+
+Only nodes that nobody else lives on are reported: kwok's, and those that the demo made. Another agent's living report
+is left alone; the manager, for its part, takes this one for an agent (the fresher wins).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from cotenant.base.cluster import Node
+from cotenant.base.colocation.collect_policy import CollectPolicy
+from cotenant.base.colocation.nodemetric import NodeMetric
+from cotenant.base.errors import UsageError
+from cotenant.base.kube import KubeClient, send_all
+from cotenant.base.kube.observed import ON_NODES, node_of, pod_of
+from cotenant.base.kubernetes.intent import Address, Apply, Delete
+from cotenant.base.kubernetes.models.node import NodeWire
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.kubernetes.observed import ObservedNode
+from cotenant.base.kubernetes.protocol import SLO_GROUP
+from cotenant.base.process.clock import Clock
+from cotenant.base.resource import Resource
+from cotenant.cli.cluster.real_nodes import DEMO_LABEL, KWOK_ANNOTATION
+from cotenant.profiler.node_metric.status import reports
+from cotenant.profiler.node_metric.turn import PLURAL, ReportContext, Steps, steps, unreported_nodes
+from cotenant_lab.simulation import usage_now
+from cotenant_lab.simulation.usage_now import Curves, DemoMoment
+
+FIELD_MANAGER: Final = "cotenant-demo"
+METRICS: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
+LEAST_REPORT_SECONDS: Final = 60
+"""Interval that NodeMetrics name at least: readers take a report for dead after a few of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPace:
+    """The interval of reports, and the factor by which the day passes faster than the clock."""
+
+    interval_seconds: float = 60.0
+    speed: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentRound:
+    """One round: the moment of the day (Unix seconds), nodes reported of those that are fake, pods, usage of all."""
+
+    of_day_seconds: float
+    reported: int
+    nodes: int
+    pods: int
+    usage: dict[Resource, int]
+
+    @property
+    def unreported(self) -> int:
+        """Number of nodes that have an agent of their own, so that nothing is reported for them."""
+        return self.nodes - self.reported
+
+
+class NodeAgents:
+    """The agents of the fake nodes, for one thread."""
+
+    def __init__(self, client: KubeClient, curves: Curves, clock: Clock, pace: ReportPace) -> None:
+        """Store the arguments; nothing is requested yet. The day begins at the clock's time."""
+        self._client, self._curves, self._clock, self._pace = client, curves, clock, pace
+        self._begun_seconds = clock.now_seconds()
+        self._policy = CollectPolicy(report_seconds=max(LEAST_REPORT_SECONDS, round(pace.interval_seconds)))
+
+    def round(self) -> AgentRound:
+        """Look which pods are where, and report every fake node. ClusterAbsent when NodeMetric is not installed."""
+        metrics_by_node = metrics(self._client)
+        observed_nodes = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
+        nodes = tuple(node for node in map(model_node, observed_nodes.values()) if node)
+        listed = map(pod_of, self._client.list("/api/v1/pods", ObservedPodWire, fieldSelector=ON_NODES))
+        pods = usage_now.pods_of(listed, nodes)
+        moment = self._moment()
+        observed, placed = usage_now.observed(pods, nodes, self._curves, moment)
+        outlooks = usage_now.outlooks(pods, nodes, self._curves, moment)
+        node_reports = reports(observed, placed, self._policy, outlooks)
+        view = ReportContext(
+            {node.name: node.uid for node in observed_nodes.values()}, FIELD_MANAGER, self._policy, moment.now_seconds
+        )
+        ours = set(unreported_nodes(view.nodes, metrics_by_node, view))
+        mine = [report for report in node_reports if report.node in ours]
+        # An agent reports every time, moved or not: what stands there counts as never filled.
+        prior_metrics = {
+            name: replace(metric, update_seconds=None) for name, metric in metrics_by_node.items() if name in ours
+        }
+        self._send(steps(mine, prior_metrics, view), mine, view)
+        usage = {r: sum(report.usage.get(r, 0) for report in node_reports) for r in Resource}
+        return AgentRound(moment.of_day_seconds, len(mine), len(nodes), len(pods), usage)
+
+    def _moment(self) -> DemoMoment:
+        now = self._clock.now_seconds()
+        return DemoMoment(now, self._begun_seconds + (now - self._begun_seconds) * self._pace.speed, self._policy)
+
+    def _send(self, first: Steps, mine: list[Any], view: ReportContext) -> None:
+        """New objects, then every status; the first refusal is raised."""
+        _all(self._client, first.specs)
+        statuses = first.statuses
+        if first.specs:  # what has just been made has a status now
+            blank = {report.node: NodeMetric(report.node, None) for report in mine}
+            statuses = steps(mine, blank, view).statuses
+        _all(self._client, statuses)
+
+
+def _all(client: KubeClient, intents: Iterable[Apply]) -> None:
+    for outcome in send_all(client, list(intents), FIELD_MANAGER):
+        if outcome.error is not None:
+            raise outcome.error
+
+
+def metrics(client: KubeClient) -> dict[str, NodeMetric]:
+    """NodeMetrics by node. ClusterAbsent when the kind is not installed."""
+    node_metrics = map(NodeMetric.parse, client.list(METRICS, dict[str, Any]))
+    return {metric.node: metric for metric in node_metrics}
+
+
+def own_metric_deletes(node_metrics: Iterable[NodeMetric]) -> list[Delete]:
+    """Deletes of the NodeMetrics that this agent reported last."""
+    ours = (metric.node for metric in node_metrics if metric.reporter == FIELD_MANAGER)
+    return [Delete(Address(SLO_GROUP, PLURAL, node), why="cotenant demo --remove") for node in ours]
+
+
+def fake(nodes: Iterable[NodeWire]) -> list[NodeWire]:
+    """Nodes that no kubelet runs: kwok's, and the demo's own."""
+    key, value = KWOK_ANNOTATION
+    return [
+        node
+        for node in nodes
+        if (node.metadata.annotations or {}).get(key) == value or (node.metadata.labels or {}).get(DEMO_LABEL) == "true"
+    ]
+
+
+def has_fake_nodes(client: KubeClient) -> bool:
+    """Return whether the cluster has a fake node to report."""
+    return bool(fake(client.list("/api/v1/nodes", NodeWire)))
+
+
+def model_node(observed: ObservedNode) -> Node | None:
+    """Return the node as the generator takes it; None for a node without known CPU and memory."""
+    amounts = [
+        {r: quantities[r.value] for r in Resource if r.value in quantities}
+        for quantities in (observed.capacity, observed.allocatable)
+    ]
+    if any(amount.get(r, 0) <= 0 for amount in amounts for r in Resource):
+        return None
+    return Node(observed.name, amounts[0], amounts[1])
+
+
+def nodes_of(client: KubeClient) -> tuple[Node, ...]:
+    """The cluster's nodes by name. UsageError without a single one of known size."""
+    candidates = map(model_node, map(node_of, client.list("/api/v1/nodes", NodeWire)))
+    nodes = sorted((node for node in candidates if node), key=lambda node: node.name)
+    if not nodes:
+        raise UsageError(
+            f"{client.access.server} has no node whose CPU and memory are known",
+            fix="Add nodes, or let the demo make some for kwok with --fake-nodes.",
+        )
+    return tuple(nodes)

@@ -1,0 +1,109 @@
+"""NodeMetrics and forecasts of the demo's cluster, as its history ends. Pure.
+
+Pods and nodes use what the history's last five minutes say; from then on reports follow the pods
+(`controllers.node_metrics`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from cotenant.base.controllers.published import ExistingObject
+from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.protocol import OWN_GROUP, SLO_GROUP
+from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.usage.usage import Signal
+from cotenant.manager.decisions.forecasts import ForecastView
+from cotenant.manager.decisions.forecasts import decide as forecast_intents
+from cotenant.manager.decisions.results import RunResults
+from cotenant_lab.simulation.objects import DEMO_LABELS
+from cotenant_lab.simulation.population import Stored, uid_of
+from cotenant_lab.synthetic import SyntheticCluster
+
+Json = dict[str, Any]
+Pair = tuple[float, float]
+METRICS: Final = (SLO_GROUP.partition("/")[0], "nodemetrics")
+FORECASTS: Final = (OWN_GROUP.partition("/")[0], "usageforecasts")
+
+
+def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
+    """A NodeMetric a node, of the last sample of each pod that runs, and of the node."""
+    usage = cluster.usage
+    pods = _pod_usage(cluster)
+    totals = dict(
+        zip(
+            (ref.name for ref in usage[Signal.NODE_CPU_USAGE_MEAN].refs),
+            zip(
+                _last(cluster, Signal.NODE_CPU_USAGE_MEAN),
+                _last(cluster, Signal.NODE_MEMORY_WORKING_SET_MAX),
+                strict=True,
+            ),
+            strict=True,
+        )
+    )
+    by_node: dict[str, list[tuple[str, str, Pair]]] = {}
+    for pod in cluster.inventory.pods:
+        if pod.end_seconds is None and (pod.namespace, pod.name) in pods:
+            by_node.setdefault(pod.node, []).append((pod.namespace, pod.name, pods[pod.namespace, pod.name]))
+    return tuple(
+        _metric(node, total, by_node.get(node, ()), cluster.inventory.time_seconds) for node, total in totals.items()
+    )
+
+
+def node_report_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
+    """NodeMetrics, and the forecasts that the manager would publish, as the server keeps them; nodes: uid by name."""
+    created_at = moment(results.computed_seconds)
+    for metric in metrics:
+        yield METRICS, _with_server_fields(metric, created_at)
+    existing_nodes = {name: ExistingObject("v1", "Node", name, uid) for name, uid in nodes.items()}
+    view = ForecastView(results, {}, existing_nodes)
+    for intent in forecast_intents(view, results.computed_seconds, ManagerSettings()).intents:
+        if isinstance(intent, Apply):
+            yield FORECASTS, _with_server_fields(dict(intent.body), created_at)
+
+
+def _with_server_fields(body: Json, created_at: str) -> Json:
+    """Return the object with the fields that a server adds; the uid is the same in two demos of a seed."""
+    kind, meta = body["kind"], body["metadata"]
+    return {**body, "metadata": {**meta, "uid": uid_of(kind, "", meta["name"]), "creationTimestamp": created_at}}
+
+
+def _pod_usage(cluster: SyntheticCluster) -> dict[tuple[str, str], Pair]:
+    """Millicores and bytes of each pod: the sum of its containers."""
+    sums: dict[tuple[str, str], list[float]] = {}
+    for index, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
+        for ref, value in zip(cluster.usage[signal].refs, _last(cluster, signal), strict=True):
+            sums.setdefault((ref.namespace, ref.pod), [0.0, 0.0])[index] += value
+    return {key: (cpu, memory) for key, (cpu, memory) in sums.items() if cpu and memory}
+
+
+def _last(cluster: SyntheticCluster, signal: Signal) -> list[float]:
+    """The last value of each series; 0 for one that has none."""
+    values: list[float] = np.nan_to_num(cluster.usage[signal].values[:, -1].astype(np.float64)).tolist()
+    return values
+
+
+def _metric(node: str, total: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
+    system = [max(total[index] - sum(used[index] for _, _, used in pods), 0.0) for index in range(2)]
+    status = metric_status(total, (system[0], system[1]), pods, time_seconds)
+    meta = {"name": node, "labels": dict(DEMO_LABELS)}
+    return {"apiVersion": SLO_GROUP, "kind": "NodeMetric", "metadata": meta, "spec": {}, "status": status}
+
+
+def metric_status(total: Pair, system: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
+    """Status of a NodeMetric; pods: (namespace, name, usage)."""
+    return {
+        "updateTime": moment(time_seconds),
+        "nodeMetric": {"nodeUsage": _usage(total), "systemUsage": _usage(system)},
+        "podsMetric": [
+            {"namespace": namespace, "name": name, "podUsage": _usage(used)} for namespace, name, used in pods
+        ],
+    }
+
+
+def _usage(amounts: Pair) -> Json:
+    return {"resources": {"cpu": f"{amounts[0]:.0f}m", "memory": str(int(amounts[1]))}}

@@ -1,0 +1,109 @@
+"""EDGE: the demo's workloads on a cluster: applies them by server-side apply, removes them again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from cotenant.base.cluster import Workload
+from cotenant.base.errors import ClusterAbsent, ClusterError, UsageError
+from cotenant.base.kube import KubeClient, send_all
+from cotenant.base.kubernetes.intent import Address, Apply, Delete, Intent, Outcome
+from cotenant.base.kubernetes.models.pod import ObservedPodWire
+from cotenant.base.progress import Progress
+from cotenant.cli.cluster.real_nodes import DEMO_LABEL
+from cotenant_lab.simulation import node_agents
+from cotenant_lab.simulation.cluster_population import PREFIX
+from cotenant_lab.simulation.node_agents import FIELD_MANAGER
+
+_BATCH: Final = 200
+_SELECTOR: Final = f"{DEMO_LABEL}=true"
+
+
+class _ItemMeta(msgspec.Struct):
+    name: str
+    uid: str = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class _Item(msgspec.Struct):
+    metadata: _ItemMeta
+
+
+def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> None:
+    """UsageError when a namespace of that name is not the demo's."""
+    labels_by_name = {item.metadata.name: item.metadata.labels for item in client.list("/api/v1/namespaces", _Item)}
+    for intent in namespaces:
+        labels = labels_by_name.get(intent.address.name)
+        if labels is not None and labels.get(DEMO_LABEL) != "true":
+            raise UsageError(
+                f"namespace {intent.address.name} exists and is not the demo's",
+                fix="Remove it or choose another cluster.",
+            )
+
+
+def apply_all(client: KubeClient, intents: Sequence[Apply], progress: Progress, name: str) -> int:
+    """Apply in order of batches; how many were written. ClusterError of the first refused one, with how many were."""
+    return _send_in_batches(client, intents, progress, name)
+
+
+def remove(client: KubeClient, progress: Progress) -> int:
+    """Delete what is the demo's: NodeMetrics that it reported, its namespaces with everything inside, its nodes."""
+    count = _send_in_batches(client, _reported_metric_deletes(client), progress, "Delete nodemetrics")
+    for resource in ("namespaces", "nodes"):
+        items = client.list(f"/api/v1/{resource}", _Item, labelSelector=_SELECTOR)
+        ours = [item.metadata for item in items if item.metadata.name.startswith(PREFIX)]
+        deletes = [Delete(Address("v1", resource, meta.name), meta.uid, "cotenant demo --remove") for meta in ours]
+        count += _send_in_batches(client, deletes, progress, f"Delete {resource}")
+    return count
+
+
+def remaining_namespaces(client: KubeClient) -> list[str]:
+    """Names of the demo's namespaces that are not gone yet."""
+    items = client.list("/api/v1/namespaces", _Item, labelSelector=_SELECTOR)
+    return [item.metadata.name for item in items if item.metadata.name.startswith(PREFIX)]
+
+
+def _reported_metric_deletes(client: KubeClient) -> list[Delete]:
+    try:
+        return node_agents.own_metric_deletes(node_agents.metrics(client).values())
+    except ClusterAbsent:
+        return []  # where the kind is not installed there is none
+
+
+def pending(client: KubeClient) -> tuple[int, int]:
+    """Pods of the demo that wait for a node and may get one, and those that have one."""
+    pods = client.list("/api/v1/pods", ObservedPodWire, labelSelector=_SELECTOR)
+    placed = sum(bool(pod.spec.node_name) for pod in pods)
+    return sum(not pod.spec.node_name and not _is_refused(pod) for pod in pods), placed
+
+
+def _is_refused(pod: ObservedPodWire) -> bool:
+    """Return whether the scheduler found no node for the pod."""
+    return any(condition.reason == "Unschedulable" for condition in pod.status.conditions or ())
+
+
+def pods_wanted(workload: Workload) -> int:
+    """Pods that a workload's object asks for at once; a CronJob's come by its schedule."""
+    kind = workload.ref.kind
+    return {"CronJob": 0, "Job": max(workload.replicas, 1)}.get(kind, workload.replicas)
+
+
+def _send_in_batches(client: KubeClient, intents: Sequence[Intent], progress: Progress, name: str) -> int:
+    progress.stage(name, len(intents))
+    outcomes: list[Outcome] = []
+    for start in range(0, len(intents), _BATCH):
+        part = send_all(client, intents[start : start + _BATCH], FIELD_MANAGER)
+        progress.advance(len(part))
+        outcomes += part
+        refused = next((outcome for outcome in part if not outcome.ok), None)
+        if refused:
+            written = sum(outcome.ok for outcome in outcomes)
+            failure = f"{refused.intent.address}: {refused.error}"
+            raise ClusterError(
+                f"{name}: {written} of {len(intents)} written, then {failure}",
+                fix="Run it again: what is there stays. `--remove` takes everything out.",
+            ) from refused.error
+    return len(outcomes)

@@ -1,0 +1,278 @@
+"""Days of a service's peaks with and without the product's reservation plans, one control period after the other.
+
+    jobs end -> the autoscaler scales -> the plan's step -> pods, placeholders, jobs take room -> account
+
+The plan is the product's: its proposal by `scheduler_ext.reservations.plans.proposals`, its object as the manager
+writes it, its life by `scheduler_ext.reservations.plans.lifecycle`, its guards. Modelled of the manager: as many
+Reservations are free as the step says, and a free one goes to a waiting pod at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.usage.usage import HOUR_SECONDS
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Approval, Plan, PlanDecision, Proposal
+from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
+from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
+from cotenant.scheduler_ext.reservations.plan_decisions import outlook, proposed
+from cotenant.scheduler_ext.reservations.plans.guards import Situation, check_guards
+from cotenant.scheduler_ext.reservations.plans.lead import lead
+from cotenant.scheduler_ext.reservations.plans.lifecycle import PlanObservation, step
+from cotenant.scheduler_ext.reservations.plans.score import ReservationUse
+from cotenant_lab.simulation.peaks.peak_cluster import (
+    DAY_SLOTS,
+    SLOT_SECONDS,
+    ClusterShape,
+    Counts,
+    PeakJobs,
+    PeakNodes,
+)
+
+HOUR_SLOTS = 12
+FILLING_SLOTS = DAY_SLOTS
+"""Before the first judged slot, without reservations: jobs fill the cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class PeakService:
+    """A service on a cluster. base_pods: run at all times; pod_cores: what each of its pods requests."""
+
+    cluster: ClusterShape
+    base_pods: int
+    pod_cores: float
+
+
+@dataclass(frozen=True, slots=True)
+class PeakOutcome:
+    """Seconds that each peak pod waited, in the order of placing, and core-hours over all judged days.
+
+    idle: of reservations that have their room and no pod; peak: of peak pods; jobs: of others' jobs; cluster: of all
+    nodes. handed_over: pods that took a reservation; unplanned: those that came while the plan held nothing.
+    """
+
+    pending_seconds: tuple[float, ...]
+    handed_over: int
+    unplanned: int
+    idle: float
+    peak: float
+    jobs: float
+    cluster: float
+
+    @property
+    def p95_seconds(self) -> float:
+        """0.95 quantile of the peak pods' wait, seconds; NaN without a peak pod."""
+        return float(np.quantile(self.pending_seconds, 0.95)) if self.pending_seconds else float("nan")
+
+
+def all_services(outcomes: Sequence[PeakOutcome]) -> PeakOutcome:
+    """Return the outcome of several services as one: all their peak pods' waits, and the sums of all else."""
+    waits = tuple(seconds for outcome in outcomes for seconds in outcome.pending_seconds)
+    counts = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("handed_over", "unplanned")}
+    hours = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("idle", "peak", "jobs", "cluster")}
+    return PeakOutcome(waits, **counts, **hours)
+
+
+class Planner:
+    """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
+
+    def __init__(self, service: PeakService, settings: PlanSettings) -> None:
+        """Store the arguments; nothing is proposed yet."""
+        self._service, self._settings = service, settings
+        self._plan: Plan | None = None
+        self._proposal: Proposal | None = None
+        self._nodes: list[int | None] = []
+        self.handed_over = 0
+
+    @property
+    def holds(self) -> bool:
+        """True if capacity is reserved now."""
+        return bool(self._nodes)
+
+    @property
+    def standing(self) -> int:
+        """Reservations that have their room and no pod."""
+        return sum(node is not None for node in self._nodes)
+
+    def set_proposal(self, proposal: Proposal) -> None:
+        """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds no window."""
+        self._proposal = proposal
+        if self._plan is None and proposal.ready:
+            written = parse_plan(proposed(proposal, proposal.quantile, proposal.standby).body)
+            self._plan = replace(written, approval=Approval(PlanDecision.APPROVED))
+        elif self._plan is not None and proposal.window:
+            phase = self._plan.status.phase
+            if phase is None or not (phase.holds or phase is PlanPhase.RELEASED):
+                again = parse_plan(proposed(proposal, self._plan.quantile, self._plan.standby).body)
+                self._plan = replace(self._plan, window=again.window, windows=again.windows, count=again.count)
+
+    def turn(self, now_seconds: float, running: int, pending: int, nodes: PeakNodes) -> None:
+        """One control period: what is wanted is asked for, what no longer is goes. running: peak pods with a node."""
+        if self._plan is None or self._proposal is None:
+            return
+        plan, standing = self._plan, self.standing
+        complete = running + standing >= plan.status.count > 0
+        situation = Situation(
+            plan.source,
+            {name: amount * plan.count for name, amount in plan.per_pod.items()},
+            allocatable={"cpu": int(self._service.cluster.cores * MILLICORES_PER_CORE)},
+            skill=self._proposal.skill,
+        )
+        use = ReservationUse(running + standing, running, max(0, pending - standing), complete, running=running)
+        observed = PlanObservation(
+            use=use,
+            lead=lead(plan.lead_seconds, (), self._settings),
+            guards=check_guards(situation, self._settings),
+            outlook=outlook(plan, self._proposal),
+            expected=self._proposal.expected,
+        )
+        following = step(plan, observed, now_seconds, self._settings)
+        self._plan = replace(plan, status=following.status)
+        self._realise(following.free, nodes)
+
+    def _realise(self, want: int, nodes: PeakNodes) -> None:
+        """So many free Reservations: of those too many, the ones that wait for room go first."""
+        self._nodes.sort(key=lambda node: node is None)
+        for node in self._nodes[want:]:
+            if node is not None:
+                nodes.leave(node, self._service.pod_cores)
+        del self._nodes[want:]
+        self._nodes += [None] * (want - len(self._nodes))
+
+    def place(self, nodes: PeakNodes) -> None:
+        """Place the waiting placeholders on nodes with free capacity, as far as it goes."""
+        cores = self._service.pod_cores
+        self._nodes = [nodes.place(cores) if node is None else node for node in self._nodes]
+
+    def hand_over(self) -> int | None:
+        """The node of a reservation, which is a pod's now; None where none stands."""
+        node = next((node for node in self._nodes if node is not None), None)
+        if node is not None:
+            self._nodes.remove(node)
+            self.handed_over += 1
+        return node
+
+
+@dataclass(slots=True)
+class PeakPods:
+    """The service's pods above those that run anyway: nodes of those that run, steps at which the others were created.
+
+    cores: of each.
+    """
+
+    cores: float
+    running: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+    pending_steps: list[int] = field(default_factory=list)
+
+    def scale(self, count: int, now: int, nodes: PeakNodes) -> None:
+        """Change the number of pods to `count`: new ones wait; waiting ones are removed first, then the newest."""
+        self.waiting += [now] * (count - len(self.running) - len(self.waiting))
+        while len(self.running) + len(self.waiting) > count:
+            if self.waiting:
+                self.pending_steps.append(now - self.waiting.pop())
+            else:
+                nodes.leave(self.running.pop(), self.cores)
+
+    def place(self, now: int, nodes: PeakNodes, planner: Planner | None) -> None:
+        """Place waiting pods, the oldest first, on reserved capacity where there is some, else on any node."""
+        while self.waiting:
+            node = planner.hand_over() if planner else None
+            node = nodes.place(self.cores) if node is None else node
+            if node is None:
+                return
+            self.pending_steps.append(now - self.waiting.pop(0))
+            self.running.append(node)
+
+
+@dataclass(slots=True)
+class PeakCluster:
+    """One arm of the experiment between two control periods."""
+
+    nodes: PeakNodes
+    pods: PeakPods
+    jobs: PeakJobs
+    planner: Planner | None
+    unplanned: int = 0
+    idle: float = 0.0
+    peak: float = 0.0
+    done: float = 0.0
+
+    def scale(self, count: int, now: int) -> None:
+        """Scale the service to `count` pods, and count those that no plan holds capacity for."""
+        if self.planner and not self.planner.holds:
+            self.unplanned += max(0, count - len(self.pods.running) - len(self.pods.waiting))
+        self.pods.scale(count, now, self.nodes)
+
+    def place(self, now: int) -> None:
+        """Give free capacity to waiting pods: the service's pods first, then placeholders, then jobs."""
+        self.pods.place(now, self.nodes, self.planner)
+        if self.planner:
+            self.planner.place(self.nodes)
+            self.pods.place(now, self.nodes, self.planner)
+        self.jobs.begin(now, self.nodes)
+
+    def count(self) -> None:
+        """Add what is there in this period, in core-periods."""
+        self.idle += self.pods.cores * self.planner.standing if self.planner else 0.0
+        self.peak += self.pods.cores * len(self.pods.running)
+        self.done += self.jobs.running_cores
+
+
+def play_peaks(
+    wanted_pods: Counts,
+    service: PeakService,
+    seed: int,
+    start_seconds: float,
+    settings: PlanSettings,
+    proposals: Sequence[Proposal] = (),
+) -> PeakOutcome:
+    """Play a service with peaks beside batch jobs, with or without reservations, and return how its pods fared.
+
+    wanted_pods: peak pods in each slot, the first FILLING_SLOTS not judged; start_seconds: of the first judged one.
+    proposals: one a judged hour, none without reservations. A pod that finds room in its first control period has still
+    waited for the scheduler, `settings.scheduler_seconds`; one that goes before it has a node, until then.
+    """
+    period = settings.interval_seconds
+    per_slot, counted_slots = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS
+    run = _initial_cluster(service, wanted_pods, seed, settings, is_planned=bool(proposals))
+    for now in range(len(wanted_pods) * per_slot):
+        slot, counted_slot = now // per_slot, now // per_slot - FILLING_SLOTS
+        run.jobs.end(now, run.nodes)
+        if now == FILLING_SLOTS * per_slot:
+            run.pods.pending_steps.clear()
+            run.unplanned = 0
+        if now % per_slot == 0:
+            run.scale(int(wanted_pods[slot]), now)
+        if run.planner and counted_slot >= 0:
+            if now % (per_slot * HOUR_SLOTS) == 0:
+                run.planner.set_proposal(proposals[counted_slot // HOUR_SLOTS])
+            at_seconds = start_seconds + (now - FILLING_SLOTS * per_slot) * period
+            run.planner.turn(at_seconds, len(run.pods.running), len(run.pods.waiting), run.nodes)
+        run.place(now)
+        if counted_slot >= 0:
+            run.count()
+    run.pods.scale(0, len(wanted_pods) * per_slot, run.nodes)
+    hours = period / HOUR_SECONDS
+    waits = tuple(steps * period + settings.scheduler_seconds for steps in run.pods.pending_steps)
+    handed_over = run.planner.handed_over if run.planner else 0
+    cluster = service.cluster.cores * counted_slots * SLOT_SECONDS / HOUR_SECONDS
+    return PeakOutcome(waits, handed_over, run.unplanned, run.idle * hours, run.peak * hours, run.done * hours, cluster)
+
+
+def _initial_cluster(
+    service: PeakService, wanted_pods: Counts, seed: int, settings: PlanSettings, *, is_planned: bool
+) -> PeakCluster:
+    """One arm before its first period: the service's usual pods run, and nothing else."""
+    service_cores = service.pod_cores * (service.base_pods + float(wanted_pods.mean()))
+    jobs = PeakJobs(max(service.cluster.cores - service_cores, 0.0), len(wanted_pods), settings.interval_seconds, seed)
+    planner = Planner(service, settings) if is_planned else None
+    run = PeakCluster(PeakNodes.empty(service.cluster), PeakPods(service.pod_cores), jobs, planner)
+    for _ in range(service.base_pods):
+        run.nodes.place(service.pod_cores)
+    return run

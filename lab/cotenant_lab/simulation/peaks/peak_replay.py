@@ -1,0 +1,214 @@
+"""Reservation plans of services replayed on their own past: how long pods of their peaks wait, and what stands idle.
+
+Every hour the manager's analysis runs on what was known then: forecasts, the rehearsal of the last week, the proposal.
+A service's plan is approved when it is proposed for the first time, and lives under the settings in force
+(`peak_play`). Beside it the same days without a plan. Pure but for progress.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from cotenant.base.cluster import Inventory
+from cotenant.base.errors import NoData
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.progress import Progress
+from cotenant.base.resource import MILLICORES_PER_CORE, Resource
+from cotenant.base.usage.usage import TimeGrid, Usage
+from cotenant.experiment.world import forward_filled
+from cotenant.forecasting.engine import forecast
+from cotenant.profiler.portrait import build
+from cotenant.scheduler_ext.reservations.model.plan import Proposal
+from cotenant.scheduler_ext.reservations.plans.proposals import Rehearsal, Size
+from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import (
+    Candidates,
+    candidates,
+    proposals_after,
+    rehearsals,
+)
+from cotenant.settings import Settings
+from cotenant_lab.simulation.peaks.peak_cluster import DAY_SLOTS, ClusterShape, autoscaled_peak_pods
+from cotenant_lab.simulation.peaks.peak_play import FILLING_SLOTS, HOUR_SLOTS, PeakOutcome, PeakService, play_peaks
+
+MOST_NODES = 200
+"""Of a replayed cluster: with more, room comes so often that every service waits as briefly."""
+MOST_SERVICES = 10
+"""Those with the largest peaks."""
+HISTORY_DAYS = 9
+"""Before the first judged one: two that are rehearsed, and the week before them that a rehearsal compares with."""
+
+Analysed = tuple[Candidates, list[Rehearsal]]
+
+
+@dataclass(frozen=True, slots=True)
+class PeakReplay:
+    """One service's days without a plan and with it."""
+
+    workload: WorkloadRef
+    without: PeakOutcome
+    reserved: PeakOutcome
+
+    @property
+    def pending_ratio(self) -> float:
+        """p95 of peak pods' pending time, with / without."""
+        return self.reserved.p95_seconds / self.without.p95_seconds
+
+    @property
+    def reserved_share(self) -> float:
+        """Share of the peak pods that took a reservation."""
+        return self.reserved.handed_over / max(len(self.reserved.pending_seconds), 1)
+
+    @property
+    def unplanned_share(self) -> float:
+        """Share of the peak pods that arrived while the plan reserved nothing."""
+        return self.reserved.unplanned / max(len(self.reserved.pending_seconds), 1)
+
+    @property
+    def idle_of_peak(self) -> float:
+        """Idle core-hours by those of the peak pods, NaN where there was none."""
+        return self.reserved.idle / self.reserved.peak if self.reserved.peak else float("nan")
+
+    @property
+    def idle_of_cluster(self) -> float:
+        """Idle core-hours by all that the cluster has."""
+        return self.reserved.idle / self.reserved.cluster
+
+    @property
+    def jobs_ratio(self) -> float:
+        """Core-hours that others' jobs held, with / without."""
+        return self.reserved.jobs / self.without.jobs
+
+
+def analyse_services(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Settings) -> Analysed:
+    """Return what the manager's analysis knows of each service; usage: of the services, all that is known."""
+    recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
+    portraits = build(usage.refs, np.arange(len(usage.refs)), recent, settings.portrait)
+    ahead = forecast(recent, portraits, settings.forecasting, fine=False)
+    services = Candidates(tuple(sizes), np.zeros(len(sizes)), usage, ahead.quantiles, ahead.grid)
+    return services, rehearsals(services, settings)
+
+
+def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
+    """Return the proposal of the analysis for each service, in their order."""
+    by_workload = {proposal.workload: proposal for proposal in proposals_after(*analysis, settings)}
+    return tuple(by_workload[size.workload] for size in analysis[0].sizes)
+
+
+def hourly(
+    sizes: Sequence[Size],
+    usage: Usage[WorkloadRef],
+    first_slot: int,
+    some: Sequence[Settings],
+    progress: Progress,
+) -> list[list[tuple[Proposal, ...]]]:
+    """Return for each of the settings the proposals of every evaluated hour, by what was known when it began.
+
+    One analysis serves all settings, which differ in how they use forecasts.
+    """
+    by_settings: list[list[tuple[Proposal, ...]]] = [[] for _ in some]
+    origins = range(first_slot, usage.grid.size, HOUR_SLOTS)
+    progress.stage("Analyses", len(origins))
+    for now in origins:
+        analysis = analyse_services(sizes, _known_before(usage, now), some[0])
+        for hours, settings in zip(by_settings, some, strict=True):
+            hours.append(service_proposals(analysis, settings))
+        progress.advance()
+    return by_settings
+
+
+def replay_services(
+    inventory: Inventory, usage: Usage[WorkloadRef], days: int, seed: int, settings: Settings, progress: Progress
+) -> list[PeakReplay]:
+    """The services with the largest peaks over the last days, as many as there are after the history.
+
+    NoData where there is no day, and where no forecast asks for more pods.
+    usage: 5-minute CPU totals of all workloads. Each service has a cluster of its own, as large as the nodes of the
+    inventory, which jobs keep full.
+    """
+    first = usage.grid.size - _evaluated_days(usage, days) * DAY_SLOTS
+    shape = shape_of(inventory)
+    sizes = _services(inventory, usage, first, settings, progress)
+    sizes = [size for size in sizes if _fits(size, shape)]
+    if not sizes:
+        raise NoData(
+            "no workload's forecast asked for more pods than run anyway, on nodes with room for these",
+            fix="Plans are for Deployments and StatefulSets that request CPU and whose peaks recur.",
+        )
+    own = usage.select(np.array([usage.row_of[size.workload] for size in sizes], dtype=np.intp))
+    own = dataclasses.replace(own, values=forward_filled(own.values).astype(np.float32))
+    (hours,) = hourly(sizes, own, first, [settings], progress)
+    progress.stage("Days with and without plans", len(sizes))
+    start = float(own.grid.start_seconds + first * own.grid.step_seconds)
+    replays = []
+    for row, size in enumerate(sizes):
+        pods = autoscaled_peak_pods(own.values[row, first - FILLING_SLOTS :].astype(np.float64), size)
+        service = PeakService(shape, round(size.base / size.capacity), size.request_millicores / MILLICORES_PER_CORE)
+        plans = ((), [hour[row] for hour in hours])
+        without, reserved = (play_peaks(pods, service, seed, start, settings.plans, ahead) for ahead in plans)
+        replays.append(PeakReplay(size.workload, without, reserved))
+        progress.advance()
+    return replays
+
+
+def _fits(size: Size, shape: ClusterShape) -> bool:
+    """Return whether a node has capacity for a pod, and all nodes for those that run anyway."""
+    of_pod = size.request_millicores / MILLICORES_PER_CORE
+    return of_pod <= shape.node_cores and of_pod * size.base / size.capacity <= shape.cores
+
+
+def _evaluated_days(usage: Usage[WorkloadRef], most: int) -> int:
+    """Whole days after the history that a rehearsal beside the same time last week needs; NoData for none."""
+    days = min(most, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
+    if days < 1:
+        raise NoData(
+            f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
+            f"{HISTORY_DAYS} of history and a day after it are needed",
+            fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
+        )
+    return days
+
+
+def _services(
+    inventory: Inventory, usage: Usage[WorkloadRef], first_slot: int, settings: Settings, progress: Progress
+) -> list[Size]:
+    """Return the services with the largest peaks ahead as the evaluated days began.
+
+    Each is sized by what was known when it first had a peak.
+    """
+    days = range(first_slot, usage.grid.size, DAY_SLOTS)
+    progress.stage("Services with a peak ahead", len(days))
+    sizes: dict[WorkloadRef, Size] = {}
+    extra: dict[WorkloadRef, float] = {}
+    for slot in days:
+        past = _known_before(usage, slot)
+        portraits = build(past.refs, np.arange(len(past.refs)), past, settings.portrait)
+        ahead = forecast(past, portraits, settings.forecasting, fine=False)
+        of_day = candidates(inventory, past, ahead, settings)
+        for size, millicores in zip(of_day.sizes, of_day.extra_millicores.tolist(), strict=True):
+            sizes.setdefault(size.workload, size)
+            extra[size.workload] = max(millicores, extra.get(size.workload, 0.0))
+        progress.advance()
+    largest = sorted(extra, key=lambda ref: (-extra[ref], ref))[:MOST_SERVICES]
+    return [sizes[ref] for ref in largest]
+
+
+def shape_of(inventory: Inventory) -> ClusterShape:
+    """Return the shape of the inventory: its number of nodes, at most MOST_NODES, each as large as the median node.
+
+    Raises NoData without a node.
+    """
+    cores = [node.allocatable[Resource.CPU] / MILLICORES_PER_CORE for node in inventory.nodes]
+    if not cores:
+        raise NoData("no node is stored", fix="Run cotenant scan first.")
+    return ClusterShape(min(len(cores), MOST_NODES), median(cores))
+
+
+def _known_before(usage: Usage[WorkloadRef], slot: int) -> Usage[WorkloadRef]:
+    """Return the usage that was known when a slot began."""
+    grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, slot)
+    return dataclasses.replace(usage, grid=grid, values=usage.values[:, :slot])

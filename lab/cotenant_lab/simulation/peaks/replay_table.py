@@ -1,0 +1,51 @@
+"""Replayed peaks as rows: what `cotenant simulate` prints. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from cotenant.base.table import Column, Kind, Schema, Table
+
+if TYPE_CHECKING:
+    from cotenant_lab.simulation.peaks.peak_replay import PeakReplay
+
+PEAK_REPLAYS: Final = Schema(
+    "peak_replays",
+    (
+        Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
+        Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods that came beyond those that run anyway."),
+        Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' time without a node, seconds."),
+        Column(
+            "pending_with",
+            "p95 with",
+            Kind.NUMBER,
+            "p95 of peak pods' time without a node with the forecast's plan, seconds.",
+        ),
+        Column("reserved", "Reserved", Kind.RATIO, "Of the peak pods, those that took a Reservation."),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
+        Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods, with the plan."),
+        Column("idle_of_cluster", "Idle of cluster", Kind.RATIO, "Idle core-hours by those of all nodes."),
+    ),
+    ("workload",),
+)
+
+
+def peak_replays(replays: Sequence[PeakReplay]) -> Table:
+    """One row per service."""
+    return Table.from_rows(
+        PEAK_REPLAYS,
+        [
+            {
+                "workload": str(replay.workload),
+                "peak_pods": len(replay.reserved.pending_seconds),
+                "pending_without": replay.without.p95_seconds,
+                "pending_with": replay.reserved.p95_seconds,
+                "reserved": replay.reserved_share,
+                "idle_core_hours": replay.reserved.idle,
+                "peak_core_hours": replay.reserved.peak,
+                "idle_of_cluster": replay.idle_of_cluster,
+            }
+            for replay in replays
+        ],
+    )

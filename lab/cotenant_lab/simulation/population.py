@@ -1,0 +1,440 @@
+"""The demo's inventory as objects of a cluster that runs: controllers with their pods placed, ready and measured. Pure.
+
+Unlike `objects`, which says what to apply to a cluster that has controllers, this is the whole outcome: names are those
+of the inventory, pods are bound and ready, quotas are counted. `initial_objects` gives (collection, object) for the
+embedded server's state, which takes thousands of them in a second.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+import zlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from cotenant.base.allocation.device_request import NVIDIA_GPU
+from cotenant.base.allocation.devices import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE
+from cotenant.base.cluster import Autoscaler, Container, ContainerRole, Inventory, LimitRange, Node, Pod, Workload
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_qos import pod_qos
+from cotenant.base.kubernetes.protocol import PLACEHOLDER_NAMESPACE, SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.quantity import format_amount
+from cotenant.base.resource import Amounts, Resource
+from cotenant.cli.cluster.real_nodes import KWOK_ANNOTATION
+from cotenant_lab.simulation.api_server.admission import status_of, used_by, with_default_amounts
+from cotenant_lab.simulation.api_server.state import Collection
+from cotenant_lab.simulation.api_server.writes import resizable
+from cotenant_lab.simulation.batch_load import NAMESPACE as EVENING
+from cotenant_lab.simulation.objects import DEMO_LABELS, PAUSE_IMAGE, pod_labels, selector
+
+Json = dict[str, Any]
+Stored = tuple[Collection, Json]
+
+HASH_LABEL: Final = "pod-template-hash"
+"""On every pod: digest of the template that it was made from."""
+OWN_NAMESPACES: Final = ("default", "kube-system", SYSTEM_NAMESPACE, PLACEHOLDER_NAMESPACE, EVENING)
+KINDS: Final[Mapping[str, tuple[str, str]]] = {
+    "Deployment": ("apps/v1", "deployments"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
+    "DaemonSet": ("apps/v1", "daemonsets"),
+    "CronJob": ("batch/v1", "cronjobs"),
+    "Job": ("batch/v1", "jobs"),
+}
+START_SECONDS: Final = (30.0, 75.0)
+"""From a pod's creation to ready, spread over pods by their names."""
+_PODS_PER_NODE: Final = 250
+DEVICE_VERSION: Final = "scheduling.koordinator.sh/v1alpha1"
+DEVICES: Final = ("scheduling.koordinator.sh", "devices")
+GPUS_OF_NODE: Final = 8
+"""More than its pods request, so that new pods have one while the old ones run."""
+
+
+def initial_objects(
+    inventory: Inventory, now_seconds: float, gpus: Mapping[WorkloadRef, str] | None = None
+) -> Iterator[Stored]:
+    """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began.
+
+    gpus: by workload the container that requests a whole GPU; the nodes of such pods have GPUs.
+    """
+    created_at = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
+    names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
+    for name in (*OWN_NAMESPACES, *names):
+        yield ("", "namespaces"), _namespace(name, created_at)
+    owners = gpus or {}
+    with_gpus = {pod.node for pod in inventory.pods if pod.running and pod.workload in owners}
+    for node in inventory.nodes:
+        yield ("", "nodes"), _node(node, created_at, GPUS_OF_NODE if node.name in with_gpus else 0)
+        if node.name in with_gpus:
+            yield DEVICES, _device(node.name, created_at)
+    templates = {w.ref: template_of(w, owners.get(w.ref, "")) for w in inventory.workloads}
+    pods = list(_pods(inventory, templates))
+    ready = _counts(inventory)
+    for workload in inventory.workloads:
+        if workload.ref.kind in KINDS:
+            controller = _controller(workload, templates[workload.ref], ready[workload.ref], created_at)
+            yield controller
+            if workload.ref.kind == "Deployment":
+                digest = template_hash(controller[1]["spec"]["template"])
+                current_set = replica_set(controller[1], digest, ready[workload.ref])
+                metadata = {
+                    **current_set["metadata"],
+                    "uid": uid_of("ReplicaSet", workload.ref.namespace, current_set["metadata"]["name"]),
+                }
+                yield (
+                    ("apps", "replicasets"),
+                    {**current_set, "metadata": {**metadata, "creationTimestamp": created_at}},
+                )
+        if workload.autoscaler:
+            yield _scaler(workload, workload.autoscaler, created_at)
+    for pod in pods:
+        yield ("", "pods"), pod
+    yield from _bounds(inventory, pods, created_at)
+
+
+def template_of(workload: Workload, with_gpu: str = "") -> Json:
+    """The pod template of a workload as its controller holds it; with_gpu: the container that requests a GPU."""
+    plain, ended = workload.ref.kind in ("Job", "CronJob"), {"restartPolicy": "Never"}
+    spec = {**_spec(workload), **(ended if plain else {})}
+    for container in spec["containers"]:
+        if container["name"] == with_gpu:
+            sides = container.get("resources") or {}
+            container["resources"] = {s: {**sides.get(s, {}), NVIDIA_GPU: "1"} for s in ("requests", "limits")}
+    return {"metadata": {"labels": pod_labels(workload)}, "spec": spec}
+
+
+def template_hash(template: Json) -> str:
+    """Ten characters that differ for other specs; labels and annotations count too, as for a Deployment."""
+    text = json.dumps(template, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+
+def running_status(pod: Json, since: str) -> Json:
+    """The status of a pod whose containers run and are ready since then, each with the amounts that it was given."""
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": since}
+        for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
+    ]
+    early = [
+        container_status(container, since)
+        if resizable(container, "initContainers")
+        else _completed_init_status(container_status(container, since), since)
+        for container in pod["spec"].get("initContainers") or ()
+    ]
+    return {
+        "phase": "Running",
+        "qosClass": pod_qos(pod["spec"]).value,
+        "startTime": since,
+        "observedGeneration": pod["metadata"].get("generation", 1),
+        "conditions": conditions,
+        **({"initContainerStatuses": early} if early else {}),
+        "containerStatuses": [container_status(container, since) for container in pod["spec"]["containers"]],
+    }
+
+
+def _completed_init_status(status: Json, since: str) -> Json:
+    """Return the status of an init container that has completed."""
+    done = {"exitCode": 0, "reason": "Completed", "startedAt": since, "finishedAt": since}
+    return {**status, "started": False, "state": {"terminated": done}}
+
+
+def container_status(container: Json, since: str) -> Json:
+    """A running container, with the resources that are in force."""
+    return {
+        "name": container["name"],
+        "image": container.get("image", ""),
+        "imageID": container.get("image", ""),
+        "ready": True,
+        "started": True,
+        "restartCount": 0,
+        "state": {"running": {"startedAt": since}},
+        "resources": container.get("resources") or {},
+        "allocatedResources": (container.get("resources") or {}).get("requests") or {},
+    }
+
+
+def controller_status(kind: str, desired: int, updated: int, ready: int, generation: int) -> Json:
+    """The status of a controller by its pods: wanted, of the present template, ready."""
+    if kind == "DaemonSet":
+        return {
+            "observedGeneration": generation,
+            "desiredNumberScheduled": desired,
+            "currentNumberScheduled": desired,
+            "updatedNumberScheduled": updated,
+            "numberReady": ready,
+            "numberAvailable": ready,
+            "numberMisscheduled": 0,
+        }
+    if kind == "Job":
+        return {"active": ready, "ready": ready}
+    if kind == "CronJob":
+        return {}
+    return {
+        "observedGeneration": generation,
+        "replicas": max(desired, ready),
+        "updatedReplicas": updated,
+        "readyReplicas": ready,
+        "availableReplicas": ready,
+    }
+
+
+def _meta(name: str, namespace: str, kind: str, created_at: str, **more: Any) -> Json:
+    """Return metadata of an object of the demo; its uid follows from its name, so that demos of a seed are alike."""
+    inside = {"namespace": namespace} if namespace else {}
+    fields = {key: value for key, value in more.items() if value}
+    return {"name": name, **inside, "uid": uid_of(kind, namespace, name), "creationTimestamp": created_at, **fields}
+
+
+def uid_of(kind: str, namespace: str, name: str) -> str:
+    """The uid of an object of the demo."""
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cotenant-demo/{kind}/{namespace}/{name}"))
+
+
+def replica_set(deployment: Json, digest: str, replicas: int) -> Json:
+    """The ReplicaSet that stands between a Deployment and the pods of one of its templates, without server's fields."""
+    meta, template = deployment["metadata"], deployment["spec"]["template"]
+    labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
+    owner = owner_reference("apps/v1", "Deployment", meta["name"], meta["uid"])
+    match = {**deployment["spec"]["selector"]["matchLabels"], HASH_LABEL: digest}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": set_name(meta["name"], digest),
+            "namespace": meta["namespace"],
+            "labels": labels,
+            "generation": 1,
+            "ownerReferences": [owner],
+        },
+        "spec": {"replicas": replicas, "selector": {"matchLabels": match}, "template": template},
+        "status": {"replicas": replicas, "readyReplicas": replicas, "availableReplicas": replicas},
+    }
+
+
+def set_name(deployment: str, digest: str) -> str:
+    """Return the name of a ReplicaSet."""
+    return f"{deployment}-{digest}"
+
+
+def _namespace(name: str, created_at: str) -> Json:
+    labels = {**DEMO_LABELS, "kubernetes.io/metadata.name": name}
+    head = {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": _meta(name, "", "Namespace", created_at, labels=labels),
+    }
+    return {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+
+
+def _device(node: str, created_at: str) -> Json:
+    """The GPUs of a node, as its agent would report them."""
+    whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
+    devices = [
+        {"type": "gpu", "minor": minor, "id": f"GPU-{uid_of('GPU', node, str(minor))}", "health": True}
+        | {"resources": whole}
+        for minor in range(GPUS_OF_NODE)
+    ]
+    meta = _meta(node, "", "Device", created_at, labels=dict(DEMO_LABELS))
+    return {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}
+
+
+def _node(node: Node, created_at: str, gpus: int) -> Json:
+    standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    labels, marks = {**standard, **node.labels, **DEMO_LABELS}, dict([KWOK_ANNOTATION])
+    devices = {NVIDIA_GPU: str(gpus), GPU_CORE: str(gpus * WHOLE), GPU_MEMORY_RATIO: str(gpus * WHOLE)} if gpus else {}
+    amounts = {
+        key: {**_amounts(resources), **devices, "pods": str(_PODS_PER_NODE)}
+        for key, resources in (("capacity", node.capacity), ("allocatable", node.allocatable))
+    }
+    ready = {"type": "Ready", "status": "True", "reason": "Demo", "lastTransitionTime": created_at}
+    meta = _meta(node.name, "", "Node", created_at, labels=labels, annotations=marks)
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": meta,
+        "spec": {},
+        "status": {**amounts, "conditions": [ready]},
+    }
+
+
+def _counts(inventory: Inventory) -> Mapping[WorkloadRef, int]:
+    counts: dict[WorkloadRef, int] = defaultdict(int)
+    for pod in inventory.pods:
+        counts[pod.workload] += pod.running
+    return counts
+
+
+def _controller(workload: Workload, template: Json, ready: int, created_at: str) -> Stored:
+    ref = workload.ref
+    version, plural = KINDS[ref.kind]
+    labels = {**workload.labels, **pod_labels(workload)}
+    meta = _meta(
+        *(ref.name, ref.namespace, ref.kind, created_at),
+        generation=1,
+        labels=labels,
+        annotations=dict(workload.annotations),
+    )
+    status = controller_status(ref.kind, ready, ready, ready, 1)
+    body = {
+        "apiVersion": version,
+        "kind": ref.kind,
+        "metadata": meta,
+        "spec": _SPECS[ref.kind](workload, template, ready),
+    }
+    return (version.partition("/")[0], plural), {**body, "status": status}
+
+
+def _scaler(workload: Workload, scaler: Autoscaler, created_at: str) -> Stored:
+    ref = workload.ref
+    version, _ = KINDS[ref.kind]
+    metrics = [
+        {
+            "type": "Resource",
+            "resource": {"name": r.value, "target": {"type": "Utilization", "averageUtilization": percent}},
+        }
+        for r, percent in scaler.targets.items()
+    ]
+    spec = {
+        "scaleTargetRef": {"apiVersion": version, "kind": ref.kind, "name": ref.name},
+        "minReplicas": scaler.min_replicas,
+        "maxReplicas": scaler.max_replicas,
+        "metrics": metrics,
+        "behavior": {"scaleUp": {"tolerance": "0"}},
+    }
+    meta = _meta(scaler.name, ref.namespace, "HorizontalPodAutoscaler", created_at, labels=dict(DEMO_LABELS))
+    head = {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta}
+    return ("autoscaling", "horizontalpodautoscalers"), {**head, "spec": spec}
+
+
+def _pods(inventory: Inventory, templates: Mapping[WorkloadRef, Json]) -> Iterator[Json]:
+    workloads = {workload.ref: workload for workload in inventory.workloads}
+    hashes = {ref: template_hash(template) for ref, template in templates.items()}
+    for pod in inventory.pods:
+        if pod.running and pod.workload in workloads:
+            yield _pod(pod, workloads[pod.workload], templates[pod.workload], hashes[pod.workload])
+
+
+def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
+    since, ref = moment(pod.start_seconds), workload.ref
+    owner: dict[str, Any] = {}
+    if ref.kind == "Deployment":
+        name = set_name(ref.name, digest)
+        owner = {
+            "ownerReferences": [
+                owner_reference("apps/v1", "ReplicaSet", name, uid_of("ReplicaSet", ref.namespace, name))
+            ]
+        }
+    elif ref.kind in KINDS:
+        uid = uid_of(ref.kind, ref.namespace, ref.name)
+        owner = {"ownerReferences": [owner_reference(KINDS[ref.kind][0], ref.kind, ref.name, uid)]}
+    labels = {**template["metadata"]["labels"], HASH_LABEL: digest}
+    meta = _meta(pod.name, pod.namespace, "Pod", since, generation=1, labels=labels, **owner)
+    injected = [_container(c) for c in workload.containers if c.role is ContainerRole.INJECTED]
+    spec = {**template["spec"], "nodeName": pod.node}
+    spec["containers"] = [*spec["containers"], *injected]
+    made_pod = with_default_amounts({"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec}, ())
+    ready = moment(pod.start_seconds + start_seconds(pod.name))
+    return {**made_pod, "status": running_status(made_pod, ready)}
+
+
+def start_seconds(name: str) -> float:
+    """Return the seconds from a pod's creation to ready; the same for the same name."""
+    shortest, longest = START_SECONDS
+    return shortest + (longest - shortest) * (zlib.crc32(name.encode()) % 1000) / 999
+
+
+def owner_reference(version: str, kind: str, name: str, uid: str) -> Json:
+    """Return the owner reference of a pod to its controller."""
+    return {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "controller": True}
+
+
+def _bounds(inventory: Inventory, pods: Iterable[Json], created_at: str) -> Iterator[Stored]:
+    for namespace in sorted({limit_range.namespace for limit_range in inventory.limit_ranges}):
+        mine = [limit_range for limit_range in inventory.limit_ranges if limit_range.namespace == namespace]
+        yield ("", "limitranges"), _limit_range(namespace, mine, created_at)
+    listed = list(pods)
+    names = sorted({(quota.namespace, quota.name) for quota in inventory.quotas})
+    for namespace, name in names:
+        hard = {
+            f"{'limits' if q.of_limits else 'requests'}.{q.resource}": format_amount(q.resource, q.hard)
+            for q in inventory.quotas
+            if (q.namespace, q.name) == (namespace, name)
+        }
+        meta = _meta(name, namespace, "ResourceQuota", created_at, labels=dict(DEMO_LABELS))
+        quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": meta, "spec": {"hard": hard}}
+        used = used_by(p for p in listed if p["metadata"]["namespace"] == namespace)
+        yield ("", "resourcequotas"), status_of(quota, used)
+
+
+def _limit_range(namespace: str, ranges: Iterable[LimitRange], created_at: str) -> Json:
+    item: Json = {"type": "Container"}
+    for limit_range in ranges:
+        amounts = (("min", limit_range.minimum), ("max", limit_range.maximum))
+        for key, amount in amounts:
+            if amount is not None:
+                item.setdefault(key, {})[limit_range.resource.value] = format_amount(limit_range.resource, amount)
+        if limit_range.max_ratio is not None:
+            item.setdefault("maxLimitRequestRatio", {})[limit_range.resource.value] = f"{limit_range.max_ratio:g}"
+    meta = _meta("team", namespace, "LimitRange", created_at, labels=dict(DEMO_LABELS))
+    return {"apiVersion": "v1", "kind": "LimitRange", "metadata": meta, "spec": {"limits": [item]}}
+
+
+def _spec(workload: Workload) -> Json:
+    init = [_container(c) for c in workload.containers if c.role in (ContainerRole.INIT, ContainerRole.SIDECAR)]
+    main = [_container(c) for c in workload.containers if c.role is ContainerRole.MAIN]
+    return {
+        **({"initContainers": init} if init else {}),
+        "containers": main,
+        "tolerations": [{"key": KWOK_ANNOTATION[0], "operator": "Exists"}],
+        "terminationGracePeriodSeconds": 0,
+    }
+
+
+def _container(container: Container) -> Json:
+    sides = {"requests": _amounts(container.requests), "limits": _amounts(container.limits)}
+    body: Json = {"name": container.name, "image": PAUSE_IMAGE}
+    body["resources"] = {key: amounts for key, amounts in sides.items() if amounts}
+    if container.role is ContainerRole.SIDECAR:
+        body["restartPolicy"] = "Always"
+    if container.restarts_on:
+        policy = [{"resourceName": r.value, "restartPolicy": "RestartContainer"} for r in container.restarts_on]
+        body["resizePolicy"] = policy
+    return body if body["resources"] else {k: v for k, v in body.items() if k != "resources"}
+
+
+def _amounts(amounts: Amounts | Mapping[Resource, int]) -> dict[str, str]:
+    return {str(resource): format_amount(resource, amount) for resource, amount in amounts.items()}
+
+
+def _daemon_set_spec(workload: Workload, template: Json, _replicas: int) -> Json:
+    return {"selector": {"matchLabels": selector(workload)}, "template": template}
+
+
+def _deployment_spec(workload: Workload, template: Json, replicas: int) -> Json:
+    return {"replicas": replicas, **_daemon_set_spec(workload, template, replicas)}
+
+
+def _stateful_set_spec(workload: Workload, template: Json, replicas: int) -> Json:
+    own = {"serviceName": workload.ref.name, "podManagementPolicy": "Parallel"}
+    return {**_deployment_spec(workload, template, replicas), **own}
+
+
+def _job(_workload: Workload, template: Json, replicas: int) -> Json:
+    count = max(replicas, 1)
+    return {"parallelism": count, "completions": count, "template": template}
+
+
+def _cron_job(_workload: Workload, template: Json, _replicas: int) -> Json:
+    return {"schedule": "0 3 * * *", "concurrencyPolicy": "Forbid", "jobTemplate": {"spec": {"template": template}}}
+
+
+_SPECS: Final[Mapping[str, Callable[[Workload, Json, int], Json]]] = {
+    "Deployment": _deployment_spec,
+    "StatefulSet": _stateful_set_spec,
+    "DaemonSet": _daemon_set_spec,
+    "CronJob": _cron_job,
+    "Job": _job,
+}

@@ -1,0 +1,290 @@
+"""EDGE: the demo's time: advances cluster and manager step by step, also when a person moves the clock ahead.
+
+One thread does everything that happens: the stand-ins' steps, then the manager's real decisions on what is there, until
+both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while capacity is
+held.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+
+from cotenant.base import measures
+from cotenant.base.demo_clock import MoveProgress, Stop
+from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import Mirror
+from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.manager.run import Manager
+from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
+from cotenant.scheduler_ext.reservations.model.plan import Plan, PlanDecision
+from cotenant_lab.simulation.api_server.state import Collection, ObjectState
+from cotenant_lab.simulation.batch_load import Evening
+from cotenant_lab.simulation.clock import SteeredClock
+from cotenant_lab.simulation.controllers.autoscaler import NOTHING, CpuDemand
+from cotenant_lab.simulation.controllers.cluster_controllers import ClusterControllers
+from cotenant_lab.simulation.controllers.node_metrics import NodeMetricReports
+from cotenant_lab.simulation.shortage import (
+    STEP_SECONDS,
+    ClusterSnapshot,
+    ShortageCount,
+    compared_words,
+    origin,
+    without,
+)
+
+IDLE_SECONDS: Final = 0.25
+"""Machine time between two looks at what people did."""
+PERIOD_SECONDS: Final = 5.0
+"""On the demo's clock, between two rounds of the manager when nothing changed."""
+STRIDE_SECONDS: Final = 300.0
+NUDGE_SECONDS: Final = 0.1
+"""By which the clock goes on from round to round of one moment: hand-overs wait for a moment to pass."""
+MOST_ROUNDS: Final = 40
+STOP_SECONDS: Final = 5.0
+BEFORE_SECONDS: Final = 300.0
+"""Before a window begins one looks whether its capacity is there: most of the lead has passed."""
+AFTER_SECONDS: Final = 900.0
+"""After a window ends its score is there."""
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParts:
+    """The parts of the running cluster: objects, stand-in controllers and agents, manager.
+
+    Only the time course runs the controllers, the agents and the manager.
+    """
+
+    state: ObjectState
+    living: ClusterControllers
+    agents: NodeMetricReports
+    manager: Manager
+    plans: Mirror[Any]
+    demand: CpuDemand = NOTHING
+    batch: Evening | None = None
+
+
+class TimeCourse:
+    """`cotenant.base.demo_clock.Steering` on a living cluster."""
+
+    def __init__(self, parts: ClusterParts, clock: SteeredClock) -> None:
+        """Create a time course that does not run yet."""
+        self._parts, self._clock = parts, clock
+        self._goal: float | None = None
+        self._move_began = (0.0, 0.0)
+        """Of the last move: the demo's and the machine's clock."""
+        self._seen_version = -1
+        self._managed_at = float("-inf")
+        self._looked: dict[int, int] = {}
+        self._origin: ClusterSnapshot | None = None
+        self._counts: dict[str, tuple[ShortageCount, ClusterSnapshot]] = {}
+        self._told: list[str] = []
+        self._stopping, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo", daemon=True)
+
+    # --- steering -----------------------------------------------------------------------------------------------------
+    def now_seconds(self) -> float:
+        """On the demo's clock."""
+        return self._clock.now_seconds()
+
+    @property
+    def halted(self) -> bool:
+        """True if the clock is halted."""
+        return self._clock.halted
+
+    @property
+    def going_to(self) -> float | None:
+        """The moment that it is being moved to."""
+        return self._goal
+
+    @property
+    def progress(self) -> MoveProgress | None:
+        """The progress of the move ahead; None when the clock goes at its own pace."""
+        goal, (began, machine) = self._goal, self._move_began
+        if goal is None:
+            return None
+        done = min(measures.ratio_of(self.now_seconds() - began, goal - began), 1.0)
+        return MoveProgress(goal, done, measures.remaining_seconds(time.monotonic() - machine, done))
+
+    def halt(self, halted: bool) -> None:
+        """Stand still, or go on; ends a move ahead where it is."""
+        self._goal = None
+        self._clock.halt(halted)
+        self._wake.set()
+
+    def forward(self, to_seconds: float) -> None:
+        """Move ahead; returns at once. UsageError for the past, and for more than a day."""
+        now = self.now_seconds()
+        if not now < to_seconds <= now + DAY_SECONDS:
+            raise UsageError("the demo's clock goes ahead by up to a day", fix="Choose a moment to come.")
+        if self._goal is None:
+            self._move_began = now, time.monotonic()
+        self._goal = to_seconds
+        self._wake.set()
+
+    def stops(self) -> Sequence[Stop]:
+        """Before each window that is approved or held, and after its end; without one, before the next proposed."""
+        now = self.now_seconds()
+        plans = [plan for plan in self._plans() if _span(plan)]
+        approved = [plan for plan in plans if _is_approved(plan)]
+        upcoming = [
+            stop for plan in approved or plans for stop in _stops(plan, bool(approved)) if stop.at_seconds > now
+        ]
+        return sorted(upcoming, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
+
+    def told(self) -> Sequence[str]:
+        """Return the entries, newest first."""
+        return tuple(reversed(self._told))
+
+    def report(self, text: str) -> None:
+        """Add news of others."""
+        self._told.append(text)
+
+    # --- living -------------------------------------------------------------------------------------------------------
+    def start(self) -> None:
+        """Live from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop, and wait for a while for the end of what is under way: it changes nothing outside this process."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+        self._parts.manager.stop(withdraw=False)
+
+    def settle(self) -> None:
+        """Run the manager, the cluster's controllers and the agents until none of them changes anything."""
+        for _ in range(MOST_ROUNDS):
+            # The manager first: what it promises for the next moments (`servedUntil`) holds when pods are made.
+            managed = self._manage()
+            lived = self._parts.living.settled(self.now_seconds())
+            self._parts.agents.report(self.now_seconds())
+            if not managed and not lived:
+                break
+            self._clock.move(self.now_seconds() + NUDGE_SECONDS)
+        self._count()
+
+    def advance(self) -> None:
+        """Move the clock by one stride towards the goal, and run all that happens then; end the move at the goal."""
+        goal, now = self._goal, self.now_seconds()
+        if goal is None or now >= goal:
+            self._goal = None
+            return
+        with self._clock.still():
+            self._clock.move(min(goal, self._next(now)))
+            self.settle()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._goal is not None:
+                    self.advance()
+                else:
+                    with self._clock.still():
+                        self.settle()
+                    self._wake.wait(IDLE_SECONDS)
+                    self._wake.clear()
+            except Exception:  # a fault of one moment must not end the demo
+                log.exception("the demo's cluster")
+                self._stopping.wait(1.0)
+
+    def _manage(self) -> bool:
+        """A round of every controller when something changed or time is due; whether one of them wrote."""
+        now, version = self.now_seconds(), self._parts.state.version
+        if version == self._seen_version and now - self._managed_at < PERIOD_SECONDS:
+            return False
+        manager = self._parts.manager
+        for mirror in manager.mirrors.values():
+            self._refresh(mirror)
+        self._seen_version, self._managed_at = version, now
+        for runner in manager.runners:
+            manager.board.report(runner.round())
+        return any(runner.last.outcomes for runner in manager.runners if runner.feature is not manager.board)
+
+    def _refresh(self, mirror: Mirror[Any]) -> None:
+        """List what changed since the last look; what did not is as fresh as the look, since an old list is stale."""
+        changed = self._parts.state.changed(_collection(mirror.path))
+        if self._looked.get(id(mirror)) == changed:
+            if mirror.error is None:
+                mirror.confirm()
+        else:
+            try:
+                mirror.list_once()
+            except ClusterAbsent as error:
+                mirror.error = error  # as a running mirror would: the demo does not serve that kind
+            self._looked[id(mirror)] = changed
+
+    def _count(self) -> None:
+        """Keeps account of windows whose capacity is held; when one is over, its twin without the plan is asked."""
+        now, plans = (
+            self.now_seconds(),
+            {plan.key: plan for plan in self._plans() if _is_approved(plan) or _is_over(plan)},
+        )
+        holding = [p for p in plans.values() if p.status.phase and p.status.phase.holds]
+        for plan in holding:
+            if plan.key not in self._counts and self._origin and plan.status.window:
+                ref = WorkloadRef(plan.namespace, plan.owner.kind, plan.owner.name)
+                self._counts[plan.key] = ShortageCount(ref, plan.status.window), self._origin
+        if not holding:
+            self._origin = origin(self._parts.state, now) if plans else None
+        for count, _ in self._counts.values():
+            count.observe(self._parts.state, self._parts.demand, now)
+        for key in [key for key in self._counts if key not in plans or _is_over(plans[key])]:
+            count, begin = self._counts.pop(key)
+            self._told.append(compared_words(count, without(begin, count, self._parts.demand, self._parts.batch)))
+
+    def _next(self, now: float) -> float:
+        """The next moment of a move ahead: of a fixed grid, so that every move passes the same moments.
+
+        The grid is wide while no capacity is held; the moments at which an approved plan reserves are part of it.
+        """
+        plans = [plan for plan in self._plans() if _is_approved(plan)]
+        has_capacity = any(
+            p.status.phase and (p.status.phase.holds or p.status.phase is PlanPhase.RELEASED) for p in plans
+        )
+        stride = STEP_SECONDS if has_capacity else STRIDE_SECONDS
+        moments = [p.status.reserve_at_seconds for p in plans if p.status.reserve_at_seconds > now]
+        return min([(now // stride + 1) * stride, *moments])
+
+    def _plans(self) -> list[Plan]:
+        try:
+            return list(self._parts.plans.snapshot().values())
+        except CotenantError:
+            return []
+
+
+def _collection(path: str) -> Collection:
+    """Return the collection of a mirror over all namespaces: /api/v1/pods, /apis/GROUP/VERSION/PLURAL."""
+    parts = path.strip("/").split("/")
+    return ("" if parts[0] == "api" else parts[1]), parts[-1]
+
+
+def _is_over(plan: Plan) -> bool:
+    return plan.status.phase is not None and plan.status.phase.over
+
+
+def _is_approved(plan: Plan) -> bool:
+    phase = plan.status.phase
+    approved = plan.approval is not None and plan.approval.decision is PlanDecision.APPROVED
+    return (approved or plan.policy.auto) and not (phase and phase.over)
+
+
+def _span(plan: Plan) -> bool:
+    return (plan.status.window or plan.window) is not None
+
+
+def _stops(plan: Plan, approved: bool) -> list[Stop]:
+    window = plan.status.window or plan.window
+    assert window is not None, "asked of plans with a window alone"
+    name = f"{plan.namespace}/{plan.owner.name}"
+    before = Stop(window.start_seconds - BEFORE_SECONDS, f"before the window of {name}")
+    after = Stop(window.end_seconds + AFTER_SECONDS, f"after the window of {name}")
+    return [before, after] if approved else [before]

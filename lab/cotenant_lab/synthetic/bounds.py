@@ -1,0 +1,67 @@
+"""LimitRanges that a namespace's workloads keep, and quotas that are nearly used up. Pure.
+
+Drawn from the finished workloads, because an API server would not have admitted what breaks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from cotenant.base.cluster import Container, ContainerRole, LimitRange, Quota, Workload
+from cotenant.base.resource import GIB, MILLICORES_PER_CORE, Resource
+from cotenant_lab.synthetic.archetypes import BOUNDED
+
+_COUNTED: Final = ((Resource.CPU, False), (Resource.MEMORY, False), (Resource.MEMORY, True))
+"""What the quotas count: requests of both resources, and limits of memory, which all have."""
+_WHOLE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
+
+
+def limit_ranges(workloads: Sequence[Workload]) -> tuple[LimitRange, ...]:
+    """The smallest request as the minimum; for memory also the largest limit and the largest limit / request."""
+    return tuple(
+        bounds
+        for namespace in BOUNDED
+        for resource in Resource
+        if (bounds := _limit_range(namespace, resource, [c for w in _of(workloads, namespace) for c in w.containers]))
+    )
+
+
+def _limit_range(namespace: str, resource: Resource, containers: Sequence[Container]) -> LimitRange | None:
+    requests = [c.requests[resource] for c in containers if resource in c.requests]
+    if not requests:
+        return None
+    if resource is Resource.CPU:
+        return LimitRange(namespace, resource, min(requests))
+    limits = [c.limits[resource] for c in containers]
+    ratio = max(c.limits[resource] / c.requests[resource] for c in containers)
+    return LimitRange(namespace, resource, min(requests), max(limits), max(2.0, float(-(-ratio // 0.5) * 0.5)))
+
+
+def quotas(workloads: Sequence[Workload]) -> tuple[Quota, ...]:
+    """A quota for each bounded namespace that runs something: a tenth above what is used, in whole cores and GiB."""
+    return tuple(quota for namespace in BOUNDED for quota in _quotas(namespace, _of(workloads, namespace)))
+
+
+def _quotas(namespace: str, workloads: Sequence[Workload]) -> Iterator[Quota]:
+    for resource, of_limits in _COUNTED:
+        used = sum(w.replicas * _quota_amount_per_pod(w, resource, of_limits) for w in workloads)
+        if used:
+            unit = _WHOLE[resource]
+            hard = -(-(used + used // 10) // unit) * unit
+            yield Quota(namespace, "team", resource, of_limits, hard, used)
+
+
+def _quota_amount_per_pod(workload: Workload, resource: Resource, of_limits: bool) -> int:
+    """Return the amount that a quota counts for one pod, in the resource's unit.
+
+    Init containers are left out: in synthetic clusters they request no more than the main container.
+    """
+    sides: list[Mapping[Resource, int]] = [
+        c.limits if of_limits else c.effective_requests for c in workload.containers if c.role is not ContainerRole.INIT
+    ]
+    return sum(side.get(resource, 0) for side in sides)
+
+
+def _of(workloads: Sequence[Workload], namespace: str) -> list[Workload]:
+    return [w for w in workloads if w.ref.namespace == namespace]

@@ -1,0 +1,189 @@
+"""Usage of every seat's containers: load and noise as millicores and bytes, a chunk of rows at a time.
+
+CPU inside a 5-minute slot is taken as even between `2 mean - peak` and `peak`; what lies above the quota is throttled,
+the rest is used. So usage never exceeds a limit, and mean <= max always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cotenant.base.resource import Resource
+from cotenant.base.usage.usage import TimeGrid
+from cotenant_lab.synthetic.fleet import Blueprint
+from cotenant_lab.synthetic.lifetimes import Lives
+from cotenant_lab.synthetic.patterns import slow_noise
+from cotenant_lab.synthetic.seats import Seats
+from cotenant_lab.synthetic.spec import MemoryShape, Shape
+
+Matrix = npt.NDArray[np.float32]
+CHUNK = 128
+"""Rows computed at once: the temporaries stay near the processor's cache."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cpu:
+    """CPU of all seats' containers, (n, grid.size) each, in millicores; 0 where nobody sits."""
+
+    mean: Matrix
+    maximum: Matrix
+    throttled: Matrix
+
+
+@dataclass(frozen=True, slots=True)
+class Crowd:
+    """The facts about the workloads behind the seats that demand needs; `load`: (workloads, grid.size)."""
+
+    blueprints: tuple[Blueprint, ...]
+    lives: tuple[Lives, ...]
+    load: Matrix
+
+
+def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) -> Cpu:
+    """CPU usage and throttling of every row."""
+    out = Cpu(*(np.zeros((len(seats), grid.size), dtype=np.float32) for _ in range(3)))
+    skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
+    for rows in _chunks(len(seats)):
+        demanded = _unlimited_demand(seats, crowd, grid, rows, rng) * skew[rows, None].astype(np.float32)
+        np.minimum(demanded, _threads(seats, rows), out=demanded)
+        demanded *= seats.alive(grid, rows)
+        width = demanded * _spikes(len(demanded), grid, rng)
+        limit = seats.limit[Resource.CPU][rows, None].astype(np.float32)
+        lost = refused_demand(demanded, width, limit)
+        out.throttled[rows] = lost
+        out.mean[rows] = np.minimum(demanded - lost, limit)
+        out.maximum[rows] = np.maximum(np.minimum(demanded + width, limit), out.mean[rows])
+    return out
+
+
+def refused_demand(mean: Matrix, width: Matrix, limit: Matrix) -> Matrix:
+    """Mean demand above a quota when demand is even on [mean - width, mean + width]; the rest fits under the quota."""
+    over = np.maximum(mean + width - limit, 0.0)
+    with np.errstate(invalid="ignore"):
+        partly = over * over / np.maximum(4.0 * width, 1e-6)
+    lost = np.where(limit <= mean - width, mean - limit, np.minimum(partly, mean))
+    return np.asarray(np.where(over > 0, lost, 0.0), dtype=np.float32)
+
+
+def _unlimited_demand(seats: Seats, crowd: Crowd, grid: TimeGrid, rows: slice, rng: np.random.Generator) -> Matrix:
+    """Demand before any limit: level x load x noise, plus start-up bursts."""
+    count = len(seats.workload[rows])
+    steady = np.array([crowd.blueprints[w].shape in (Shape.FLAT, Shape.IDLE) for w in seats.workload[rows]])
+    slow = np.where(steady, rng.uniform(0.02, 0.4, count), rng.uniform(0.08, 0.42, count))
+    scripted = np.array([crowd.blueprints[w].told for w in seats.workload[rows]])
+    slow[scripted] = 0.08
+    noise = slow_noise(count, grid, slow, rng)
+    fast = np.exp(rng.uniform(np.log(0.04), np.log(0.6), count)).astype(np.float32)
+    fast[scripted] = 0.06
+    noise += fast[:, None] * rng.standard_normal((count, grid.size), dtype=np.float32)
+    np.exp(noise, out=noise)
+    noise *= crowd.load[seats.workload[rows]]
+    noise *= seats.level[Resource.CPU][rows, None].astype(np.float32)
+    return _with_starts(noise, seats, crowd, rows, rng)
+
+
+def _threads(seats: Seats, rows: slice) -> Matrix:
+    """Return the most CPU that each container could use, (rows, 1), millicores.
+
+    Its threads are chosen for its size, not for the node's.
+    """
+    size, limit = seats.wish[Resource.CPU][rows, None], seats.limit[Resource.CPU][rows, None]
+    return np.minimum(3.0 * size + 100.0, 1.5 * limit).astype(np.float32)
+
+
+def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: np.random.Generator) -> Matrix:
+    """Add what a process burns while it starts: ten minutes of two to three requests for a JVM, little for others."""
+    for row, workload, part, life in zip(
+        range(len(demand)), seats.workload[rows], seats.part[rows], seats.life[rows], strict=True
+    ):
+        if part:
+            continue
+        height = rng.uniform(1.2, 3.0) if crowd.blueprints[workload].jvm else 0.1
+        burst = np.float32(height * seats.wish[Resource.CPU][rows][row])
+        for slot in [start for start, _ in life.runs] + [r.slot for r in life.restarts]:
+            if slot >= 0:
+                demand[row, slot : slot + 2] += burst
+    return demand
+
+
+def _spikes(count: int, grid: TimeGrid, rng: np.random.Generator) -> Matrix:
+    """Relative height of the highest moment above the mean of each slot, (count, grid.size)."""
+    height = np.exp(rng.normal(np.log(0.25), 0.7, count)).astype(np.float32)
+    spikes = height[:, None] * rng.standard_exponential((count, grid.size), dtype=np.float32)
+    return np.asarray(np.minimum(spikes + 0.02, 4.0), dtype=np.float32)
+
+
+def memory(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) -> Matrix:
+    """Working set of every row in bytes, (n, grid.size), 0 where nobody sits; below its limit but for kills."""
+    out = np.zeros((len(seats), grid.size), dtype=np.float32)
+    for rows in _chunks(len(seats)):
+        age = seats.age(grid, rows)
+        level = seats.level[Resource.MEMORY][rows, None].astype(np.float32)
+        limit = np.minimum(seats.limit[Resource.MEMORY], 3.0 * seats.wish[Resource.MEMORY])[rows, None].astype(
+            np.float32
+        )
+        relative = _warmth(age, rng) * np.exp(slow_noise(len(age), grid, rng.uniform(0.005, 0.09, len(age)), rng))
+        kinds = np.array([crowd.blueprints[w].memory for w in seats.workload[rows]])
+        kinds[seats.part[rows] > 0] = MemoryShape.STEADY
+        for kind, grow in _GROWTH.items():
+            chosen = np.flatnonzero(kinds == kind)
+            relative[chosen] = grow(relative[chosen], age[chosen], crowd, seats.workload[rows][chosen])
+        used = np.minimum(level * relative, 0.985 * limit)
+        _teeth(used, limit, age, kinds, crowd, seats.workload[rows])
+        used *= seats.alive(grid, rows)
+        _before_kills(used, limit, seats, rows)
+        out[rows] = used
+    return out
+
+
+def _warmth(age: Matrix, rng: np.random.Generator) -> Matrix:
+    """Caches fill: from 60 % of the level at the start to all of it after some hours."""
+    hours = rng.uniform(4.0, 60.0, (len(age), 1)).astype(np.float32)
+    return (1.0 - 0.4 * np.exp(-np.maximum(age, 0.0) / hours)).astype(np.float32)
+
+
+def _with_load(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
+    """Sessions and buffers: 60 % fixed, 40 % with the square root of the load."""
+    del age
+    return np.asarray(relative * (0.6 + 0.4 * np.sqrt(crowd.load[workload])), dtype=np.float32)
+
+
+def _leak_growth(relative: Matrix, age: Matrix, crowd: Crowd, workload: npt.NDArray[np.int64]) -> Matrix:
+    """Growth by a half within about six weeks of a process' life."""
+    del crowd, workload
+    return np.asarray(relative * (0.8 + 0.5 * np.minimum(age / 12_000.0, 1.0)), dtype=np.float32)
+
+
+_GROWTH: dict[MemoryShape, Callable[[Matrix, Matrix, Crowd, npt.NDArray[np.int64]], Matrix]] = {
+    MemoryShape.FOLLOWS_LOAD: _with_load,
+    MemoryShape.LEAK: _leak_growth,
+}
+
+
+def _teeth(
+    used: Matrix, limit: Matrix, age: Matrix, kinds: npt.NDArray[np.str_], crowd: Crowd, workload: npt.NDArray[np.int64]
+) -> None:
+    """Saw-tooth rows, in place: from half of the limit in a straight line to the limit at the end of the period."""
+    for row in np.flatnonzero(kinds == MemoryShape.SAWTOOTH):
+        progress = np.clip(age[row] / max(crowd.lives[workload[row]].period, 1), 0.0, 1.0)
+        used[row] = limit[row] * (0.45 + 0.53 * progress)
+
+
+def _before_kills(used: Matrix, limit: Matrix, seats: Seats, rows: slice) -> None:
+    """The half hour before a kill climbs to the limit, in place."""
+    for row, (life, part) in enumerate(zip(seats.life[rows], seats.part[rows], strict=True)):
+        for restart in life.restarts:
+            if restart.oom and part == 0 and restart.slot > 0:
+                first = max(0, restart.slot - 6)
+                climb = np.linspace(0.9, 0.999, restart.slot - first, dtype=np.float32) * limit[row]
+                used[row, first : restart.slot] = np.where(
+                    used[row, first : restart.slot] > 0, np.maximum(used[row, first : restart.slot], climb), 0.0
+                )
+
+
+def _chunks(count: int) -> Iterator[slice]:
+    return (slice(start, min(start + CHUNK, count)) for start in range(0, count, CHUNK))
