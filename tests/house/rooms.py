@@ -22,6 +22,13 @@ ON_TREES: Final = pytest.mark.xdist_group("syntax-trees")
 """Mark of files of tests that read the syntax trees: one worker has them."""
 
 
+def module_name(path: Path) -> str:
+    """The one name by which a source is imported: a room as a package of `cotenant`."""
+    first, *rest = path.relative_to(ROOT).with_suffix("").parts
+    within = {"cotenant": ["cotenant"], "lab": []}.get(first, ["cotenant", first])
+    return ".".join([*within, *rest]).removesuffix(".__init__")
+
+
 @cache
 def trees_by_path() -> dict[Path, ast.Module]:
     """Syntax tree of every module of the product, parsed once for all tests.

@@ -7,7 +7,7 @@ import re
 from functools import cache
 
 from cotenant.base.table import Column, Schema
-from tests.house.rooms import ROOT, SOURCES
+from tests.house.rooms import SOURCES, module_name
 
 _DECLARES = re.compile(r"^_?[A-Z_]+(?:: Final)? = Schema\(", re.MULTILINE)
 
@@ -19,7 +19,7 @@ def every_schema() -> dict[str, Schema]:
     for path in SOURCES:
         if not _DECLARES.search(path.read_text(encoding="utf-8")):
             continue
-        module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+        module = importlib.import_module(module_name(path))
         for value in vars(module).values():
             if isinstance(value, Schema):
                 first = found.setdefault(value.name, value)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from tests.house.attacks import ENDS, attacks
-from tests.house.rooms import ON_TREES, ROOT, SOURCES, trees_by_path
+from tests.house.rooms import ON_TREES, ROOT, SOURCES, module_name, trees_by_path
 
 pytestmark = ON_TREES
 SIZES = (20, 24, 28, 40, 400, 16_000)
@@ -95,8 +95,7 @@ def expressions_of(path: Path) -> Iterator[Expression]:
     asked = [(call, *given) for call in calls if (given := arguments(call)) is not None]
     if not asked:
         return
-    name = path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__")
-    names = vars(importlib.import_module(name if name.startswith("cotenant") else f"cotenant.{name}"))
+    names = vars(importlib.import_module(module_name(path)))
     for call, written, way in asked:
         flags = (value_of(argument, names) for argument in call.args[1:])
         total = sum(int(flag) for flag in flags if isinstance(flag, re.RegexFlag))
