@@ -175,6 +175,7 @@ class KubeClient:
         self._reload = reload
         self._pause = pause or Pause()
         self._connection = ApiConnection(access, settings)
+        self._left_out: dict[str, dict[str, str]] = {}
 
     def sibling(self, settings: KubeSettings | None = None) -> KubeClient:
         """A client for another thread, with its own connection.
@@ -192,6 +193,10 @@ class KubeClient:
         reload = self._reload
         again = (lambda: replace(reload(), server=server)) if reload else None
         return KubeClient(replace(self.access, server=server), settings or self.settings, reload=again)
+
+    def gaps(self) -> list[str]:
+        """Return a sentence for each object that the newest list of its collection left out as unreadable."""
+        return [f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()]
 
     def clock(self) -> Clock:
         """The clock by which ages of the cluster's objects are to be counted; asks the server where it has not yet."""
@@ -245,7 +250,9 @@ class KubeClient:
                 is_shipped = path.startswith(tuple(f"/apis/{group}/" for group in SHIPPED_GROUPS))
                 fix = NOT_INSTALLED if is_shipped else "Check the API group and version."
                 raise ClusterAbsent(f"{self.access.server} does not serve {path}", fix=fix)
-            page = _decode_page(answer, kind, path, first=not token)
+            if not token:
+                _unread[path] = self._left_out[path] = {}
+            page = _decode_page(answer, kind, path, self._left_out[path])
             yield page
             token = page.metadata.token
             if not token:
@@ -388,16 +395,16 @@ def unread_objects() -> dict[str, str]:
     return {subject: why for words in list(_unread.values()) for subject, why in words.items()}
 
 
-def _decode_page(answer: ApiResponse, kind: Any, path: str, *, first: bool) -> ListPage[Any]:
-    """Return the page without objects that cannot be read; ClusterError if none can, or it is not the API's JSON."""
-    if first:
-        _unread.pop(path, None)
+def _decode_page(answer: ApiResponse, kind: Any, path: str, unread: dict[str, str]) -> ListPage[Any]:
+    """Return the page without objects that cannot be read; ClusterError if none can, or it is not the API's JSON.
+
+    unread: gets why each of those cannot.
+    """
     try:
         page: ListPage[Any] = _decode_successful(answer, ListPage[kind], path)
     except ClusterError:
         raws: ListPage[msgspec.Raw] = _decode_successful(answer, ListPage[msgspec.Raw], path)
         page = ListPage([], raws.metadata)
-        unread = _unread.setdefault(path, {})
         for raw in raws.items or []:
             try:
                 page.items.append(decoder_of(kind).decode(raw))  # type: ignore[union-attr]

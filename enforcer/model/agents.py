@@ -84,7 +84,8 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
         return Gathering(now_seconds, sources=(SOURCE,), agents=len(reporting_nodes) or None, notes=(UNCOUNTED,))
     nodes = {pod.spec.node_name for pod in pods if pod.spec.node_name}
     dry = sum(1 for pod in pods if pod.spec.node_name and _dry(pod))
-    return Gathering(now_seconds, sources=(SOURCE,), agents=len(nodes | reporting_nodes), dry_agents=dry)
+    agents = len(nodes | reporting_nodes)
+    return Gathering(now_seconds, sources=(SOURCE,), agents=agents, dry_agents=dry, notes=tuple(client.gaps()))
 
 
 def _dry(pod: ConfiguredPod) -> bool:

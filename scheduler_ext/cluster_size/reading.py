@@ -61,7 +61,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
     pods = _read_pods(client, objects, proposals, rooms)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
     nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
-    return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), tuple(gaps))
+    return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), (*gaps, *client.gaps()))
 
 
 def _read_pods(

@@ -113,6 +113,7 @@ def read(
     inputs = RebalanceInputs.of(loads, budgets, now_seconds, tuple(map(resolve, waiting)))
     inputs = replace(inputs, workloads=_workloads(client, namespace, gaps))
     jobs = _jobs(client, gaps)
+    gaps += client.gaps()
     return RebalanceReading(inputs, tuple(gaps), sum(load.outlook is not None for load in loads), jobs)
 
 

@@ -408,3 +408,25 @@ def test_every_controller_decides_beside_each_hostile_object(path: str, api: Api
     decided = [name for name, state in states.items() if state.condition is ControllerCondition.DRY_RUN]
     assert len(decided) > 4, states
     assert seconds < 10 + 0.05 * len(documents)
+
+
+UNCOUNTED = {"status": {"currentHealthy": "many"}}
+
+
+@pytest.mark.parametrize(
+    ("path", "odd", "said"),
+    [
+        (BUDGETS, UNCOUNTED, lambda client: read_rebalance(client, ExtenderSettings().load_aware, NOW).gaps),
+        (BUDGETS, UNCOUNTED, lambda client: read_cluster(client).gaps),
+        (NODES, {"spec": {"unschedulable": "perhaps"}}, lambda client: read_cluster(client).gaps),
+        (EVENTS, {"reportingController": 7}, lambda client: ask(client, NOW).gathering.notes),
+    ],
+)
+def test_a_page_says_which_object_of_a_list_it_does_without(
+    path: str, odd: dict[str, Any], said: Callable[[KubeClient], Any], api: ApiServer, client: KubeClient
+) -> None:
+    for name in ("rebalance", "enforcement"):
+        api.objects |= {kind: [seed] for kind, seed in READINGS[name][1].items()}
+    api.objects[path] = [*api.objects[path], {"metadata": {"name": "odd"}, **odd}]
+    (gap,) = [gap for gap in said(client) if "/odd: " in gap]
+    assert gap.startswith(f"{path.rpartition('/')[2]}/odd: it cannot be read: ")
