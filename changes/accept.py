@@ -164,7 +164,15 @@ class Actions:
         reviews = []
         for workload, of_workload in grouped.items():
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
-            review = self._check_alone(self._review(review, live_context, history, second_person, whole), requested)
+            # The review with what stops its workload as a batch of its own: a larger batch is divided, a workload
+            # not.
+            alone_review = self._review(review, live_context, history, second_person, whole)
+            if not alone_review.writes:
+                review = alone_review
+            else:
+                moved = abs(alone_review.savings.net.millicores)
+                rules = blocking(judge_batch(1, moved, requested, self.settings.guardrails), ())
+                review = replace(alone_review, guardrails=(*alone_review.guardrails, *rules))
             if review.writes and not review.blocked(whole):
                 live_context.claim(review.recommendations, review.live)
             reviews.append(review)
@@ -172,14 +180,6 @@ class Actions:
 
     def _postponed_writes(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
-
-    def _check_alone(self, review: Review, requested_millicores: int) -> Review:
-        """The review with what stops its workload as a batch of its own: a larger batch is divided, a workload not."""
-        if not review.writes:
-            return review
-        moved = abs(review.savings.net.millicores)
-        rules = blocking(judge_batch(1, moved, requested_millicores, self.settings.guardrails), ())
-        return replace(review, guardrails=(*review.guardrails, *rules))
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
         """The objects as the server would have them, admission included; its refusal is raised in its own words."""
@@ -189,7 +189,15 @@ class Actions:
         """Write all down, then do one after the other. UsageError names the rule that a review fails."""
         try:
             for review in reviews:
-                _refuse(review, terms.overridden)
+                if review.error:
+                    raise UsageError(f"{review.workload}: {review.error}", fix="Leave it out.")
+                if review.method is Method.BUNDLE:
+                    raise UsageError(
+                        f"{review.workload}: a bundle is written, not applied", fix="cotenant recs bundle -o DIR"
+                    )
+                for rule in review.blocked(terms.overridden):
+                    message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
+                    raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")
         except UsageError as error:
             names = [str(review.workload) for review in reviews]
             self.journal.note([(STOPPED, terms.batch, {"workloads": names, "words": f"{error.message}. {error.fix}"})])
@@ -485,13 +493,3 @@ def _outcome_text(rule: Guardrail, terms: AcceptanceTerms) -> str:
     """Return a guardrail's outcome as the ledger keeps it, with the reason for which it was overridden."""
     passed_over = rule.outcome is not GuardrailOutcome.PASS and rule.rule in terms.overridden
     return rule.words(passed_over) + (f"; because: {terms.because}" if passed_over and terms.because else "")
-
-
-def _refuse(review: Review, overridden: Sequence[str]) -> None:
-    if review.error:
-        raise UsageError(f"{review.workload}: {review.error}", fix="Leave it out.")
-    if review.method is Method.BUNDLE:
-        raise UsageError(f"{review.workload}: a bundle is written, not applied", fix="cotenant recs bundle -o DIR")
-    for rule in review.blocked(overridden):
-        message = f"{review.workload}: guardrail {rule.rule}: {rule.why}"
-        raise UsageError(message, fix=f"Change it, or --override {rule.rule}.")

@@ -31,12 +31,8 @@ def advice(error: CotenantError) -> str:
     return (
         kind_step
         or error.fix
-        or ("Change what the server names, or take another method." if _is_rejected(error) else "")
+        or ("Change what the server names, or take another method." if isinstance(error, ClusterInvalid) else "")
     )
-
-
-def _is_rejected(error: CotenantError) -> bool:
-    return isinstance(error, ClusterInvalid)
 
 
 def describe_with_advice(error: CotenantError) -> str:

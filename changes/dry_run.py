@@ -27,11 +27,16 @@ def to_workload_review(review: Review) -> WorkloadReview:
         for pointer, old in write.before.items()
     ]
     rules = [GuardrailResult(rule.rule, rule.outcome.value, rule.why) for rule in review.guardrails]
+    if review.method is Method.IN_PLACE:
+        restart = Restart.IN_PLACE
+    else:
+        silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
+        restart = Restart.NONE if silent else Restart.ROLLOUT
     return WorkloadReview(
         review.workload,
         tuple(moves),
         tuple(rules),
-        restart=_restart(review).value,
+        restart=restart.value,
         impossible=review.impossible,
         savings=review.savings,
         lines=tuple(lines_of(review)),
@@ -70,13 +75,6 @@ def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
         for moved in admission_additions(live, answer, write)
     ]
     return DryRunResult(True, added=tuple(admission_changes))
-
-
-def _restart(review: Review) -> Restart:
-    if review.method is Method.IN_PLACE:
-        return Restart.IN_PLACE
-    silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
-    return Restart.NONE if silent else Restart.ROLLOUT
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.changes.change_ledger import FIELD_MANAGER, ChangeLedger
 from cotenant.changes.decide.field_changes import RESOURCES
-from cotenant.changes.decide.lifecycle import Regressed, regressed_condition
+from cotenant.changes.decide.lifecycle import regressed_condition
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict
 from cotenant.changes.model.ladder import Ladder
@@ -94,7 +94,16 @@ class EventReporter:
             )
             if recommendation is not None and (regression.true or condition):
                 now = condition if condition.get("status") == str(regression.true) else {}
-                body = _condition(address, regression, now.get("lastTransitionTime") or moment(status.since_seconds))
+                # A Recommendation of which we say this one condition; the rest is the manager's.
+                since = now.get("lastTransitionTime") or moment(status.since_seconds)
+                condition = {
+                    "type": REGRESSED,
+                    "status": str(regression.true),
+                    "reason": regression.reason,
+                    "message": regression.message,
+                    "lastTransitionTime": since,
+                }
+                body = address.manifest("Recommendation", status={"conditions": [condition]})
                 self._writer.send(Apply(address, body, "status", why="a change was verified"), full_response=False)
         except CotenantError as error:
             log.info("no condition was written", object=str(address), err=error.message)
@@ -105,18 +114,6 @@ class EventReporter:
         if self._events.error is not None:
             log.info("no Event was written", err=self._events.error.message)
         self._events.close()
-
-
-def _condition(address: Address, regression: Regressed, since: str) -> dict[str, Any]:
-    """A Recommendation of which we say this one condition; the rest is the manager's."""
-    condition = {
-        "type": REGRESSED,
-        "status": str(regression.true),
-        "reason": regression.reason,
-        "message": regression.message,
-        "lastTransitionTime": since,
-    }
-    return address.manifest("Recommendation", status={"conditions": [condition]})
 
 
 def _event_subject(change: Change) -> Regarding:

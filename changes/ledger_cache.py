@@ -67,10 +67,22 @@ class LedgerCache:
             return dict(self._ladders)
 
     def _read_on(self, ledger: Ledger) -> None:
-        if not self._continues(ledger):
+        # Whether the row read last is still in the ledger, with the same hash; True if no row was read.
+        if not self._seq:
+            continues = True
+        else:
+            last = ledger.row(self._seq)
+            continues = last is not None and last.hash == self._hash
+        if not continues:
             self._forget()
         for entry in ledger.entries(after=self._seq):
-            self._take(entry)
+            self._seq, self._hash = entry.seq, entry.hash
+            if entry.event not in _NAMES and entry.event not in _LADDER_NAMES:
+                continue
+            try:
+                (self._fold if entry.event in _NAMES else self._fold_ladder)(entry)
+            except (UsageError, *UNDECODABLE) as error:
+                self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
     @property
     def seq(self) -> int:
@@ -81,22 +93,6 @@ class LedgerCache:
     def passed(self) -> tuple[Passed, ...]:
         """Rows that were passed over."""
         return self._passed
-
-    def _continues(self, ledger: Ledger) -> bool:
-        """Return whether the row read last is still in the ledger, with the same hash; True if no row was read."""
-        if not self._seq:
-            return True
-        last = ledger.row(self._seq)
-        return last is not None and last.hash == self._hash
-
-    def _take(self, entry: LedgerRow) -> None:
-        self._seq, self._hash = entry.seq, entry.hash
-        if entry.event not in _NAMES and entry.event not in _LADDER_NAMES:
-            return
-        try:
-            (self._fold if entry.event in _NAMES else self._fold_ladder)(entry)
-        except (UsageError, *UNDECODABLE) as error:
-            self._passed = (*self._passed, Passed(entry.seq, f"row {entry.seq} was skipped: {error}"))
 
     def _fold(self, entry: LedgerRow) -> None:
         happened, id_ = ChangeEvent(entry.event), entry.subject

@@ -115,7 +115,7 @@ class LiveContext:
         return LiveWorkload(
             live,
             {name: scaler for name, scaler in scalers.items() if scaler},
-            self._disruptions(workload, live),
+            disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live),
             pods,
             replace(
                 self._cluster_limits(workload),
@@ -185,9 +185,6 @@ class LiveContext:
             )
         return bool(self._known["resizes"])
 
-    def _disruptions(self, workload: WorkloadRef, live: Json) -> int | None:
-        return disruptions(self._list(f"/apis/policy/v1/namespaces/{workload.namespace}/poddisruptionbudgets"), live)
-
     def _cluster_limits(self, workload: WorkloadRef) -> ClusterLimits:
         inside = f"namespaces/{workload.namespace}"
         scalers = self._list(f"/apis/{SCALERS}/{inside}/{autoscaler_targets.RESOURCE}")
@@ -223,18 +220,15 @@ class LiveContext:
 
     def _claims_beside(self, workload: WorkloadRef) -> list[QuotaClaim]:
         """Return the claims of other workloads: accepted ones of this namespace, and all that are reviewed now."""
-        accepted = self._accepted_claims(workload.namespace)
-        claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
-        return [c for ref, c in claims.items() if ref != workload]
-
-    def _accepted_claims(self, namespace: str) -> list[QuotaClaim]:
-        """Return the claims of changes that were accepted before; of those whose workload can be read."""
+        # The claims of changes that were accepted before; of those whose workload can be read.
+        namespace = workload.namespace
         key = f"claims/{namespace}"
         if key not in self._known:
             inside = [status for status in self._accepted if status.change.namespace == namespace]
             self._known[key] = [claim for status in inside if (claim := self._accepted_claim(status)) is not None]
-        claims: list[QuotaClaim] = self._known[key]
-        return claims
+        accepted: list[QuotaClaim] = self._known[key]
+        claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
+        return [c for ref, c in claims.items() if ref != workload]
 
     def _accepted_claim(self, status: ChangeStatus) -> QuotaClaim | None:
         try:

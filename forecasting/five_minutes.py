@@ -64,21 +64,17 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
         rows = slice(first, first + _SERIES_PER_BLOCK)
         level = coarse.values[rows, -days * horizon :].reshape(-1, days, horizon)
         values = past.values[rows, -days * horizon * parts :].reshape(-1, days, horizon, parts)
-        profile[rows], rest = _profile(_ratios(values, level), past.statistic)
+        # Values (..., k) relative to the level (...) of their half hour; 1 in a half hour of nothing, NaN in a gap.
+        above = level[..., None]
+        ratio = np.divide(values, above, out=np.ones_like(values), where=above > 0)
+        ratio[np.isnan(values)] = np.nan
+        profile[rows], rest = _profile(ratio, past.statistic)
         size, recent = len(rest), level[:, -rest.shape[1] :]
         bands = _bands(np.minimum(rest, np.float32(parts)).reshape(size, -1, parts), recent.reshape(size, -1))
         quantiles[rows] = _product_quantiles(path[rows], bands)
 
     side_by_side(refine, range(0, len(path) if days else 0, _SERIES_PER_BLOCK))
     return FinePath(step, quantiles, profile)
-
-
-def _ratios(values: FloatMatrix, level: FloatMatrix) -> FloatMatrix:
-    """Values (..., k) relative to the level (...) of their half hour; 1 in a half hour of nothing, NaN in a gap."""
-    above = level[..., None]
-    ratio = np.divide(values, above, out=np.ones_like(values), where=above > 0)
-    ratio[np.isnan(values)] = np.nan
-    return ratio
 
 
 def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatrix]:

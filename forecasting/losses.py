@@ -33,10 +33,5 @@ def _mean(values: Floats) -> Floats:
     """Mean over the last axis without NaN; NaN where nothing is left."""
     present = ~np.isnan(values)
     total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
-    return _quotient(total, count)
-
-
-def _quotient(amount: Floats, scale: npt.NDArray[Any]) -> Floats:
-    """Return amount / scale, NaN where the scale is 0."""
-    quotient: Floats = np.divide(amount, scale, out=np.full(scale.shape, np.nan), where=scale > 0)
+    quotient: Floats = np.divide(total, count, out=np.full(count.shape, np.nan), where=count > 0)
     return quotient

@@ -85,7 +85,13 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
         mean = np.where(present, days, 0.0).sum(axis=2) / np.maximum(present.sum(axis=2), 1)
         runs = run_means(np.where(present, days, mean[:, :, None]), width)
         score += _VOTE_POWER * np.log(_day_votes(runs, counts) + _FLOOR)
-        score += _edges(_level_now(history, runs, counts, width), score.shape[1], width)
+        # What the current level (n,) adds to the score of each start, (n, starts). The addition decays with the
+        # distance from now and from the end of the day.
+        level = _level_now(history, runs, counts, width)
+        starts = score.shape[1]
+        from_start = np.exp(-np.arange(starts) / width)
+        early, late = _START_WEIGHT * (level - _START_LEVEL), _END_WEIGHT * (_END_LEVEL - level)
+        score += np.nan_to_num(early[:, None] * from_start + late[:, None] * from_start[::-1])
     return _normalize_sum(np.exp(score - score.max(axis=1, keepdims=True)))
 
 
@@ -122,16 +128,6 @@ def _level_now(history: FloatMatrix, runs: Floats, counts: npt.NDArray[np.bool_]
     level = np.divide(now - low, high - low, out=unknown, where=present.any(axis=1) & (high > low))
     clipped: Floats = np.clip(level, 0, _HIGHEST_LEVEL)
     return clipped
-
-
-def _edges(level: Floats, starts: int, width: int) -> Floats:
-    """Return what the current level (n,) adds to the score of each start, (n, starts).
-
-    The addition decays with the distance from now and from the end of the day.
-    """
-    from_start = np.exp(-np.arange(starts) / width)
-    early, late = _START_WEIGHT * (level - _START_LEVEL), _END_WEIGHT * (_END_LEVEL - level)
-    return np.nan_to_num(early[:, None] * from_start + late[:, None] * from_start[::-1])
 
 
 def run_means(values: Floats, width: int) -> Floats:

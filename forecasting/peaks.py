@@ -80,7 +80,11 @@ def peak_quantiles(
     """
     bases = [_base(maxima[:, :day]) for day in range(_FEWEST_DAYS, maxima.shape[1])]
     then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)
-    ratios = _ratios(maxima[:, _FEWEST_DAYS:], then)
+    # Maxima relative to their bases, up to the limit; nothing over nothing is 1, NaN where either is missing.
+    ratios_maxima = maxima[:, _FEWEST_DAYS:]
+    capped = np.fmax(then, ratios_maxima / np.float32(_RATIO_LIMIT))
+    ratio = np.divide(ratios_maxima, capped, out=np.ones_like(ratios_maxima), where=capped > 0)
+    ratios = np.where(np.isnan(ratios_maxima) | np.isnan(then), np.float32(np.nan), ratio)
     known = _base(maxima)
     base = np.where(np.isnan(known), fallback, known)
     of_class = _of_classes(ratios, *_spreads(maxima, known, classes), classes)
@@ -162,10 +166,3 @@ def _base(maxima: FloatMatrix) -> FloatMatrix:
     level = np.exp((weights * logs).sum(axis=1) / np.maximum(weights.sum(axis=1), np.finfo(np.float64).tiny))
     result: FloatMatrix = np.where(some, np.where(mean > 0, level, 0.0), np.nan).astype(np.float32)
     return result
-
-
-def _ratios(maxima: FloatMatrix, bases: FloatMatrix) -> FloatMatrix:
-    """Maxima relative to their bases, up to the limit; nothing over nothing is 1, NaN where either is missing."""
-    capped = np.fmax(bases, maxima / np.float32(_RATIO_LIMIT))
-    ratio = np.divide(maxima, capped, out=np.ones_like(maxima), where=capped > 0)
-    return np.where(np.isnan(maxima) | np.isnan(bases), np.float32(np.nan), ratio)

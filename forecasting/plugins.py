@@ -49,14 +49,11 @@ class Guarded:
             if raw.shape != shape:
                 raise ValueError(f"an answer of shape {raw.shape}, not {shape}")
         except Exception as error:  # noqa: BLE001 - whatever it stumbles over, the others go on
-            self._log_once(error)
+            was_told, self._told = self._told, True  # before the log is written: another thread may fail meanwhile
+            if not was_told:
+                structlog.get_logger(__name__).error("forecaster failed", forecaster=self.name, error=repr(error))
             raw = np.full(shape, np.nan, dtype=np.float32)
         return conform(np.where(np.isfinite(raw), raw, np.float32(np.nan)), history)
-
-    def _log_once(self, error: Exception) -> None:
-        was_told, self._told = self._told, True  # before the log is written: another thread may fail meanwhile
-        if not was_told:
-            structlog.get_logger(__name__).error("forecaster failed", forecaster=self.name, error=repr(error))
 
 
 @lru_cache(maxsize=8)
@@ -78,7 +75,15 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
                 f"cotenant.forecasting.plugins: no forecaster is named {name!r}", fix=_hint(name, installed)
             )
         taken.add(name)
-        added.append(Guarded(_load_forecaster(installed[name]), name))
+        # An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails.
+        point = installed[name]
+        try:
+            forecaster: Forecaster = point.load()()
+        except Exception as error:
+            raise CotenantError(
+                f"forecaster {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
+            ) from error
+        added.append(Guarded(forecaster, name))
     return (*MEMBERS, *added)
 
 
@@ -102,14 +107,3 @@ def _hint(name: str, installed: dict[str, EntryPoint]) -> str:
     near = closest_name(name, installed)
     names = ", ".join(sorted(installed)) or f"none: no package offers entry points of group {GROUP}"
     return f"Did you mean {near}?" if near else f"Installed are {names}."
-
-
-def _load_forecaster(point: EntryPoint) -> Forecaster:
-    """An instance of a plug-in's class; CotenantError naming the plug-in when its import or constructor fails."""
-    try:
-        forecaster: Forecaster = point.load()()
-    except Exception as error:
-        raise CotenantError(
-            f"forecaster {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
-        ) from error
-    return forecaster

@@ -92,7 +92,10 @@ def back_test(
         # Half a day known before and a quarter of a day to compare with, or the comparison says nothing.
         past_count, day_count = (~np.isnan(past)).sum(axis=1), (~np.isnan(actual[origin])).sum(axis=1)
         scored[origin] = (past_count >= day // 2) & (day_count >= day // 4)
-    log_ratio, baseline_loss = _daily(actual, loss, scored)
+    # Log ratios (M, K, n) of losses (M, K, n) and the baseline's losses (K, n), NaN where not judged.
+    floor = 1e-6 * level_of(actual)
+    ratio = np.clip(np.log((loss + floor) / (loss[:1] + floor)), -RATIO_LIMIT, RATIO_LIMIT)
+    log_ratio, baseline_loss = np.where(scored, ratio, np.nan), np.where(scored, loss[0], np.nan)
     return BackTests(actual, forecasts, log_ratio, baseline_loss, near_test(members, history, grid))
 
 
@@ -192,10 +195,3 @@ def near_test(members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGri
 
 
 _NEAR_HOURS: Final = 2
-
-
-def _daily(actual: FloatMatrix, loss: Floats, scored: npt.NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Log ratios (M, K, n) of losses (M, K, n) and the baseline's losses (K, n), NaN where not judged."""
-    floor = 1e-6 * level_of(actual)
-    ratio = np.clip(np.log((loss + floor) / (loss[:1] + floor)), -RATIO_LIMIT, RATIO_LIMIT)
-    return np.where(scored, ratio, np.nan), np.where(scored, loss[0], np.nan)

@@ -126,17 +126,14 @@ class _Shard:
     def base(self, origin: int) -> Floats:
         """Return the mean absolute change from day to day, as known at an origin (0 = now), (n,), never 0."""
         if origin not in self.bases:
-            self.bases[origin] = self._base(origin)
+            day = self.grid.slots_per_day
+            past = self.history[:, : self.grid.size - origin * day]
+            change = np.abs(past[:, day:] - past[:, : max(0, past.shape[1] - day)])
+            present = ~np.isnan(change)
+            mean = np.where(present, change, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
+            least = _LEAST_CHANGE * level_of(self.history) + np.finfo(np.float64).tiny
+            self.bases[origin] = np.asarray(np.maximum(mean, least))
         return self.bases[origin]
-
-    def _base(self, origin: int) -> Floats:
-        day = self.grid.slots_per_day
-        past = self.history[:, : self.grid.size - origin * day]
-        change = np.abs(past[:, day:] - past[:, : max(0, past.shape[1] - day)])
-        present = ~np.isnan(change)
-        mean = np.where(present, change, 0.0).sum(axis=1, dtype=np.float64) / np.maximum(present.sum(axis=1), 1)
-        least = _LEAST_CHANGE * level_of(self.history) + np.finfo(np.float64).tiny
-        return np.asarray(np.maximum(mean, least))
 
     def moment(self, origin: int, forecasts: Array, path: Array) -> BoosterInput:
         """Return what is known at an origin as input of the booster: 0 = now, k = when back-test k - 1 was ahead."""

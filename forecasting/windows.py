@@ -149,7 +149,12 @@ def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tu
     after = starts + RUN_SECONDS // grid.step_seconds
     for i in chosen.tolist():
         found[i].append(_window(WindowKind.PEAK, median[i], int(starts[i]), int(after[i]), grid))
-    for place, first, last in _valleys(_smooth(median[chosen]), starts[chosen], after[chosen], grid):
+    # Centred mean over three slots: a window should not end at one odd half hour.
+    path = median[chosen]
+    padded = np.pad(path, ((0, 0), (1, 1)), mode="edge")
+    for place, first, last in _valleys(
+        (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / np.float32(3), starts[chosen], after[chosen], grid
+    ):
         i = int(chosen[place])
         found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
     return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in found)
@@ -172,12 +177,6 @@ def _valleys(
 def _window(kind: WindowKind, path: Array, first: int, after: int, grid: TimeGrid) -> Window:
     start, end = (grid.start_seconds + slot * grid.step_seconds for slot in (first, after))
     return Window(kind, start, end, float(path[first:after].mean()))
-
-
-def _smooth(path: Array) -> Array:
-    """Centred mean over three slots: a window should not end at one odd half hour."""
-    padded = np.pad(path, ((0, 0), (1, 1)), mode="edge")
-    return (padded[:, :-2] + padded[:, 1:-1] + padded[:, 2:]) / np.float32(3)
 
 
 def _mean(path: Floats) -> npt.NDArray[np.float64]:

@@ -236,7 +236,11 @@ def record(evidence: Evidence, days: float) -> Recorded:
     throttled_rows = _same_series(recent, Signal.CPU_THROTTLED_MEAN)
     highest = np.fmax(_highest(usage), _rows_or(_highest(peaks), peak_rows))
     highest = highest + np.maximum(_rows_or(_highest(throttled), throttled_rows, 0), 0)
-    beside_init = _beside_init(evidence)
+    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
+    for index, container in enumerate(evidence.containers):
+        positions[container.workload].append(index)
+    workloads = ((evidence.workloads[own[0]], own) for own in positions.values())
+    beside_init = [(w, own) for w, own in workloads if any(c.role is ContainerRole.INIT for c in w.containers)]
     return Recorded(
         size=len(evidence),
         containers=evidence.containers,
@@ -419,15 +423,6 @@ def _pod_minutes(evidence: Evidence) -> Floats:
         np.add.at(slots, _owners(evidence, signal), counts)
         sampled[resource] = slots[:-1] * evidence.window.step_seconds / 60
     return np.where(sampled[CPU] > 0, sampled[CPU], sampled[MEMORY])
-
-
-def _beside_init(evidence: Evidence) -> list[tuple[Workload, list[int]]]:
-    """Return each workload that has init containers, with the positions of its containers."""
-    positions: dict[WorkloadRef, list[int]] = defaultdict(list)
-    for index, container in enumerate(evidence.containers):
-        positions[container.workload].append(index)
-    workloads = ((evidence.workloads[own[0]], own) for own in positions.values())
-    return [(w, own) for w, own in workloads if any(c.role is ContainerRole.INIT for c in w.containers)]
 
 
 def _of_whole_pods(running: Floats, evidence: Evidence, beside_init: Sequence[tuple[Workload, list[int]]]) -> Floats:

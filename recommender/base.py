@@ -86,20 +86,20 @@ def recommend(
     """
     try:
         recommendations = strategy.recommend(evidence, settings)
-        _check(recommendations, evidence)
+        # ValueError unless there is one recommendation for each container, in their order.
+        if len(recommendations) != len(evidence):
+            raise ValueError(f"{len(recommendations)} recommendations for {len(evidence)} containers")
+        for recommendation, container in zip(recommendations, evidence.containers, strict=True):
+            if recommendation.container != container:
+                raise ValueError(f"a recommendation for {recommendation.container} in the place of {container}")
     except Exception as error:  # noqa: BLE001 - whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
             return [r for half in halves for r in recommend(strategy, evidence.take(half), settings)]
         return [_failed_recommendation(strategy.name, evidence, settings, error)] if len(evidence) else []
-    checked = _above_heaps(_without_garbage(recommendations, evidence), evidence)
-    return [_in_danger(recommendation) for recommendation in checked]
-
-
-def _without_garbage(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """The recommendations without values of a resource of which one figure cannot be usage, by any strategy."""
+    # The recommendations without values of a resource of which one figure cannot be usage, by any strategy.
     workloads = [workload.ref for workload in evidence.workloads]
-    checked = list(recommendations)
+    garbage_checked = list(recommendations)
     for resource in Resource:
         wrong = beyond_any_node(evidence.highest_seen(resource), workloads, evidence.inventory, resource)
         if resource is Resource.MEMORY:
@@ -107,10 +107,11 @@ def _without_garbage(recommendations: list[Recommendation], evidence: Evidence) 
         for index in np.flatnonzero(wrong).tolist():
             values = (
                 withheld(v.resource, v.field, v.now, Reason.IMPLAUSIBLE, v.inputs) if v.resource is resource else v
-                for v in checked[index].values
+                for v in garbage_checked[index].values
             )
-            checked[index] = replace(checked[index], values=tuple(values))
-    return checked
+            garbage_checked[index] = replace(garbage_checked[index], values=tuple(values))
+    checked = _above_heaps(garbage_checked, evidence)
+    return [_in_danger(recommendation) for recommendation in checked]
 
 
 def _in_danger(recommendation: Recommendation) -> Recommendation:
@@ -143,15 +144,6 @@ def _without_low_limit(recommendation: Recommendation, floor_bytes: int) -> Reco
         return recommendation
     stays = withheld(limit.resource, limit.field, limit.now, Reason.HEAP, limit.inputs)
     return replace(recommendation, values=tuple(stays if value is limit else value for value in recommendation.values))
-
-
-def _check(recommendations: list[Recommendation], evidence: Evidence) -> None:
-    """ValueError unless there is one recommendation for each container, in their order."""
-    if len(recommendations) != len(evidence):
-        raise ValueError(f"{len(recommendations)} recommendations for {len(evidence)} containers")
-    for recommendation, container in zip(recommendations, evidence.containers, strict=True):
-        if recommendation.container != container:
-            raise ValueError(f"a recommendation for {recommendation.container} in the place of {container}")
 
 
 def recommendation(

@@ -101,6 +101,7 @@ def in_order(findings: Iterable[ClusterFinding]) -> list[ClusterFinding]:
 
 def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
     """Rows of the FINDINGS table, in their order."""
+    # ("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too.
     return [
         {
             "finding": f.kind.value,
@@ -109,7 +110,9 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
             "proposal": f.proposal,
             "saving_month": f.monthly_saving,
             **{f"{r}_freed": f.freed.get(r) for r in Resource},
-            "evidence": "; ".join(_figure(name, value) for name, value in f.evidence.items()),
+            "evidence": "; ".join(
+                re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value)) for name, value in f.evidence.items()
+            ),
         }
         for f in findings
     ]
@@ -122,7 +125,8 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
     """
     portrait = evidence.portraits[CPU]
     highest = evidence.from_portrait(CPU, portrait.maximum)
-    long_enough = _long_enough(evidence, CPU, settings)
+    days = evidence.from_portrait(CPU, evidence.portraits[CPU].span_days)
+    long_enough = (days >= settings.minimum_days) & (evidence.coverage[CPU] >= settings.minimum_coverage)
     static = {pod.workload for pod in evidence.inventory.pods if pod.belongs_to_node}
     for workload, positions in _by_workload(evidence):
         resting = workload.ref.kind in NEVER_IDLE or workload.ref in static
@@ -337,11 +341,6 @@ def _by_workload(evidence: Evidence) -> Iterator[tuple[Workload, list[int]]]:
     return ((evidence.workloads[own[0]], own) for own in positions.values())
 
 
-def _long_enough(evidence: Evidence, resource: Resource, settings: FindingSettings) -> npt.NDArray[np.bool_]:
-    days = evidence.from_portrait(resource, evidence.portraits[resource].span_days)
-    return (days >= settings.minimum_days) & (evidence.coverage[resource] >= settings.minimum_coverage)
-
-
 def _pod_share(pods: Iterable[Pod], window: TimeGrid) -> float:
     """Pods that could run elsewhere and run or ran in the window, as pod-time / window; infinite when one runs now."""
     others = [p for p in pods if not p.belongs_to_node]
@@ -399,11 +398,6 @@ def _subject_columns(subject: ContainerRef | WorkloadRef | NodeRef) -> dict[str,
     ref = subject.workload if isinstance(subject, ContainerRef) else subject
     container = subject.container if isinstance(subject, ContainerRef) else ""
     return {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
-
-
-def _figure(name: str, value: float | int | str) -> str:
-    """("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too."""
-    return re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value))
 
 
 def _plain_figure(name: str, value: float | int | str) -> str:

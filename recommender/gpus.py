@@ -90,10 +90,19 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
             if container.requested_hours >= UNMEASURED_HOURS:
-                yield _unmeasured_finding(container)
+                yield ClusterFinding(
+                    FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested_figures(container)
+                )
         elif container.days >= settings.minimum_days and container.coverage >= settings.minimum_coverage:
             if container.core_maximum <= settings.idle_gpu_percent:
-                yield _idle(container, settings)
+                figures = {
+                    **_requested_figures(container),
+                    **_usage_figures(container),
+                    "threshold_percent": settings.idle_gpu_percent,
+                }
+                # an instance is a part of a GPU, and which part is not known
+                saving = None if container.instances else container.monthly_price(container.devices)
+                yield ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)
             elif container.is_steady and not container.instances:
                 yield from _oversized_findings(container, own)
 
@@ -118,21 +127,6 @@ def _usage_figures(container: GpuContainer) -> dict[str, float | int | str]:
     if not math.isnan(container.memory_maximum):
         figures["gpu_memory_max_percent"] = round(container.memory_maximum, 1)
     return {**figures, "days": round(container.days, 1)}
-
-
-def _unmeasured_finding(container: GpuContainer) -> ClusterFinding:
-    return ClusterFinding(FindingKind.UNMEASURED_GPU, container.ref, Severity.OK, _requested_figures(container))
-
-
-def _idle(container: GpuContainer, settings: FindingSettings) -> ClusterFinding:
-    figures = {
-        **_requested_figures(container),
-        **_usage_figures(container),
-        "threshold_percent": settings.idle_gpu_percent,
-    }
-    # an instance is a part of a GPU, and which part is not known
-    saving = None if container.instances else container.monthly_price(container.devices)
-    return ClusterFinding(FindingKind.IDLE_GPU, container.ref, Severity.WARNING, figures, "no GPU", saving)
 
 
 def _oversized_findings(container: GpuContainer, own: GpuSettings) -> Iterator[ClusterFinding]:

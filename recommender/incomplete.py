@@ -15,7 +15,6 @@ from cotenant.base.colocation.reclaim_policies import TERMS
 from cotenant.base.colocation.reclaimable import Reclaimable
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.runtimes.heap import HeapProposal
 from cotenant.base.usage.usage import HOUR_SECONDS, Signal
 from cotenant.recommender.base import withheld
 from cotenant.recommender.model.finding import ClusterFinding, FindingKind
@@ -67,11 +66,12 @@ def without_decreases(
     affected = {resource for resource, signals in RESTS_ON.items() if not signals.isdisjoint(unread)}
     if not affected:
         return tuple(recommendations)
+    # A heap goes only with the memory request.
     return tuple(
         replace(
             r,
             values=tuple(_withhold_unfounded_value(v, affected) for v in r.values),
-            heap=_founded_heap(r.heap, affected),
+            heap=None if r.heap is not None and r.heap.change < 0 and Resource.MEMORY in affected else r.heap,
         )
         for r in recommendations
     )
@@ -108,11 +108,6 @@ def _add_forecast_note(amount: Reclaimable) -> Reclaimable:
     if not any(TERMS[name].from_forecast for name in amount.terms if name in TERMS):
         return amount
     return replace(amount, note=f"{amount.note}; {NOTE}" if amount.note else NOTE)
-
-
-def _founded_heap(heap: HeapProposal | None, affected: Collection[Resource]) -> HeapProposal | None:
-    """A heap goes only with the memory request."""
-    return None if heap is not None and heap.change < 0 and Resource.MEMORY in affected else heap
 
 
 def _withhold_unfounded_value(value: Value, affected: Collection[Resource]) -> Value:

@@ -61,22 +61,20 @@ def _withhold_unfounded_values(
     if reason is not None:
         values = tuple(_withhold(v, reason) for v in recommendation.values)
         return replace(recommendation, values=values, heap=None)
-    recommendation = _withhold_beside_pods(recommendation, workload.own.resources())
+    # The recommendation without the values of resources of which the pod itself has an amount.
+    named = workload.own.resources()
+    values = tuple(_withhold(v, Reason.POD_AMOUNTS) if v.resource in named else v for v in recommendation.values)
+    recommendation = replace(
+        recommendation, values=values, heap=None if Resource.MEMORY in named else recommendation.heap
+    )
     if _DECREASES_ALONE not in gaps:
         return recommendation
-    values = tuple(_withhold(v, _DECREASES_ALONE) if _lowers_memory(v) else v for v in recommendation.values)
+    values = tuple(
+        _withhold(v, _DECREASES_ALONE) if v.resource is Resource.MEMORY and v.change is not None and v.change < 0 else v
+        for v in recommendation.values
+    )
     heap = recommendation.heap
     return replace(recommendation, values=values, heap=None if heap is not None and heap.change < 0 else heap)
-
-
-def _withhold_beside_pods(recommendation: Recommendation, named: Collection[Resource]) -> Recommendation:
-    """The recommendation without the values of resources of which the pod itself has an amount."""
-    values = tuple(_withhold(v, Reason.POD_AMOUNTS) if v.resource in named else v for v in recommendation.values)
-    return replace(recommendation, values=values, heap=None if Resource.MEMORY in named else recommendation.heap)
-
-
-def _lowers_memory(value: Value) -> bool:
-    return value.resource is Resource.MEMORY and value.change is not None and value.change < 0
 
 
 def _withhold(value: Value, reason: Reason) -> Value:

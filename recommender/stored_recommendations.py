@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import replace
-from typing import Any
 
 from cotenant.base.allocation.gpu_share import GpuShareProposal
 from cotenant.base.errors import NoData, UsageError
@@ -52,25 +51,22 @@ def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef]
         ref = ContainerRef(workload, row["container"])
         stored = next((r for r in explanations.of_namespace(row["namespace"]) if r.container == ref), None)
         if stored is not None:
-            shares.append(_about_gpus(stored, row))
+            about_gpus = replace(
+                stored,
+                strategy=FindingKind.OVERSIZED_GPU.value,
+                values=(),
+                notes=(),
+                queries=(),
+                backtest=None,
+                trust=None,
+                restart=Restart.ROLLOUT,
+                monthly_saving=row["saving_month"],
+                monthly_savings={},
+                heap=None,
+                gpu=GpuShareProposal.parse(row["proposal"]),
+            )
+            shares.append(about_gpus)
     return shares
-
-
-def _about_gpus(stored: Recommendation, row: Mapping[str, Any]) -> Recommendation:
-    return replace(
-        stored,
-        strategy=FindingKind.OVERSIZED_GPU.value,
-        values=(),
-        notes=(),
-        queries=(),
-        backtest=None,
-        trust=None,
-        restart=Restart.ROLLOUT,
-        monthly_saving=row["saving_month"],
-        monthly_savings={},
-        heap=None,
-        gpu=GpuShareProposal.parse(row["proposal"]),
-    )
 
 
 def requested_millicores(store: Store) -> int:

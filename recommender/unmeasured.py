@@ -79,14 +79,36 @@ def _by_container(every: Iterable[_Doubt]) -> Doubts:
 def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     """Yield every doubt, the gravest of a container last."""
     both, cpu, memory = tuple(Resource), Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX
-    yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in _pods_above_containers(evidence))
+    # Containers whose workload has a pod that uses more than its containers together, and in which resource.
+    rows = [row for row in evidence.inventory.pod_rows if row.beyond]
+    owners = evidence.inventory.owners() if rows else {}
+    doubtful: dict[WorkloadRef | None, set[Resource]] = {}
+    for row in rows:
+        doubtful.setdefault(owners.get((row.namespace, row.name)), set()).update(row.beyond)
+    pods_above_containers = [
+        (ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ())
+    ]
+    yield from (_Doubt(ref, (resource,), Reason.POD_USES_MORE) for ref, resource in pods_above_containers)
     awake = (ref for series, ref in _zeros(evidence, cpu) if not _sleeps(series, evidence))
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
         yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen_pods(pod, "at all"))
     yield from _seldom_measured(evidence)
-    yield from _gaps(evidence)
-    yield from _of_swapping_nodes(evidence)
+    # The containers of which a pod lived for long without a sample, while some node reported. A shorter time is a few
+    # scrapes that were lost.
+    pods = {(pod.namespace, pod.name): pod for pod in evidence.inventory.pods} if evidence.gaps else {}
+    for resource, gaps in evidence.gaps.items():
+        for ref, gap in gaps.items():
+            seconds = gap.slots * evidence.window.step_seconds
+            if gap.is_long and seconds > MEASURED_AFTER_SECONDS:
+                gaps_part = _unseen_pods(pods[gap.pod.namespace, gap.pod.pod], f"for {duration(seconds)}")
+                yield _Doubt(ref, (resource,), Reason.PART_UNMEASURED, gaps_part)
+    # The containers with a pod on a node that swaps, where nothing tells what of that is the pod's.
+    swapping = {(row.namespace, row.name) for row in evidence.inventory.pod_rows if row.swaps}
+    nodes = {pod.workload: pod.node for pod in evidence.inventory.pods if (pod.namespace, pod.name) in swapping}
+    for ref in (ref for ref in evidence.containers if ref.workload in nodes):
+        part = f"node {nodes[ref.workload]} swaps, and no metric tells what of it is its containers'"
+        yield _Doubt(ref, (Resource.MEMORY,), Reason.SWAP_UNKNOWN, part)
     yield from _of_parted_nodes(evidence)
     yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))
     for ref, pod in _of_silent_pods(evidence, memory):
@@ -133,20 +155,6 @@ def _seldom_measured(evidence: Evidence) -> Iterator[_Doubt]:
                 yield _Doubt(ref, (resource,), Reason.LOW_COVERAGE, part)
 
 
-def _gaps(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield the containers of which a pod lived for long without a sample, while some node reported.
-
-    A shorter time is a few scrapes that were lost.
-    """
-    pods = {(pod.namespace, pod.name): pod for pod in evidence.inventory.pods} if evidence.gaps else {}
-    for resource, gaps in evidence.gaps.items():
-        for ref, gap in gaps.items():
-            seconds = gap.slots * evidence.window.step_seconds
-            if gap.is_long and seconds > MEASURED_AFTER_SECONDS:
-                part = _unseen_pods(pods[gap.pod.namespace, gap.pod.pod], f"for {duration(seconds)}")
-                yield _Doubt(ref, (resource,), Reason.PART_UNMEASURED, part)
-
-
 def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
     """Yield the containers with a pod on a node that uses more than is shown on it.
 
@@ -164,15 +172,6 @@ def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
                 yield _Doubt(ref, resources, Reason.NODE_USES_MORE, _more(unshown, resource, name))
     for ref, name in _unproven_zeros(evidence, unshown):
         yield _Doubt(ref, tuple(Resource), Reason.NODE_USES_MORE, _more(unshown, Resource.CPU, name))
-
-
-def _of_swapping_nodes(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield the containers with a pod on a node that swaps, where nothing tells what of that is the pod's."""
-    swapping = {(row.namespace, row.name) for row in evidence.inventory.pod_rows if row.swaps}
-    nodes = {pod.workload: pod.node for pod in evidence.inventory.pods if (pod.namespace, pod.name) in swapping}
-    for ref in (ref for ref in evidence.containers if ref.workload in nodes):
-        part = f"node {nodes[ref.workload]} swaps, and no metric tells what of it is its containers'"
-        yield _Doubt(ref, (Resource.MEMORY,), Reason.SWAP_UNKNOWN, part)
 
 
 def _more(unshown: UnshownUse, resource: Resource, node: str) -> str:
@@ -240,16 +239,6 @@ def _sleeps(series: PodContainerRef, evidence: Evidence) -> bool:
     """
     rows = (r for r in evidence.inventory.pod_rows if (r.namespace, r.name) == (series.namespace, series.pod))
     return any(not {"", series.container}.isdisjoint(row.idle) for row in rows)
-
-
-def _pods_above_containers(evidence: Evidence) -> Iterable[tuple[ContainerRef, Resource]]:
-    """Return containers whose workload has a pod that uses more than its containers together, and in which resource."""
-    rows = [row for row in evidence.inventory.pod_rows if row.beyond]
-    owners = evidence.inventory.owners() if rows else {}
-    doubtful: dict[WorkloadRef | None, set[Resource]] = {}
-    for row in rows:
-        doubtful.setdefault(owners.get((row.namespace, row.name)), set()).update(row.beyond)
-    return [(ref, resource) for ref in evidence.containers for resource in doubtful.get(ref.workload, ())]
 
 
 def _measured_part(

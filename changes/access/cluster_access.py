@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -32,7 +32,6 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.access.settings import (
     AccessMode,
     AccessSettings,
-    ProxySettings,
 )
 from cotenant.changes.service import ClusterAccess
 
@@ -67,25 +66,22 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
             with own(who) as client:
                 yield client
             return
-        client = _client_of(who, credentials, access.proxy)
+        if who.way is IdentitySource.OIDC:
+            if not who.token:
+                raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
+            client = KubeClient(with_token(credentials.access(), who.token), credentials.settings)
+        elif who.way is IdentitySource.PROXY:
+            groups = tuple(f"{access.proxy.cluster_group_prefix}{group}" for group in who.groups)
+            subject = ReviewSubject(f"{access.proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
+            client = ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
+        else:
+            raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
         try:
             yield client
         finally:
             client.close()
 
     return door
-
-
-def _client_of(who: Person, credentials: _KubeCredentials, proxy: ProxySettings) -> KubeClient:
-    if who.way is IdentitySource.OIDC:
-        if not who.token:
-            raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
-        return KubeClient(with_token(credentials.access(), who.token), credentials.settings)
-    if who.way is IdentitySource.PROXY:
-        groups = tuple(f"{proxy.cluster_group_prefix}{group}" for group in who.groups)
-        subject = ReviewSubject(f"{proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
-        return ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
-    raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
 
 
 def with_token(access: Access, token: str) -> Access:
@@ -271,14 +267,10 @@ def _resource(path: str) -> dict[str, str] | None:
     if rest[0] == "namespaces" and len(rest) > 1:
         namespace = rest[1]
         rest = rest[2:] if len(rest) > 2 and rest[2] not in _OF_NAMESPACES else rest
-    names = dict(zip(("resource", "name", "subresource"), _three(rest), strict=True))
+    padded = [*rest, "", ""]
+    names = dict(zip(("resource", "name", "subresource"), (padded[0], padded[1], "/".join(rest[2:])), strict=True))
     attributes = {"group": group, "version": version, "namespace": namespace, **names}
     return {key: value for key, value in attributes.items() if value}
-
-
-def _three(rest: Sequence[str]) -> tuple[str, str, str]:
-    padded = [*rest, "", ""]
-    return padded[0], padded[1], "/".join(rest[2:])
 
 
 def _verb(method: str, resource: Mapping[str, str], query: Mapping[str, list[str]]) -> str:

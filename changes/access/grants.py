@@ -11,7 +11,6 @@ from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.changes.access.settings import (
     AccessMode,
     AccessSettings,
-    RoleRule,
     Unlisted,
 )
 
@@ -35,7 +34,9 @@ def person_with_grants(
 def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) -> tuple[Grant, ...]:
     """All grants whose rule names the person or one of their groups; none at all for somebody who is refused."""
     grants = tuple(
-        Grant(rule.role, tuple(rule.namespaces)) for rule in settings.roles if _rule_matches(rule, name, groups)
+        Grant(rule.role, tuple(rule.namespaces))
+        for rule in settings.roles
+        if (rule.group in groups if rule.group else rule.user == name)
     )
     if not grants and (settings.own_namespaces or settings.unlisted is Unlisted.REFUSED):
         return ()
@@ -65,7 +66,3 @@ def is_loopback(host: str) -> bool:
         return host == "localhost" or ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def _rule_matches(rule: RoleRule, name: str, groups: Sequence[str]) -> bool:
-    return rule.group in groups if rule.group else rule.user == name

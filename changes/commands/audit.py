@@ -19,7 +19,7 @@ from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.tables import entries_table
 
 if TYPE_CHECKING:
-    from cotenant.base.ledger.chain import Anchor, ChainVerification
+    from cotenant.base.ledger.chain import Anchor
     from cotenant.base.ledger.ledger import Ledger
     from cotenant.base.settings.root import SettingSections
 
@@ -51,7 +51,19 @@ def verify(
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
         raise typer.Exit(EXIT_FINDINGS)
-    sys.stdout.write(f"{_verified_words(ledger, verification, head)}\n")
+    # Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end.
+    rows = verification.rows
+    place = f"of ledger {ledger.id}"
+    unknown = "cannot be checked without the head that the cluster keeps"
+    if head:
+        text = agree(rows, f"row {place} is what was written", f"rows {place} are what was written")
+        text = f"{text}, and its row {head.seq} is the head that the cluster keeps of it"
+    elif rows:
+        text = agree(rows, f"row {place} fits together", f"rows {place} fit together")
+        text = f"{text}; whether rows after row {rows} were cut off {unknown}"
+    else:
+        text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
+    sys.stdout.write(f"{text}\n")
     if not compared:
         raise typer.Exit(EXIT_PARTIAL)
 
@@ -66,22 +78,6 @@ def export(
     ledger = open_ledger(session_of(ctx).load().settings)
     rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
     print_table(entries_table(rows), output)
-
-
-def _verified_words(ledger: Ledger, verification: ChainVerification, head: Anchor | None) -> str:
-    """Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end."""
-    rows = verification.rows
-    place = f"of ledger {ledger.id}"
-    unknown = "cannot be checked without the head that the cluster keeps"
-    if head:
-        text = agree(rows, f"row {place} is what was written", f"rows {place} are what was written")
-        text = f"{text}, and its row {head.seq} is the head that the cluster keeps of it"
-    elif rows:
-        text = agree(rows, f"row {place} fits together", f"rows {place} fit together")
-        text = f"{text}; whether rows after row {rows} were cut off {unknown}"
-    else:
-        text = f"ledger {ledger.id} has no rows; whether it had some that were removed {unknown}"
-    return text
 
 
 def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | None, bool]:

@@ -22,7 +22,7 @@ from cotenant.profiler.settings import ProfilerSettings
 if TYPE_CHECKING:
     from cotenant.base.identity import WorkloadRef
     from cotenant.base.settings.root import SettingSections
-    from cotenant.changes.objectives.found import FoundObjective, Guards
+    from cotenant.changes.objectives.found import Guards
 
 app = new_app()
 
@@ -87,27 +87,24 @@ def describe(guards: Guards) -> Iterator[str]:
         yield "  no latency or failed requests of this workload were found in the last week"
     for objective in guards.found:
         yield ""
-        yield from _found(guards.workload, objective)
+        workload = guards.workload
+        from cotenant.changes.decide.regression_check import measure_text
+        from cotenant.changes.soak.verification import annotate_command
 
-
-def _found(workload: WorkloadRef, objective: FoundObjective) -> Iterator[str]:
-    from cotenant.changes.decide.regression_check import measure_text
-    from cotenant.changes.soak.verification import annotate_command
-
-    amounts = {"now": objective.latest, "median": objective.median, "highest": objective.highest}
-    shown = [f"{name} {measure_text(objective.measure, v)}" for name, v in amounts.items() if v is not None]
-    if objective.requests_per_hour is not None:
-        shown.append(f"{objective.requests_per_hour:,.0f} requests an hour")
-    if objective.ceiling is not None:
-        period = f" over {objective.period}" if objective.period else ""
-        shown.append(f"promised at most {measure_text(objective.measure, objective.ceiling)}{period}")
-    yield f"found: {objective.measure}, {objective.source}: {', '.join(shown) or 'no value'}"
-    if objective.reason:
-        yield f"  of no use: {objective.reason}"
-        return
-    if objective.false_alarms is not None:
-        yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
-    if objective.is_used:
-        yield "  it guards changes: an annotation of the workload, or an object of its namespace, names it"
-        return
-    yield f"  to use it: {annotate_command(workload, objective.measure, objective.query)}"
+        amounts = {"now": objective.latest, "median": objective.median, "highest": objective.highest}
+        shown = [f"{name} {measure_text(objective.measure, v)}" for name, v in amounts.items() if v is not None]
+        if objective.requests_per_hour is not None:
+            shown.append(f"{objective.requests_per_hour:,.0f} requests an hour")
+        if objective.ceiling is not None:
+            period = f" over {objective.period}" if objective.period else ""
+            shown.append(f"promised at most {measure_text(objective.measure, objective.ceiling)}{period}")
+        yield f"found: {objective.measure}, {objective.source}: {', '.join(shown) or 'no value'}"
+        if objective.reason:
+            yield f"  of no use: {objective.reason}"
+            continue
+        if objective.false_alarms is not None:
+            yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
+        if objective.is_used:
+            yield "  it guards changes: an annotation of the workload, or an object of its namespace, names it"
+            continue
+        yield f"  to use it: {annotate_command(workload, objective.measure, objective.query)}"

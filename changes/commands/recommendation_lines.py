@@ -12,7 +12,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, kind_of_input
 from cotenant.base.text import counted, visible
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Trust, Value, absent_words
+from cotenant.recommender.model.recommendation import Action, Recommendation, Restart, Value, absent_words
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import saving_phrases, saving_text
 from cotenant.recommender.model.shortage_text import sentences
@@ -32,12 +32,37 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
     for value in recommendation.values:
         yield ""
         yield from _value(value)
-    yield from _part("back-test", _backtest(recommendation))
-    yield from _part("confidence", _trust(recommendation.trust))
+    # The table of the last days as they were and as they would have been as proposed; empty if not tested.
+    tried = recommendation.backtest
+    if tried is None:
+        backtest = []
+    else:
+        rows = [
+            (f"last {tried.days:g} days", "as it was", "as proposed"),
+            ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
+            ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
+            ("times above the memory request, not before", "", str(tried.evictions)),
+            ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
+            ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
+        ]
+        table = [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
+        backtest = [*table, *(f"{heading}: {sentence}" for heading, sentence in sentences(tried))]
+    yield from _part("back-test", backtest)
+    trust = recommendation.trust
+    yield from _part("confidence", [] if trust is None else [trust.level.value, *trust.because])
     yield from _part("notes", recommendation.notes)
     yield from _part("queries", recommendation.queries)
     yield ""
-    yield from _apply(recommendation)
+    # What applying does to the pods and the command that does it, or the reason why there is none.
+    from cotenant.changes.decide.patches import file_refusal, kubectl_command, resources
+
+    if not resources(recommendation):
+        yield "nothing to apply"
+    elif why := file_refusal(recommendation):
+        yield visible(f"no patch: {why}")
+    else:
+        yield f"to apply ({RESTARTS[recommendation.restart]}):"
+        yield kubectl_command(recommendation)
     yield ""
 
 
@@ -87,43 +112,9 @@ def _input(name: str, value: float | int | str, resource: Resource) -> str:
     return human(kind, round(value) if kind is Kind.MILLICORES else value)
 
 
-def _backtest(recommendation: Recommendation) -> list[str]:
-    """Return the table of the last days as they were and as they would have been as proposed; empty if not tested."""
-    tried = recommendation.backtest
-    if tried is None:
-        return []
-    rows = [
-        (f"last {tried.days:g} days", "as it was", "as proposed"),
-        ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
-        ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
-        ("times above the memory request, not before", "", str(tried.evictions)),
-        ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
-        ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
-    ]
-    table = [line.rstrip("\n") for line in align_columns(rows, (False, True, True))]
-    return [*table, *(f"{heading}: {sentence}" for heading, sentence in sentences(tried))]
-
-
-def _trust(trust: Trust | None) -> list[str]:
-    return [] if trust is None else [trust.level.value, *trust.because]
-
-
 def _part(title: str, lines: Sequence[str]) -> Iterator[str]:
     """A headed list, nothing where it is empty."""
     if lines:
         yield ""
         yield f"{title}:"
         yield from (f"  {visible(line)}" for line in lines)
-
-
-def _apply(recommendation: Recommendation) -> Iterator[str]:
-    """Yield what applying does to the pods and the command that does it, or the reason why there is none."""
-    from cotenant.changes.decide.patches import file_refusal, kubectl_command, resources
-
-    if not resources(recommendation):
-        yield "nothing to apply"
-    elif why := file_refusal(recommendation):
-        yield visible(f"no patch: {why}")
-    else:
-        yield f"to apply ({RESTARTS[recommendation.restart]}):"
-        yield kubectl_command(recommendation)

@@ -276,7 +276,9 @@ def verify(
     with recs_bundle.open_actions_with_metrics(
         settings_of(ctx, None, kubeconfig, context), "changes are verified"
     ) as actions:
-        chosen = [s for s in actions.journal.statuses().values() if _has_id_or_batch(s, which)]
+        chosen = [
+            s for s in actions.journal.statuses().values() if s.change.id.startswith(which) or s.change.batch == which
+        ]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         due = [s for s in chosen if s.state is ChangeState.APPLIED]
@@ -359,10 +361,6 @@ def _verify_change(actions: Actions, status: ChangeStatus, roll_back: bool) -> C
         message(str(error))
         return None
     return actions.roll_back(checked) if roll_back and checked.state is ChangeState.REGRESSED else checked
-
-
-def _has_id_or_batch(status: ChangeStatus, which: str) -> bool:
-    return status.change.id.startswith(which) or status.change.batch == which
 
 
 def _plain(value: Any) -> str:

@@ -25,9 +25,7 @@ from cotenant.recommender.settings import RecommenderSettings
 
 if TYPE_CHECKING:
     from cotenant.base.settings.root import SettingSections
-    from cotenant.base.store import Store
     from cotenant.changes.accept import Actions
-    from cotenant.changes.soak.watcher import Watcher
 
 app = new_app()
 
@@ -81,7 +79,12 @@ def watch(
     from cotenant.changes.soak.watcher import Watcher, by_itself
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    stored = _find_store(settings, session_of(ctx).cluster)
+    # The store of the named cluster, or of the only one there is; without one, no peaks are reported.
+    cluster = session_of(ctx).cluster
+    try:
+        stored = open_store(settings, cluster)
+    except CotenantError:
+        stored = None
     watcher = Watcher(
         lambda: by_itself(open_actions_with_metrics(settings)),
         news_notifier(settings),
@@ -92,11 +95,8 @@ def watch(
         print_table(changes_table(watcher.step()), output, headers=not no_headers)
         return
     message(f"looking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
-    _watch_until_signal(watcher, settings.section(ActionSettings).watch_seconds)
-
-
-def _watch_until_signal(watcher: Watcher, every_seconds: float) -> None:
-    """Run until SIGINT or SIGTERM; what is being done then is done first."""
+    # Run until SIGINT or SIGTERM; what is being done then is done first.
+    every_seconds = settings.section(ActionSettings).watch_seconds
     import signal
     import threading
 
@@ -104,14 +104,6 @@ def _watch_until_signal(watcher: Watcher, every_seconds: float) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: end.set())
     watcher.run(every_seconds, end)
-
-
-def _find_store(settings: SettingSections, cluster: str | None) -> Store | None:
-    """The store of the named cluster, or of the only one there is; without one, no peaks are reported."""
-    try:
-        return open_store(settings, cluster)
-    except CotenantError:
-        return None
 
 
 @contextmanager

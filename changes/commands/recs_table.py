@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -47,7 +47,10 @@ def sort_of(word: str, schema: Schema) -> str:
 
 def in_words(table: Table) -> Table:
     """The rows with the leading columns right behind the names, and in words what is ready."""
-    ready = [ready_words(code, steps) for code, steps in _pairs(table, "ready", "steps")]
+    ready = [
+        ready_words(code, steps)
+        for code, steps in list(zip(table.columns["ready"].tolist(), table.columns["steps"].tolist(), strict=True))
+    ]
     columns = {**table.columns, "ready": np.array(ready, dtype=object)}
     by_name = {column.name: column for column in table.schema.columns}
     leading = [replace(by_name.pop(name), essential=True, uncut=True) for name in _LEADING]
@@ -72,7 +75,3 @@ def _compact_row(table: Table, row: Mapping[str, Any]) -> dict[str, Any]:
     requests = [f"{move} {unit}" for move, (_, unit) in zip(moves, _REQUESTS, strict=True) if move]
     names = f"{row['namespace']}/{row['workload']}; {row['container']}"
     return {**row, "workload": names, "requests": "; ".join(requests)}
-
-
-def _pairs(table: Table, first: str, second: str) -> Sequence[tuple[Any, Any]]:
-    return list(zip(table.columns[first].tolist(), table.columns[second].tolist(), strict=True))

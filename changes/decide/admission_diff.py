@@ -24,7 +24,12 @@ def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMov
     """Fields of the answer that were neither in the live object nor sent; "" stands for an absent value."""
     sent = {**write.after, _NOTE: None}
     additions = [
-        _field_move(write, pointer, live, answer)
+        FieldMove(
+            str(write.address),
+            pointer,
+            _text(value_at_pointer(live, pointer)),
+            _text(value_at_pointer(answer, pointer)),
+        )
         for pointer in _differing_pointers(live, answer)
         if not _overlaps(pointer, sent)
     ]
@@ -59,12 +64,6 @@ def _differences(first: Any, second: Any, pointer: str) -> Iterator[str]:
 def _overlaps(pointer: str, sent: Json) -> bool:
     """Return whether a JSON pointer is one of the fields that were sent, below one of them or above one of them."""
     return any(pointer == field or pointer.startswith(f"{field}/") or field.startswith(f"{pointer}/") for field in sent)
-
-
-def _field_move(write: Write, pointer: str, live: Json, answer: Json) -> FieldMove:
-    return FieldMove(
-        str(write.address), pointer, _text(value_at_pointer(live, pointer)), _text(value_at_pointer(answer, pointer))
-    )
 
 
 def _text(value: Any) -> str:

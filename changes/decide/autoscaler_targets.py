@@ -115,18 +115,11 @@ def _is_of(source: Mapping[str, Any] | None, resource: Resource) -> bool:
 
 def _move(recommendations: Sequence[Recommendation], resource: Resource, index: int) -> TargetMove | None:
     solved = [(r, v) for r in recommendations if r.role is not ContainerRole.INIT and (v := _request(r, resource))]
-    if not any(_changes(v) for _, v in solved):
+    if not any(v.action is Action.SET and v.changes_template for _, v in solved):
         return None
     inputs, namespace = solved[0][1].inputs, recommendations[0].container.workload.namespace
     name, before = str(inputs["hpa"]), int(inputs["hpa_target_now_percent"])
-    after = _target_after(solved, resource, before)
-    if after == before or not _NAME.fullmatch(name):
-        return None
-    return TargetMove(namespace, name, resource, before, after, index)
-
-
-def _target_after(solved: Sequence[tuple[Recommendation, Value]], resource: Resource, before: int) -> int:
-    """The target of the solution; another one where containers of the pod are not among the values, or are stepped."""
+    # The target of the solution; another one where containers of the pod are not among the values, or are stepped.
     values = [value for _, value in solved]
     inputs = values[0].inputs
     trigger, target = float(inputs[f"hpa_trigger_{resource.unit}"]), int(inputs["hpa_target_percent"])
@@ -137,9 +130,15 @@ def _target_after(solved: Sequence[tuple[Recommendation, Value]], resource: Reso
     complete = abs(pod_request - covered_request) <= 1 + 50 / before  # the trigger was rounded to a whole unit
     stepped = any(clamp.rule == STEP_RULES[resource] for v in values for clamp in v.clamps)
     if complete and not stepped and all(v.action is Action.SET for v in values):
-        return target
-    total = pod_request - covered_request + sum(request_then(recommendation, resource) for recommendation, _ in solved)
-    return max(1, round(100 * trigger / max(total, 1.0)))
+        after = target
+    else:
+        total = (
+            pod_request - covered_request + sum(request_then(recommendation, resource) for recommendation, _ in solved)
+        )
+        after = max(1, round(100 * trigger / max(total, 1.0)))
+    if after == before or not _NAME.fullmatch(name):
+        return None
+    return TargetMove(namespace, name, resource, before, after, index)
 
 
 def _request(recommendation: Recommendation, resource: Resource) -> Value | None:
@@ -147,10 +146,6 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
     value = recommendation.value(resource, Field.REQUEST)
     needed = ("hpa", "hpa_target_now_percent", "hpa_target_percent", f"hpa_trigger_{resource.unit}")
     return value if value is not None and all(name in value.inputs for name in needed) else None
-
-
-def _changes(value: Value) -> bool:
-    return value.action is Action.SET and value.changes_template
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:

@@ -55,7 +55,14 @@ def parse_window(text: str) -> ChangeWindow:
     start, end = _minutes(match[2], match[3], text), _minutes(match[4], match[5], text)
     if start == DAY_MINUTES:
         raise UsageError(f"{text!r}: a window begins before 24:00", fix=EXAMPLE)
-    return ChangeWindow(_days(match[1], text), start, end, _zone(match[6], text))
+    name = match[6]
+    try:
+        ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise UsageError(
+            f"{text!r}: {name!r} is no time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
+        ) from None
+    return ChangeWindow(_days(match[1], text), start, end, name)
 
 
 def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
@@ -103,13 +110,3 @@ def _days(text: str, window_text: str) -> frozenset[int]:
         start, end = DAYS.index(first), DAYS.index(last or first)
         days |= {day % 7 for day in range(start, end + 1 if end >= start else end + 8)}
     return frozenset(days)
-
-
-def _zone(name: str, text: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (KeyError, ValueError, OSError):
-        raise UsageError(
-            f"{text!r}: {name!r} is no time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
-        ) from None
-    return name

@@ -100,7 +100,21 @@ def due(
     everything = tuple(statuses)
     for status in everything:
         batches[status.change.batch].append(status)
-    replaced = _superseded_changes(everything)
+    # Verified changes of which a later one in force has written a field again: harm from then on is that one's.
+    last: dict[tuple[str, str, str], str] = {}
+    superseded_replaced: set[str] = set()
+    for status in everything:
+        if not status.state.in_force:
+            continue
+        for write in status.change.writes:
+            for pointer in write.after:
+                field = (write.address.path, write.uid, pointer)
+                superseded_replaced |= {last[field]} if field in last else set()
+                last[field] = status.change.id
+    replaced = (
+        frozenset(status.change.id for status in everything if status.state is ChangeState.VERIFIED)
+        & superseded_replaced
+    )
     for batch in batches.values():
         for step in (
             *_settle_steps(batch),
@@ -221,21 +235,6 @@ def _is_through(status: ChangeStatus) -> bool:
     """Return whether a change lets those after it follow."""
     ended = status.change.paced and status.state in _ENDED
     return status.state is ChangeState.VERIFIED or ended
-
-
-def _superseded_changes(statuses: Sequence[ChangeStatus]) -> frozenset[str]:
-    """Verified changes of which a later one in force has written a field again: harm from then on is that one's."""
-    last: dict[tuple[str, str, str], str] = {}
-    replaced: set[str] = set()
-    for status in statuses:
-        if not status.state.in_force:
-            continue
-        for write in status.change.writes:
-            for pointer in write.after:
-                field = (write.address.path, write.uid, pointer)
-                replaced |= {last[field]} if field in last else set()
-                last[field] = status.change.id
-    return frozenset(status.change.id for status in statuses if status.state is ChangeState.VERIFIED) & replaced
 
 
 def _alone(batch: Sequence[ChangeStatus], now_seconds: float, pace: Pace) -> Iterator[DueStep]:

@@ -95,7 +95,21 @@ def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
 
 
 def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
-    waiting = _withhold_cooling_steps(_withhold_tried_steps(advice, marks), marks.cool_downs)
+    # Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on.
+    withhold_advice = _withhold_tried_steps(advice, marks)
+    until = list(marks.cool_downs.values())
+    which, numbers = _rows_of(withhold_advice, list(marks.cool_downs))
+    columns = withhold_advice.take(numbers, [*LOWERING, "ready"]).columns
+    lowers = np.any([columns[name] < 0 for name in LOWERING], axis=0)
+    lowered = np.isin(which, np.unique(which[lowers]))  # all containers of a workload wait together
+    waits = lowered & np.isin(columns["ready"].astype(str), [ready.value for ready in Ready if ready.now])
+    if not waits.any():
+        waiting = withhold_advice
+    else:
+        reasons = [f"cool-down until {moment(until[place])}" for place in which[waits]]
+        cells = {"ready": [Ready.WAITING.value] * len(reasons), "stopped_by": reasons}
+        missing = {name: [np.nan] * len(reasons) for name in STEPS}
+        waiting = withhold_advice.with_cells(withhold_advice.schema, numbers[waits], {**cells, **missing})
     return _with_steps_taken(waiting, advice, marks.taken) if marks.taken else waiting
 
 
@@ -192,22 +206,6 @@ def _with_columns(advice: Relation, postponed: Mapping[WorkloadRef, PostponedRec
         WHY: [postponement_sentence(ones[place]) for place in which],
     }
     return advice.with_cells(replace(advice.schema, columns=(*advice.schema.columns, *COLUMNS)), numbers, cells)
-
-
-def _withhold_cooling_steps(advice: Relation, cool_downs: Mapping[WorkloadRef, float]) -> Relation:
-    """Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on."""
-    until = list(cool_downs.values())
-    which, numbers = _rows_of(advice, list(cool_downs))
-    columns = advice.take(numbers, [*LOWERING, "ready"]).columns
-    lowers = np.any([columns[name] < 0 for name in LOWERING], axis=0)
-    lowered = np.isin(which, np.unique(which[lowers]))  # all containers of a workload wait together
-    waits = lowered & np.isin(columns["ready"].astype(str), [ready.value for ready in Ready if ready.now])
-    if not waits.any():
-        return advice
-    reasons = [f"cool-down until {moment(until[place])}" for place in which[waits]]
-    cells = {"ready": [Ready.WAITING.value] * len(reasons), "stopped_by": reasons}
-    missing = {name: [np.nan] * len(reasons) for name in STEPS}
-    return advice.with_cells(advice.schema, numbers[waits], {**cells, **missing})
 
 
 def _rows_of(advice: Relation, refs: Sequence[WorkloadRef]) -> tuple[Index, Index]:

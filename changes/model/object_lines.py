@@ -36,14 +36,10 @@ def _values(body: Any, place: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
     """Each scalar of an object by its place, as text; an empty map or list sets nothing."""
     if isinstance(body, Mapping):
         for key, inner in body.items():
-            if not _of_server(place, key):
+            if not ((place == ("metadata",) and key in _OF_SERVER) or (not place and key in ("apiVersion", "kind"))):
                 yield from _values(inner, (*place, str(key)))
     elif isinstance(body, Sequence) and not isinstance(body, str):
         for number, inner in enumerate(body):
             yield from _values(inner, (*place, str(number)))
     elif body is not None:
         yield place, body if isinstance(body, str) else msgspec.json.encode(body).decode()
-
-
-def _of_server(place: tuple[str, ...], key: str) -> bool:
-    return (place == ("metadata",) and key in _OF_SERVER) or (not place and key in ("apiVersion", "kind"))

@@ -97,7 +97,10 @@ def ownership(
         return Ownership.OWN
     if namespace != surroundings.workload.namespace or Ownership.OWN in verdicts:
         return Ownership.UNKNOWN  # of a part of the query nobody knows whose it is
-    return _object_owner(labels, surroundings)
+    named = [_label_owner(key, labels[key], surroundings) for key in APP_LABELS.values() if key in labels]
+    if Ownership.OTHER in named:
+        return Ownership.OTHER
+    return Ownership.BY_OBJECT if Ownership.OWN in named else Ownership.UNKNOWN
 
 
 def namespace_label(selector: Selector) -> str:
@@ -165,10 +168,3 @@ def _pod_owner(operator: str, value: str, surroundings: Surroundings) -> Ownersh
     if len(head) < len(name) or surroundings.others is None:
         return Ownership.UNKNOWN
     return Ownership.UNKNOWN if any(pod.startswith(head) for pod, _ in surroundings.others) else Ownership.OWN
-
-
-def _object_owner(labels: Mapping[str, str], surroundings: Surroundings) -> Ownership:
-    named = [_label_owner(key, labels[key], surroundings) for key in APP_LABELS.values() if key in labels]
-    if Ownership.OTHER in named:
-        return Ownership.OTHER
-    return Ownership.BY_OBJECT if Ownership.OWN in named else Ownership.UNKNOWN

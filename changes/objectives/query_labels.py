@@ -129,8 +129,11 @@ def _pieces(
         if token.lastgroup == "open":
             end = next((k for k in range(place, len(tokens)) if tokens[k].lastgroup == "close"), len(tokens) - 1)
             inside = "".join(t.group() for t in tokens[place + 1 : end])
-            metric = _name_before(tokens, place)
-            yield _block(metric, inside, labels, filled)
+            surroundings = [t for t in tokens[:place] if t.lastgroup not in ("space", "comment")]
+            metric = surroundings[-1].group() if surroundings and surroundings[-1].lastgroup == "name" else ""
+            (selector,) = selectors_of(f"{metric}{{{filled(inside)}}}")
+            parts = [part for part in (labels(selector), inside.strip().rstrip(",")) if part]
+            yield "{" + ",".join(parts) + "}"
             place = end + 1
             continue
         yield token.group()
@@ -138,17 +141,6 @@ def _pieces(
             added = labels(Selector(token.group()))
             yield f"{{{added}}}" if added else ""
         place += 1
-
-
-def _block(metric: str, inside: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
-    (selector,) = selectors_of(f"{metric}{{{filled(inside)}}}")
-    parts = [part for part in (labels(selector), inside.strip().rstrip(",")) if part]
-    return "{" + ",".join(parts) + "}"
-
-
-def _name_before(tokens: Sequence[re.Match[str]], index: int) -> str:
-    surroundings = [t for t in tokens[:index] if t.lastgroup not in ("space", "comment")]
-    return surroundings[-1].group() if surroundings and surroundings[-1].lastgroup == "name" else ""
 
 
 def _next_mark(tokens: Sequence[re.Match[str]], index: int) -> str:

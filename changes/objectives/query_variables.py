@@ -5,7 +5,6 @@ $pods matches the names of old and new pods.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from string import Template
 from typing import Final
 
@@ -26,10 +25,8 @@ def pod_names_pattern(workload: WorkloadRef) -> str:
 
 def fill_variables(query: str, workload: WorkloadRef, span: int) -> str:
     """A workload's own query with its variables filled in. span: seconds on each side of the change."""
-    return Template(query).safe_substitute(_names(workload, span))
-
-
-def _names(workload: WorkloadRef, span: int) -> Mapping[str, str]:
-    """Return the value of each variable, escaped for use within quotation marks."""
+    # The value of each variable, escaped for use within quotation marks.
     names = {"namespace": workload.namespace, "workload": workload.name, "pods": pod_names_pattern(workload)}
-    return {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
+    return Template(query).safe_substitute(
+        {key: quote(value)[1:-1] for key, value in names.items()} | {"window": f"{span}s"}
+    )

@@ -109,7 +109,10 @@ def _pyrra_ratio(indicator: Json) -> _Ratio:
         success, total = (_sum(_rate(_metric(latency, key))) for key in ("success", "total"))
         return _Ratio(f"1 - {success} / {total}")
     if native:
-        seconds = _seconds(native.get("latency"))
+        text = native.get("latency")
+        seconds = duration_seconds(text)
+        if not seconds:
+            raise UsageError("its latency is no duration")
         return _Ratio(f"1 - histogram_fraction(0, {seconds:g}, {_sum(_rate(_metric(native, 'total')))})")
     if gauge:
         metric = _require_selector(_require_text(gauge, "metric"))
@@ -130,41 +133,33 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
     for number, promise in enumerate(map(_map, _list(spec.get("objectives"))), 1):
         owner = promise if promise.get("indicator") or promise.get("indicatorRef") else spec
         objective = replace(head, name=_text(promise.get("displayName")) or f"objective {number}")
+        method = _text(spec.get("budgetingMethod"))
+        if "timeslices" in method.lower():
+            openslo_share = _share(promise.get("timeSliceTarget"))
+        elif promise.get("target") not in (None, ""):
+            openslo_share = _share(promise.get("target"))
+        else:
+            openslo_share = _percent(promise.get("targetPercent"))
         made.append(
             _with_ratio(
                 objective,
                 partial(_referred_ratio, owner, indicators, sources),
-                _openslo_share(promise, _text(spec.get("budgetingMethod"))),
+                openslo_share,
             )
         )
     return made or [replace(head, reason="it has no objectives")]
 
 
-def _openslo_share(promise: Json, method: str) -> float | None:
-    """Return the promised share; of time slices it is the one of each slice."""
-    if "timeslices" in method.lower():
-        return _share(promise.get("timeSliceTarget"))
-    if promise.get("target") not in (None, ""):
-        return _share(promise.get("target"))
-    return _percent(promise.get("targetPercent"))
-
-
-def _indicator(owner: Json, indicators: Mapping[str, Any]) -> Json:
-    if _map(owner.get("indicator")):
-        return _map(_map(owner["indicator"]).get("spec"))
-    name = _text(owner.get("indicatorRef"))
-    if not name:
-        raise UsageError("it has no indicator")
-    if name not in indicators:
-        raise UsageError(f"its SLI {name} is not in the namespace, or may not be read")
-    return _map(_map(indicators[name]).get("spec"))
-
-
 def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping[str, Any]) -> _Ratio:
-    return _openslo_ratio(_indicator(owner, indicators), sources)
-
-
-def _openslo_ratio(indicator: Json, sources: Mapping[str, Any]) -> _Ratio:
+    if _map(owner.get("indicator")):
+        indicator = _map(_map(owner["indicator"]).get("spec"))
+    else:
+        name = _text(owner.get("indicatorRef"))
+        if not name:
+            raise UsageError("it has no indicator")
+        if name not in indicators:
+            raise UsageError(f"its SLI {name} is not in the namespace, or may not be read")
+        indicator = _map(_map(indicators[name]).get("spec"))
     ratio = _map(indicator.get("ratioMetric"))
     if not ratio:
         has_threshold = bool(indicator.get("thresholdMetric"))
@@ -283,13 +278,6 @@ def _require_text(parent: Json, key: str) -> str:
     if not text:
         raise UsageError(f"its {key} is missing")
     return text
-
-
-def _seconds(text: Any) -> float:
-    seconds = duration_seconds(text)
-    if not seconds:
-        raise UsageError("its latency is no duration")
-    return seconds
 
 
 def _percent(value: Any) -> float | None:

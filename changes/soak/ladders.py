@@ -80,7 +80,19 @@ class Ladders:
                 decision = wait(Reason.LADDER_PAUSED, error.message)
             except CotenantError as error:
                 decision = wait(Reason.LADDER_REFUSED, describe_with_advice(error))
-            _note_decision(actions, status, decision)
+            # Write an end down, and what keeps it waiting when that has another reason than before.
+            events = {
+                LadderVerdict.STOP: LadderEvent.STOPPED,
+                LadderVerdict.DONE: LadderEvent.DONE,
+                LadderVerdict.WAIT: LadderEvent.WAITS,
+            }
+            happened = events[decision.verdict]
+            if happened is LadderEvent.WAITS and (
+                status.reason == decision.reason or decision.reason is Reason.LADDER_NO_VERDICT
+            ):
+                continue
+            actions.journal.record_ladder(status, happened, decision.reason.value, decision.words)
+            log.info("a ladder moved", ladder=status.ladder.id, happened=happened.value, words=decision.words)
         return made
 
     def guard(self, actions: Actions) -> Guard:
@@ -163,19 +175,3 @@ def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | N
     if not tried.accepted:
         return wait(Reason.LADDER_REFUSED, f"{tried.words} {tried.fix}".strip()), None
     return LadderDecision(LadderVerdict.TAKE), review
-
-
-def _note_decision(actions: Actions, status: LadderStatus, decision: LadderDecision) -> None:
-    """Write an end down, and what keeps it waiting when that has another reason than before."""
-    events = {
-        LadderVerdict.STOP: LadderEvent.STOPPED,
-        LadderVerdict.DONE: LadderEvent.DONE,
-        LadderVerdict.WAIT: LadderEvent.WAITS,
-    }
-    happened = events[decision.verdict]
-    if happened is LadderEvent.WAITS and (
-        status.reason == decision.reason or decision.reason is Reason.LADDER_NO_VERDICT
-    ):
-        return
-    actions.journal.record_ladder(status, happened, decision.reason.value, decision.words)
-    log.info("a ladder moved", ladder=status.ladder.id, happened=happened.value, words=decision.words)

@@ -66,7 +66,20 @@ def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
         return _of_subquery(node)
     if isinstance(node, promql_parser.Call) and node.func.name == "info":
         return [(f"reads more than namespace {namespace}: labels of target_info by info()", FIX)]
-    return _of_selector(node, namespace) if isinstance(node, promql_parser.VectorSelector) else []
+    if isinstance(node, promql_parser.VectorSelector):
+        import promql_parser
+
+        own = any(
+            matcher.name in NAMESPACE_LABELS
+            and matcher.op == promql_parser.MatchOp.Equal
+            and matcher.value == namespace
+            for matcher in node.matchers.matchers
+        )
+        # Alternatives after `or` in a selector have matchers of their own, which need not name the namespace.
+        if not own or node.matchers.or_matchers:
+            return [(f"reads more than namespace {namespace}: {node}", FIX)]
+        return _too_far(node) if _is_named(node) else [(f"reads more than one metric: {node}", "Name the metric.")]
+    return []
 
 
 def _of_subquery(node: Any) -> list[tuple[str, str]]:
@@ -74,19 +87,6 @@ def _of_subquery(node: Any) -> list[tuple[str, str]]:
     if step is not None and step < SHORTEST_STEP:
         return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
     return _too_long(node.range) + _too_far(node) + _too_often(node)
-
-
-def _of_selector(node: Any, namespace: str) -> list[tuple[str, str]]:
-    import promql_parser
-
-    own = any(
-        matcher.name in NAMESPACE_LABELS and matcher.op == promql_parser.MatchOp.Equal and matcher.value == namespace
-        for matcher in node.matchers.matchers
-    )
-    # Alternatives after `or` in a selector have matchers of their own, which need not name the namespace.
-    if not own or node.matchers.or_matchers:
-        return [(f"reads more than namespace {namespace}: {node}", FIX)]
-    return _too_far(node) if _is_named(node) else [(f"reads more than one metric: {node}", "Name the metric.")]
 
 
 def _is_named(node: Any) -> bool:

@@ -44,7 +44,13 @@ def pod_results(
     carrying = _carrying_count(change, rollout, pods, since_seconds)
     resizes = _resize_results(change, pods)
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
-        return [_no_data(f"no pod has the values yet{_why_none(rollout)}"), *resizes]
+        if rollout is None:
+            why_none = ": its next run gets them"
+        elif not rollout.desired:
+            why_none = ": it wants no replicas"
+        else:
+            why_none = f": {rollout.still}" if rollout.still else ""
+        return [_no_data(f"no pod has the values yet{why_none}"), *resizes]
     killed, restarts = kills_since(pods, since_seconds), _restarts(pods, since_seconds)
     return [
         _count_rule_result(
@@ -100,14 +106,6 @@ def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) ->
     worse = count > most
     verdict = RuleVerdict.WORSE if worse else RuleVerdict.KEPT
     return RuleResult(rule, verdict, after=count, most=most, words=bad if worse else good)
-
-
-def _why_none(rollout: Rollout | None) -> str:
-    if rollout is None:
-        return ": its next run gets them"
-    if not rollout.desired:
-        return ": it wants no replicas"
-    return f": {rollout.still}" if rollout.still else ""
 
 
 def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json], since_seconds: float) -> int:

@@ -35,16 +35,16 @@ def settle(actions: Actions) -> list[ChangeStatus]:
     reason as its words. ClusterUnreachable where nobody answers, StoreError where the ledger cannot be written.
     """
     open_ones = [s for s in actions.journal.statuses().values() if not s.state.settled]
-    return [_settle_or_explain(actions, status) for status in open_ones]
-
-
-def _settle_or_explain(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    try:
-        return settle_change(actions, status)
-    except (ClusterUnreachable, NotLeader, StoreError):
-        raise
-    except CotenantError as error:
-        return replace(status, words=str(error))
+    settle_or_explains = []
+    for status in open_ones:
+        try:
+            settle_or_explain = settle_change(actions, status)
+        except (ClusterUnreachable, NotLeader, StoreError):
+            raise
+        except CotenantError as error:
+            settle_or_explain = replace(status, words=str(error))
+        settle_or_explains.append(settle_or_explain)
+    return settle_or_explains
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
@@ -92,7 +92,16 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """
     _let_writes_arrive(actions, status)
     back = status.state is ChangeState.ROLLBACK_UNKNOWN
-    if gone := _describe_deletion(actions, status):
+    # Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise.
+    writes = object_writes([status.change])
+    live = read_objects(actions, [status.change])
+    if not writes or any(_is_same(live[write.address.path], write) for write in writes):
+        describe_deletion = ""
+    else:
+        what = "rolled back" if status.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
+        names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
+        describe_deletion = f"{names} was deleted before anything said that the change had been {what}"
+    if gone := describe_deletion:
         return actions.events.record(status, ChangeEvent.GONE, gone)
     note = status.change.rollback_note if back else status.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]
@@ -135,17 +144,6 @@ def _rolled_back(
         return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
     message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))
     return actions.events.record(status, ChangeEvent.ROLLED_BACK, message)
-
-
-def _describe_deletion(actions: Actions, status: ChangeStatus) -> str:
-    """Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise."""
-    writes = object_writes([status.change])
-    live = read_objects(actions, [status.change])
-    if not writes or any(_is_same(live[write.address.path], write) for write in writes):
-        return ""
-    what = "rolled back" if status.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
-    names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
-    return f"{names} was deleted before anything said that the change had been {what}"
 
 
 def _is_same(live: Mapping[str, Any] | None, write: Write) -> bool:

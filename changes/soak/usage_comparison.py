@@ -62,7 +62,14 @@ class PrometheusComparison:
         span = int(min(DAY_SECONDS, now_seconds - begun_seconds))
         if span < LEAST_SECONDS:
             return []
-        usual = [Objective(measure, query) for measure, query in _queries(self._where(change), span).items()]
+        where = self._where(change)
+        throttled = f"sum(increase(container_cpu_cfs_throttled_periods_total{{{where}}}[{span}s]))"
+        periods = f"sum(increase(container_cpu_cfs_periods_total{{{where}}}[{span}s]))"
+        queries = {
+            Measure.THROTTLED: f"{throttled} / {periods}",
+            Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
+        }
+        usual = [Objective(measure, query) for measure, query in queries.items()]
         given = {objective.rule for objective in objectives}
         asked = [*(objective for objective in usual if objective.rule not in given), *objectives]
         answers = (
@@ -110,7 +117,15 @@ class PrometheusComparison:
         step = max(TRACE_STEP_SECONDS, span // POINTS)
         start = int(begun_seconds) - span // step * step
         traces = []
-        for resource, (usage, request) in _usages(self._where(change)).items():
+        where = self._where(change)
+        cpu = f"1000 * sum(rate(container_cpu_usage_seconds_total{{{where}}}[{RATE_SECONDS}s]))"
+        memory = f"sum(container_memory_working_set_bytes{{{where}}})"
+        usages_request = f"kube_pod_container_resource_requests{{{where},resource="
+        usages = {
+            Resource.CPU: (cpu, f'1000 * sum({usages_request}"cpu"}})'),
+            Resource.MEMORY: (memory, f'sum({usages_request}"memory"}})'),
+        }
+        for resource, (usage, request) in usages.items():
             try:
                 used, requested = (self._values(query, start, int(now_seconds), step) for query in (usage, request))
             except SourceError:
@@ -132,23 +147,3 @@ class PrometheusComparison:
 
     def _values(self, query: str, start: int, end: int, step: int) -> tuple[float | None, ...]:
         return decode_single_series(self._client.range(query, start, end, step), start, end, step)
-
-
-def _usages(where: str) -> dict[Resource, tuple[str, str]]:
-    """(usage, request) of each resource."""
-    cpu = f"1000 * sum(rate(container_cpu_usage_seconds_total{{{where}}}[{RATE_SECONDS}s]))"
-    memory = f"sum(container_memory_working_set_bytes{{{where}}})"
-    request = f"kube_pod_container_resource_requests{{{where},resource="
-    return {
-        Resource.CPU: (cpu, f'1000 * sum({request}"cpu"}})'),
-        Resource.MEMORY: (memory, f'sum({request}"memory"}})'),
-    }
-
-
-def _queries(where: str, span: int) -> dict[Measure, str]:
-    throttled = f"sum(increase(container_cpu_cfs_throttled_periods_total{{{where}}}[{span}s]))"
-    periods = f"sum(increase(container_cpu_cfs_periods_total{{{where}}}[{span}s]))"
-    return {
-        Measure.THROTTLED: f"{throttled} / {periods}",
-        Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
-    }

@@ -10,7 +10,7 @@ from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.text import counted, format_value
-from cotenant.recommender.colocation.model.slo_config import SloConfig, SloConfigFinding
+from cotenant.recommender.colocation.model.slo_config import SloConfig
 
 app = new_app()
 
@@ -53,19 +53,18 @@ def slo_config(
 
     config = SloConfig().updated(data_of(file))
     if config.findings or output not in (Format.TABLE, Format.WIDE):
-        rows = [_row(finding) for finding in config.findings]
+        rows = []
+        for finding in config.findings:
+            row = {
+                "key": finding.key,
+                "severity": "critical" if finding.fatal else "warning",
+                "path": finding.deviation.path,
+                "value": format_value(finding.deviation.value),
+                "problem": finding.deviation.expected,
+                "fix": finding.fix,
+            }
+            rows.append(row)
         print_table(Table.from_rows(CHECKED, rows), output, headers=not no_headers)
     message(f"{counted(len(config.layers), 'key')} can be used, {len(config.unread)} cannot")
     if config.unread:
         raise typer.Exit(EXIT_FINDINGS)
-
-
-def _row(finding: SloConfigFinding) -> dict[str, str]:
-    return {
-        "key": finding.key,
-        "severity": "critical" if finding.fatal else "warning",
-        "path": finding.deviation.path,
-        "value": format_value(finding.deviation.value),
-        "problem": finding.deviation.expected,
-        "fix": finding.fix,
-    }

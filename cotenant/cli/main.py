@@ -220,7 +220,21 @@ def run() -> NoReturn:
         if error is not _stdout_fault():
             raise
         code = 1
-    sys.exit(_flush_stdout(code))
+    # Flush stdout; when it takes nothing, point it to nowhere so that the interpreter's last flush stays silent. A
+    # reader that is gone needs no words; whoever wrote into a file is told that it is not whole.
+    with contextlib.suppress(OSError):
+        sys.stdout.flush()
+    fault = _stdout_fault()
+    if fault is None:
+        flush_stdout = code
+    else:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(fault, BrokenPipeError):
+            flush_stdout = EXIT_READER_GONE
+        else:
+            problem = f"standard output cannot be written: {fault.strerror}"
+            flush_stdout = report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
+    sys.exit(flush_stdout)
 
 
 def _open_closed_streams() -> None:
@@ -267,20 +281,3 @@ def _own_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
 def _stdout_fault() -> OSError | None:
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     return raw.fault if isinstance(raw, _Stdout) else None
-
-
-def _flush_stdout(code: Any) -> Any:
-    """Flush stdout; when it takes nothing, point it to nowhere so that the interpreter's last flush stays silent.
-
-    A reader that is gone needs no words; whoever wrote into a file is told that it is not whole.
-    """
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-    fault = _stdout_fault()
-    if fault is None:
-        return code
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if isinstance(fault, BrokenPipeError):
-        return EXIT_READER_GONE
-    problem = f"standard output cannot be written: {fault.strerror}"
-    return report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))

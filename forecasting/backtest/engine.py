@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.forecast import Forecasts
 from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.base.usage.portrait import Portraits
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, TimeGrid, Usage
@@ -46,24 +45,22 @@ class EngineContender:
             raise ValueError(f"the engine forecasts from a whole half hour on, not from {end} s")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
-        forecasts = self._forecasts(usage)
+        portraits = no_portraits(self.resource)
+        if not self.learned_hours:
+            forecasts = forecast(usage, portraits, self.settings, self.members)
+        else:
+            cut = usage.grid.size - round(self.learned_hours * HOUR_SECONDS) // usage.grid.step_seconds
+            grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, cut)
+            before = Usage(usage.refs, grid, usage.values[:, :cut], usage.resource, usage.statistic)
+            lasting = replace(self.settings, relearn_hours=self.learned_hours + 1)
+            learned = forecast_and_learn(before, portraits, lasting, None)[1]
+            forecasts = forecast_and_learn(usage, portraits, lasting, learned)[0]
         announced = np.array([forecasts.peak_window(row) is not None for row in range(len(refs))], dtype=bool)
         shape = forecasts.level(0.5) if forecasts.timing is None else forecasts.timing
         quantiles = forecasts.quantiles
         if step != STEP_SECONDS and forecasts.fine is not None:
             quantiles, shape = forecasts.fine.paths(), np.repeat(shape, STEP_SECONDS // step, axis=1)
         return ContenderForecast(quantiles, shape, announced, forecasts.peak)
-
-    def _forecasts(self, usage: Usage[NodeRef]) -> Forecasts[NodeRef]:
-        portraits = no_portraits(self.resource)
-        if not self.learned_hours:
-            return forecast(usage, portraits, self.settings, self.members)
-        cut = usage.grid.size - round(self.learned_hours * HOUR_SECONDS) // usage.grid.step_seconds
-        grid = TimeGrid(usage.grid.start_seconds, usage.grid.step_seconds, cut)
-        before = Usage(usage.refs, grid, usage.values[:, :cut], usage.resource, usage.statistic)
-        lasting = replace(self.settings, relearn_hours=self.learned_hours + 1)
-        learned = forecast_and_learn(before, portraits, lasting, None)[1]
-        return forecast_and_learn(usage, portraits, lasting, learned)[0]
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:

@@ -183,7 +183,11 @@ class NSigma:
         reporting_limit = np.where(np.isnan(recent), 0.0, limits[..., None]).sum(axis=-2)
         used = node_total(recent, limits)
         ratio = np.divide(used, reporting_limit, out=np.full(reporting_limit.shape, np.nan), where=reporting_limit > 0)
-        peak = np.minimum(1.0, _mean(ratio) + self.sigmas * _deviation(ratio))
+        # Sample standard deviation; 0 of a single value.
+        count = (~np.isnan(ratio)).sum(axis=-1)
+        squares = np.nan_to_num((ratio - _mean(ratio)[..., None]) ** 2).sum(axis=-1)
+        deviation: Floats = np.sqrt(squares / np.maximum(count - 1, 1))
+        peak = np.minimum(1.0, _mean(ratio) + self.sigmas * deviation)
         cold = np.where(warm, 0.0, limits).sum(axis=-1)
         warm_limit = (limits * warm).sum(axis=-1)
         result: Floats = np.where(np.isnan(peak), warm_limit, peak * warm_limit) + cold
@@ -288,11 +292,3 @@ def _mean(values: Floats) -> Floats:
     total = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64)
     mean: Floats = np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0)
     return mean
-
-
-def _deviation(values: Floats) -> Floats:
-    """Sample standard deviation; 0 of a single value."""
-    count = (~np.isnan(values)).sum(axis=-1)
-    squares = np.nan_to_num((values - _mean(values)[..., None]) ** 2).sum(axis=-1)
-    deviation: Floats = np.sqrt(squares / np.maximum(count - 1, 1))
-    return deviation

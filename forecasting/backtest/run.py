@@ -157,31 +157,28 @@ def _of_shard(
     for column, moment in enumerate(at):
         at_origin = trial(shard.values, shard.grid, moment, plan)
         if len(at_origin.rows):
-            _note_trial(ledger, at_origin, column, (moment - born[at_origin.rows]) / DAY_SECONDS)
+            age_days = (moment - born[at_origin.rows]) / DAY_SECONDS
+            step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
+            present, coarse = ~np.isnan(at_origin.actual), at_origin.past.coarse[at_origin.scored]
+            columns = {
+                "slots": present.sum(axis=1),
+                "scale": _means(np.abs(at_origin.actual)),
+                "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
+                "age_days": age_days,
+                "real": amplitude(at_origin.actual[:, :day]),
+                "equal": equal_peaks(at_origin.actual[:, :day], step),
+                "windows": window_starts(at_origin.actual[:, :day], step).sum(axis=1),
+            }
+            for name, values in columns.items():
+                ledger.of_trial[name][at_origin.rows, column] = values
+            hour = _hours(at_origin, ledger.plan)
+            np.add.at(ledger.hourly_slots, hour, present.sum(axis=0))
         for index, contender in enumerate(contenders):
             if len(at_origin.rows):
                 answer = contender.answer(at_origin.past, plan.horizon).take(at_origin.scored)
                 _note_answer(ledger, at_origin, (index, column), answer)
             progress.advance()
     return ledger
-
-
-def _note_trial(ledger: BacktestScores, trial: BacktestTrial, column: int, age_days: Floats) -> None:
-    step, day = ledger.plan.step_seconds, ledger.plan.slots_per_day
-    present, coarse = ~np.isnan(trial.actual), trial.past.coarse[trial.scored]
-    columns = {
-        "slots": present.sum(axis=1),
-        "scale": _means(np.abs(trial.actual)),
-        "naive": _means(np.abs(coarse[:, day:] - coarse[:, :-day])),
-        "age_days": age_days,
-        "real": amplitude(trial.actual[:, :day]),
-        "equal": equal_peaks(trial.actual[:, :day], step),
-        "windows": window_starts(trial.actual[:, :day], step).sum(axis=1),
-    }
-    for name, values in columns.items():
-        ledger.of_trial[name][trial.rows, column] = values
-    hour = _hours(trial, ledger.plan)
-    np.add.at(ledger.hourly_slots, hour, present.sum(axis=0))
 
 
 def _note_answer(ledger: BacktestScores, trial: BacktestTrial, at: tuple[int, int], answer: ContenderForecast) -> None:

@@ -120,7 +120,13 @@ class Booster:
 
     def _quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
         away = self.trees.predict(features(moment, scale)).reshape(*moment.path.shape[:2], -1)
-        path = moment.path[:, :, _MIDDLE, None] + _every_level(away) * scale[:, None, None]
+        # All of LEVELS from the trained ones, linear between and flat beyond, on the last axis.
+        trained = np.array(TRAINED_LEVELS)
+        levels = np.minimum(LEVEL_ARRAY, trained[-1])
+        above = np.clip(np.searchsorted(trained, levels), 1, len(trained) - 1)
+        part = (levels - trained[above - 1]) / (trained[above] - trained[above - 1])
+        between: Floats = away[..., above - 1] * (1 - part) + away[..., above] * part
+        path = moment.path[:, :, _MIDDLE, None] + between * scale[:, None, None]
         path[:, :, _HIGH + 1 :] += moment.path[:, :, _HIGH + 1 :] - moment.path[:, :, _HIGH, None]
         return in_order(path.astype(np.float32))
 
@@ -130,22 +136,18 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
     series = actual.shape[1]
     if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
         return None
-    drawn = _rows(actual, settings.booster_rows)
+    # A mask (moments, n, H) of the known slots to train on, at most `settings.booster_rows`, drawn at random.
+    slots = np.flatnonzero(~np.isnan(actual))
+    if len(slots) > settings.booster_rows:
+        slots = np.random.default_rng(SEED).choice(slots, settings.booster_rows, replace=False)
+    chosen = np.zeros(actual.size, dtype=bool)
+    chosen[slots] = True
+    drawn = chosen.reshape(actual.shape)
     columns, targets = zip(*(_sample(m, a, d) for m, a, d in zip(moments, actual, drawn, strict=True)), strict=True)
     x, y = np.concatenate(columns), np.concatenate(targets)
     if len(y) < 2 * _FEWEST_IN_LEAF * _LEAVES:
         return None
     return Booster(of_models(_fit_models(x, y, BOOSTER_THREADS)), len(y), series)
-
-
-def _rows(actual: FloatMatrix, most: int) -> npt.NDArray[np.bool_]:
-    """Return a mask (moments, n, H) of the known slots to train on, at most `most`, drawn at random."""
-    slots = np.flatnonzero(~np.isnan(actual))
-    if len(slots) > most:
-        slots = np.random.default_rng(SEED).choice(slots, most, replace=False)
-    chosen = np.zeros(actual.size, dtype=bool)
-    chosen[slots] = True
-    return chosen.reshape(actual.shape)
 
 
 def _sample(moment: BoosterInput, actual: FloatMatrix, drawn: npt.NDArray[np.bool_]) -> tuple[Array, Floats]:
@@ -202,16 +204,6 @@ def _share_bins(model: Any, bins: list[Any]) -> Any:
 
     model._bin_data = bin_data
     return model
-
-
-def _every_level(away: Floats) -> Floats:
-    """All of LEVELS from the trained ones, linear between and flat beyond, on the last axis."""
-    trained = np.array(TRAINED_LEVELS)
-    levels = np.minimum(LEVEL_ARRAY, trained[-1])
-    above = np.clip(np.searchsorted(trained, levels), 1, len(trained) - 1)
-    part = (levels - trained[above - 1]) / (trained[above] - trained[above - 1])
-    between: Floats = away[..., above - 1] * (1 - part) + away[..., above] * part
-    return between
 
 
 def _mean(values: FloatMatrix) -> Floats:

@@ -111,21 +111,17 @@ class Calendar:
         adjusted = path * self.factor[ahead][None, :, None]
         rest = np.flatnonzero(self.off[ahead])
         if rest.size:
-            like = self._of_rest(history, rest)
+            # Quantiles of coming slots from the same times of past days of rest, (n, slots, L); NaN: too few known.
+            day, size = self.grid.slots_per_day, self.grid.size
+            idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
+            like = np.full((len(history), len(rest), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
+            for index, slot in enumerate(rest.tolist()):
+                phase = (idle - (size + slot)) % day
+                near = history[:, idle[np.minimum(phase, day - phase) <= REACH]]
+                enough = (~np.isnan(near)).sum(axis=1) >= FEWEST
+                like[enough, index] = row_quantiles(near[enough], LEVEL_ARRAY)
             adjusted[:, rest] = np.where(np.isnan(like), adjusted[:, rest], like)
         return in_order(adjusted)
-
-    def _of_rest(self, history: FloatMatrix, slots: npt.NDArray[np.intp]) -> Array:
-        """Quantiles of coming slots from the same times of past days of rest, (n, slots, L); NaN: too few known."""
-        day, size = self.grid.slots_per_day, self.grid.size
-        idle = np.flatnonzero(self.off[:size] | self.sunday[:size])
-        quantiles = np.full((len(history), len(slots), len(LEVEL_ARRAY)), np.nan, dtype=np.float32)
-        for index, slot in enumerate(slots.tolist()):
-            phase = (idle - (size + slot)) % day
-            near = history[:, idle[np.minimum(phase, day - phase) <= REACH]]
-            enough = (~np.isnan(near)).sum(axis=1) >= FEWEST
-            quantiles[enough, index] = row_quantiles(near[enough], LEVEL_ARRAY)
-        return quantiles
 
 
 def _public(country: str, days: Sequence[date]) -> frozenset[date]:

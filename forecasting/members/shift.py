@@ -6,7 +6,6 @@ ahead, as the same rule erred at that distance in the past.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
@@ -50,7 +49,9 @@ class ShiftedProfile:
         """
         if not self.relative:
             return conform(self._raw(history, grid, horizon), history)
-        unit = _unit(history)
+        # A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0.
+        mean = fill_gaps(history).sum(axis=1, dtype=np.float64) / np.maximum(count_known(history), 1)
+        unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
         raw = self._raw(np.log1p(history / unit), grid, horizon)
         return conform(np.expm1(raw) * unit[:, :, None], history)
 
@@ -66,26 +67,24 @@ class ShiftedProfile:
         residual = (history - usual[:, : history.shape[1]]).astype(np.float32)
         level = decaying_mean(residual, self.level_half_life_hours * HOUR_SECONDS / grid.step_seconds)
         answer = np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=history.dtype)
-        for first, after in _bands(horizon):
+        ends = [*(end for end in _BAND_ENDS if end < horizon), horizon]
+        for first, after in pairwise(ends):
             middle = (first + after - 1) // 2 + 1
             fade = 0.5 ** (middle * grid.step_seconds / HOUR_SECONDS / self.fade_hours)
-            spread = row_quantiles(_errors(residual, level, middle, fade), LEVEL_ARRAY)
+            # Residuals minus what was said of them `middle` slots before, at most _ERRORS_KEPT of them, the newest
+            # included.
+            pairs = residual.shape[1] - middle
+            if pairs <= 0:
+                errors = np.empty((len(residual), 0), dtype=np.float32)
+            else:
+                stride = -(-pairs // _ERRORS_KEPT)
+                some = slice((pairs - 1) % stride, None, stride)
+                errors = residual[:, middle:][:, some] - np.float32(fade) * level[:, :pairs][:, some]
+            spread = row_quantiles(errors, LEVEL_ARRAY)
             now = np.float32(fade) * level[:, -1:] if history.shape[1] else np.full((len(history), 1), np.nan)
             centre = usual[:, history.shape[1] + first : history.shape[1] + after] + now
             answer[:, first:after] = centre[:, :, None] + spread[:, None, :]
         return answer
-
-
-def _unit(history: FloatMatrix) -> Floats:
-    """A tenth of the mean of each series, (n, 1): amounts well below it count as alike; 1 where it is 0."""
-    mean = fill_gaps(history).sum(axis=1, dtype=np.float64) / np.maximum(count_known(history), 1)
-    unit: Floats = np.where(mean > 0, mean / 10, 1.0)[:, None]
-    return unit
-
-
-def _bands(horizon: int) -> Iterator[tuple[int, int]]:
-    ends = [*(end for end in _BAND_ENDS if end < horizon), horizon]
-    return pairwise(ends)
 
 
 def _profile(history: Floats, day: int, days: int) -> Floats:
@@ -97,7 +96,12 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
     tail = history[:, max(0, history.shape[1] - day_count * day) :]
     padded = np.pad(tail, ((0, 0), (day_count * day - tail.shape[1], 0)), constant_values=np.nan)
     ordered = np.sort(padded.reshape(len(history), day_count, day).transpose(0, 2, 1), axis=2)  # NaN goes last
-    weights = _mid_weights(day_count).astype(history.dtype)[count_known(ordered)]
+    # The weight of each rank in the mid-mean of 0..most values, (most + 1, most); NaN for no values.
+    count, rank = np.arange(day_count + 1)[:, None], np.arange(day_count)
+    inside = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
+    mid_weights: Floats = inside / np.maximum(inside.sum(axis=1, keepdims=True), 0.5)
+    mid_weights[0] = np.nan
+    weights = mid_weights.astype(history.dtype)[count_known(ordered)]
     middle = np.einsum("nsd,nsd->ns", fill_gaps(ordered), weights)
     around = np.stack([np.roll(middle, 1, axis=1), middle, middle, np.roll(middle, -1, axis=1)])
     present = ~np.isnan(around)
@@ -108,15 +112,6 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
         where=present.any(axis=0),
     )
     return smooth
-
-
-def _mid_weights(most: int) -> Floats:
-    """Return the weight of each rank in the mid-mean of 0..most values, (most + 1, most); NaN for no values."""
-    count, rank = np.arange(most + 1)[:, None], np.arange(most)
-    inside = np.clip(np.minimum(rank + 1, 0.75 * count) - np.maximum(rank, 0.25 * count), 0, None)
-    weights: Floats = inside / np.maximum(inside.sum(axis=1, keepdims=True), 0.5)
-    weights[0] = np.nan
-    return weights
 
 
 def decaying_mean(residual: Floats, half_life: float) -> Array:
@@ -156,13 +151,3 @@ def _smooth_exponentially(values: Array, decay: float) -> Array:
         last = levels[:, block, -1] + last * remains[-1]
     levels += before[:, :, None] * remains
     return levels.reshape(padded.shape)[:, :slots]
-
-
-def _errors(residual: Array, level: Array, ahead: int, fade: float) -> Array:
-    """Residuals minus what was said of them `ahead` slots before, at most _ERRORS_KEPT of them, the newest included."""
-    pairs = residual.shape[1] - ahead
-    if pairs <= 0:
-        return np.empty((len(residual), 0), dtype=np.float32)
-    stride = -(-pairs // _ERRORS_KEPT)
-    some = slice((pairs - 1) % stride, None, stride)
-    return residual[:, ahead:][:, some] - np.float32(fade) * level[:, :pairs][:, some]

@@ -51,7 +51,12 @@ class SimilarMoments:
         moments = np.arange(day, size - horizon + 1)
         if len(moments) < self.count:
             return conform(np.full((len(history), horizon, len(LEVEL_ARRAY)), np.nan, dtype=np.float32), history)
-        time_distance = _time_distances(moments - size, day)
+        # The distance that age and time of day add to moments, (moments,). since: slots from now to each moment,
+        # negative.
+        since = moments - size
+        phase = since % day / day
+        clock = 2 * np.minimum(phase, 1 - phase)
+        time_distance: Array = (_OTHER_TIME * clock**2 - _AGE_PER_WEEK * since / day / 7).astype(np.float32)
         blocks = (history[i : i + _SERIES_PER_BLOCK] for i in range(0, len(history), _SERIES_PER_BLOCK))
         parts = [self._after_similar(block, moments, time_distance, horizon) for block in blocks]
         raw = np.concatenate(parts) if parts else np.empty((0, horizon, len(LEVEL_ARRAY)))
@@ -65,23 +70,17 @@ class SimilarMoments:
         Distance: that of the standardised half days before, plus what age and another time of day add
         (`time_distance`).
         """
-        distance = _usage_distances(_standardize_logs(history), moments, int(moments[0])) + time_distance
+        # Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it. Level and
+        # deviation are such that a burst, however high, hardly moves them.
+        root = _mean(np.sqrt(history)) ** 2
+        logs = np.log1p(history / np.where(root > 0, root / 10, 1.0).astype(np.float32))
+        spread = _DEVIATION * _mean(np.abs(logs - _mean(logs).astype(np.float32)))
+        units: Array = logs / np.maximum(spread, 1e-6).astype(np.float32)
+        distance = _usage_distances(units, moments, int(moments[0])) + time_distance
         nearest = moments[np.argpartition(distance, self.count - 1, axis=1)[:, : self.count]]
         firsts = nearest + np.arange(len(history))[:, None] * history.shape[1]
         came = history.ravel().take(firsts[:, None, :] + np.arange(horizon)[:, None])
         return row_quantiles(came, LEVEL_ARRAY)
-
-
-def _standardize_logs(history: FloatMatrix) -> Array:
-    """Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it.
-
-    Level and deviation are such that a burst, however high, hardly moves them.
-    """
-    root = _mean(np.sqrt(history)) ** 2
-    logs = np.log1p(history / np.where(root > 0, root / 10, 1.0).astype(np.float32))
-    spread = _DEVIATION * _mean(np.abs(logs - _mean(logs).astype(np.float32)))
-    units: Array = logs / np.maximum(spread, 1e-6).astype(np.float32)
-    return units
 
 
 def _mean(values: Floats) -> Floats:
@@ -106,14 +105,3 @@ def _usage_distances(units: Array, moments: npt.NDArray[np.intp], day: int) -> A
         total += away
         weight += _SLOT_DECAY**back
     return total / np.float32(weight)
-
-
-def _time_distances(since: npt.NDArray[np.intp], day: int) -> Array:
-    """Return the distance that age and time of day add to moments, (moments,).
-
-    since: slots from now to each moment, negative.
-    """
-    phase = since % day / day
-    clock = 2 * np.minimum(phase, 1 - phase)
-    added: Array = (_OTHER_TIME * clock**2 - _AGE_PER_WEEK * since / day / 7).astype(np.float32)
-    return added

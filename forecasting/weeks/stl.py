@@ -39,7 +39,11 @@ def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
     seasonal = np.zeros_like(series)
     across_seasons = _odd(1.5 * period / (1 - 1.5 / window))
     for _ in range(_ROUNDS):
-        cycles = _smooth_phases(series - trend, period, window)
+        # Each slot of the period smoothed from period to period, with one more before and after, (n + 2 x period,).
+        values = series - trend
+        cycles = np.empty(values.size + 2 * period)
+        for phase in range(period):
+            cycles[phase::period] = _loess(values[phase::period], window, beyond=1)
         passing = _moving_mean(_moving_mean(_moving_mean(cycles, period), period), 3)
         seasonal = cycles[period:-period] - _loess(passing, _odd(period))
         trend = _loess(series - seasonal, across_seasons)
@@ -60,14 +64,6 @@ def _odd(length: float) -> int:
     """The least odd whole number that is not below."""
     whole = math.ceil(length)
     return whole + 1 - whole % 2
-
-
-def _smooth_phases(values: Floats, period: int, window: int) -> Floats:
-    """Each slot of the period smoothed from period to period, with one more before and after, (n + 2 x period,)."""
-    smooth = np.empty(values.size + 2 * period)
-    for phase in range(period):
-        smooth[phase::period] = _loess(values[phase::period], window, beyond=1)
-    return smooth
 
 
 def _moving_mean(values: Floats, width: int) -> Floats:

@@ -14,7 +14,6 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.resource import MeasuredResource
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
 from cotenant.base.usage.week import WEEK_HOURS, RefT, Weeks
@@ -72,7 +71,12 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     days = max(settings.history_days, 2 * 7)
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(days * DAY)
     if not hourly.grid.size:
-        return _unknown_week(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS))
+        # The week of series whose history holds no whole hour: nothing is known of it.
+        resource = usage.resource
+        ahead = hourly.grid.following(WEEK_HOURS)
+        path = np.full((len(usage.refs), WEEK_HOURS, len(LEVELS)), np.nan, dtype=np.float32)
+        none = np.full(len(usage.refs), np.nan)
+        return Weeks(usage.refs, resource, ahead, path, none, none)
     values = np.where(np.isfinite(hourly.values) & (hourly.values >= 0), hourly.values, np.float32(np.nan))
     clock = WallClock.of(hourly.grid, WEEK_HOURS, settings.time_zone)
     calendar = Calendar.of(hourly.grid, WEEK_HOURS, settings)
@@ -82,37 +86,29 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
     return Weeks(usage.refs, usage.resource, hourly.grid.following(WEEK_HOURS), path, loss, covered)
 
 
-def _unknown_week(refs: tuple[RefT, ...], resource: MeasuredResource, ahead: TimeGrid) -> Weeks[RefT]:
-    """The week of series whose history holds no whole hour: nothing is known of it."""
-    path = np.full((len(refs), WEEK_HOURS, len(LEVELS)), np.nan, dtype=np.float32)
-    none = np.full(len(refs), np.nan)
-    return Weeks(refs, resource, ahead, path, none, none)
-
-
 def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
     """Quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN where untested."""
-    tried = _backtest_weeks(history, grid)
-    weight = _weights(tried.ratios)
-    ahead = np.stack([member.quantiles(history, grid, WEEK_HOURS) for member in MEMBERS])
-    return in_order(combine(ahead, weight)), tried.loss, tried.covered
-
-
-def _backtest_weeks(history: FloatMatrix, grid: TimeGrid) -> WeekBacktest:
-    """Each past week from what stood before it; the newest is forecast with the weights of the older ones."""
+    # Each past week from what stood before it; the newest is forecast with the weights of the older ones.
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
     if not cuts:
         none = np.full(size, np.nan)
-        return WeekBacktest(np.zeros((0, len(MEMBERS), size)), none, none)
-    weeks_ahead = [(_member_paths(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
-    ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
-    member_paths, came = weeks_ahead[0]
-    served = in_order(combine(member_paths, _weights(ratios[1:])))
-    inside = (came >= served[:, :, _LOW]) & (came <= served[:, :, _HIGH])
-    present = ~np.isnan(came)
-    covered = np.where(present.any(axis=1), (inside & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan)
-    loss, naive = pinball(came, served), pinball(came, member_paths[0])
-    return WeekBacktest(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
+        tried = WeekBacktest(np.zeros((0, len(MEMBERS), size)), none, none)
+    else:
+        weeks_ahead = [(_member_paths(history, grid, cut), history[:, cut : cut + WEEK_HOURS]) for cut in cuts]
+        ratios = np.stack([_ratio(came, member_paths, level_of(history)) for member_paths, came in weeks_ahead])
+        member_paths, came = weeks_ahead[0]
+        served = in_order(combine(member_paths, _weights(ratios[1:])))
+        inside = (came >= served[:, :, _LOW]) & (came <= served[:, :, _HIGH])
+        present = ~np.isnan(came)
+        covered = np.where(
+            present.any(axis=1), (inside & present).sum(axis=1) / np.maximum(present.sum(axis=1), 1), np.nan
+        )
+        loss, naive = pinball(came, served), pinball(came, member_paths[0])
+        tried = WeekBacktest(ratios, np.where(naive > 0, loss / np.where(naive > 0, naive, 1), np.nan), covered)
+    weight = _weights(tried.ratios)
+    ahead = np.stack([member.quantiles(history, grid, WEEK_HOURS) for member in MEMBERS])
+    return in_order(combine(ahead, weight)), tried.loss, tried.covered
 
 
 def _member_paths(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:

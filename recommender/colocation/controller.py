@@ -19,7 +19,6 @@ from cotenant.base.colocation.nodemetric import NodeMetric
 from cotenant.base.controllers.clocks import nodes_disagree
 from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision, ObjectNote
 from cotenant.base.controllers.loop import Changes, Feature, Key
-from cotenant.base.controllers.watched import WatchedNode
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Address, Intent, Outcome
@@ -80,7 +79,28 @@ class ColocationController(Feature):
         """Writes for the nodes whose amounts are not what they should be."""
         self._now_seconds = now_seconds
         self._compare_clocks(changes)
-        self._take(changes)
+        # Bring the state up to what the mirrors show.
+        nodes, gone_nodes = _split(self._mirrors["nodes"], changes.get("nodes", set()))
+        if nodes:
+            self._state.upsert_nodes(n.node for n in nodes)
+        for watched in nodes:
+            self._publishers.pop(watched.node.name, None)
+            if others := tuple(name for name in watched.other_writers if name not in self._take_over):
+                self._publishers[watched.node.name] = others
+        for _, name in gone_nodes:
+            self._state.remove_node(name)
+            self._written.pop(name, None)
+            self._publishers.pop(name, None)
+        metrics, gone_metrics = _split(self._mirrors["nodemetrics"], changes.get("nodemetrics", set()))
+        reports: list[NodeMetric] = metrics
+        self._state.report(reports)
+        for _, name in gone_metrics:
+            self._state.forget(name)
+        pods, gone_pods = _split(self._mirrors["pods"], changes.get("pods", set()))
+        present: list[Pod] = pods
+        self._state.upsert_pods(present)
+        for namespace, name in gone_pods:
+            self._state.remove_pod(namespace, name)
         self._configure()
         self._forecast_peaks(now_seconds)
         notes = self._notes()
@@ -183,7 +203,15 @@ class ColocationController(Feature):
         notes = [
             ObjectNote(f"nodes/{f.node.name}", "IgnoredAnnotation", text) for f in self._state.facts for text in f.notes
         ]
-        notes += _left_to_others(self._publishers)
+        # One note for all nodes whose amounts another program publishes: two would overwrite each other for ever.
+        publishers = self._publishers
+        if publishers:
+            names = sorted({name for others in publishers.values() for name in others})
+            left_text = (
+                f"{len(publishers)} nodes, such as {min(publishers)}: {', '.join(names)} publishes their batch or mid "
+                "amounts, so they are left alone. Once that program is gone, name it in manager.take_over."
+            )
+            notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:
             consequence = (
                 "The last good value stays in force." if self._config else "No good value is known: nothing is done."
@@ -191,44 +219,6 @@ class ColocationController(Feature):
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
             notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
         return (*notes, *notes_of(self._ineffective))
-
-    def _take(self, changes: Changes) -> None:
-        """Bring the state up to what the mirrors show."""
-        nodes, gone_nodes = _split(self._mirrors["nodes"], changes.get("nodes", set()))
-        self._take_nodes(nodes, gone_nodes)
-        metrics, gone_metrics = _split(self._mirrors["nodemetrics"], changes.get("nodemetrics", set()))
-        reports: list[NodeMetric] = metrics
-        self._state.report(reports)
-        for _, name in gone_metrics:
-            self._state.forget(name)
-        pods, gone_pods = _split(self._mirrors["pods"], changes.get("pods", set()))
-        present: list[Pod] = pods
-        self._state.upsert_pods(present)
-        for namespace, name in gone_pods:
-            self._state.remove_pod(namespace, name)
-
-    def _take_nodes(self, nodes: list[WatchedNode], removed: set[Key]) -> None:
-        if nodes:
-            self._state.upsert_nodes(n.node for n in nodes)
-        for watched in nodes:
-            self._publishers.pop(watched.node.name, None)
-            if others := tuple(name for name in watched.other_writers if name not in self._take_over):
-                self._publishers[watched.node.name] = others
-        for _, name in removed:
-            self._state.remove_node(name)
-            self._written.pop(name, None)
-            self._publishers.pop(name, None)
-
-
-def _left_to_others(publishers: Mapping[str, Sequence[str]]) -> Iterator[ObjectNote]:
-    """One note for all nodes whose amounts another program publishes: two would overwrite each other for ever."""
-    if publishers:
-        names = sorted({name for others in publishers.values() for name in others})
-        text = (
-            f"{len(publishers)} nodes, such as {min(publishers)}: {', '.join(names)} publishes their batch or mid "
-            "amounts, so they are left alone. Once that program is gone, name it in manager.take_over."
-        )
-        yield ObjectNote("nodes", "NotOurs", text, warning=True)
 
 
 def _peak(peak: ProdPeak) -> PeakForecast:

@@ -113,7 +113,15 @@ def formula(reclaimable: Reclaimable) -> str:
     """The formula with whole numbers in the unit, to be done by hand: "max(100 - 35 - 7 - 33, 0) = 25"."""
     terms = dict(reclaimable.terms)
     after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
-    text = _batch(terms) if reclaimable.band is Band.BATCH else _mid(terms)
+    if reclaimable.band is Band.BATCH:
+        cap = terms.pop("cap", None)
+        inner = " - ".join(str(amount) for amount in terms.values())
+        text = f"max({inner if cap is None else f'min({inner}, {cap})'}, 0)"
+    elif "static_share" in terms:
+        text = f"min({terms['static_share']}, {terms['cap']})"
+    else:
+        least = f"min({terms['prod_reclaimable']}, {terms['unused']})"
+        text = f"min({least} + {terms['unallocated_share']}, {terms['cap']})"
     for name, amount in after.items():
         text = f"{text} {TERMS[name].sign} {amount}"
     if "third_party" in after:
@@ -123,19 +131,6 @@ def formula(reclaimable: Reclaimable) -> str:
         if reclaimable.reason is Reason.OK
         else f"{text}, {'not used' if reclaimable.reason in DOUBTFUL else 'withdrawn'} ({reclaimable.reason})"
     )
-
-
-def _batch(terms: dict[str, int]) -> str:
-    cap = terms.pop("cap", None)
-    inner = " - ".join(str(amount) for amount in terms.values())
-    return f"max({inner if cap is None else f'min({inner}, {cap})'}, 0)"
-
-
-def _mid(terms: dict[str, int]) -> str:
-    if "static_share" in terms:
-        return f"min({terms['static_share']}, {terms['cap']})"
-    least = f"min({terms['prod_reclaimable']}, {terms['unused']})"
-    return f"min({least} + {terms['unallocated_share']}, {terms['cap']})"
 
 
 def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:

@@ -115,7 +115,19 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
     rested = {band: np.zeros(use.node_used.shape, dtype=np.bool_) for band in Band}
     for rows in lender.parts(moments):
         of_nodes = lender.at(rows, moments)
-        columns = replace(of_nodes.now, **_columns_of_past(use, rows))
+        # The columns of NodeColumns that are of the moment; the age of a report is its moment, as seen from 0.
+        pods = {name: ceil_amounts(column[rows].ravel()) for name, column in use.pods.items()}
+        node_used = ceil_amounts(use.node_used[rows].ravel())
+        columns = replace(
+            of_nodes.now,
+            **{
+                "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
+                "node_used": node_used,
+                "announced": np.zeros(len(node_used), dtype=np.int64),
+                "measured_seconds": -use.age_seconds[rows].ravel(),
+                **pods,
+            },
+        )
         least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), of_nodes.given)
         promised = ceil_amounts(np.minimum(columns.prod_request, of_nodes.allocatable))
         most = _amounts(mid, replace(columns, prod_reclaimable=promised), of_nodes.given)
@@ -164,19 +176,6 @@ def _batch_by_forecast(columns: NodeColumns, given: Parameters) -> Flags:
     """True where the amount of batch rests on the node's forecast."""
     by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
     return np.asarray(by_forecast & (given.enabled > 0))
-
-
-def _columns_of_past(use: PastUse, rows: slice) -> dict[str, Any]:
-    """The columns of NodeColumns that are of the moment; the age of a report is its moment, as seen from 0."""
-    pods = {name: ceil_amounts(column[rows].ravel()) for name, column in use.pods.items()}
-    node_used = ceil_amounts(use.node_used[rows].ravel())
-    return {
-        "system_used": np.maximum(node_used - pods.pop("all_used"), 0),
-        "node_used": node_used,
-        "announced": np.zeros(len(node_used), dtype=np.int64),
-        "measured_seconds": -use.age_seconds[rows].ravel(),
-        **pods,
-    }
 
 
 def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:

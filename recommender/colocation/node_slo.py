@@ -127,10 +127,22 @@ def decide(view: NodeSloView) -> ControllerDecision:
         if live is not None and (later or not live.metadata.ours):
             foreign[node.owned.name] = tuple(later)
             continue
-        rendering = _with_kept(renderings[alike], specs, live)
+        # The rendering with the parts that only the NodeSLO itself still knows.
+        kept_rendering = renderings[alike]
+        if live is None or not kept_rendering.keeps:
+            rendering = kept_rendering
+        else:
+            spec = specs.plain(live)
+            joined = {**kept_rendering.spec, **{part: spec[part] for part in kept_rendering.keeps if part in spec}}
+            rendering = Rendering(joined, _digest(joined))
         if why := difference(node.owned, live, rendering, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)
-            intents.append(Apply(address, _body(address, node.owned, rendering), why=why))
+            metadata = {
+                "labels": {MANAGED_BY_LABEL: MANAGED_BY},
+                "annotations": {DIGEST_ANNOTATION: rendering.digest},
+                "ownerReferences": [node.owned.reference()],
+            }
+            intents.append(Apply(address, address.manifest("NodeSLO", metadata, spec=rendering.spec), why=why))
     notes = (*notes_of(view.config.findings), *_foreign(foreign), *_bandwidths(view.nodes))
     return ControllerDecision(tuple(intents), notes)
 
@@ -184,15 +196,6 @@ class _Specs:
         return self._held[key]
 
 
-def _with_kept(rendering: Rendering, specs: _Specs, live: NodeSloObject | None) -> Rendering:
-    """The rendering with the parts that only the NodeSLO itself still knows."""
-    if live is None or not rendering.keeps:
-        return rendering
-    spec = specs.plain(live)
-    joined = {**rendering.spec, **{part: spec[part] for part in rendering.keeps if part in spec}}
-    return Rendering(joined, _digest(joined))
-
-
 def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
     """Why the NodeSLO must be written, in words; empty when it need not."""
     if live is None:
@@ -209,15 +212,6 @@ def _holds(live: Any, expected: Any) -> bool:
     if isinstance(expected, Mapping) and isinstance(live, Mapping):
         return all(key in live and _holds(live[key], value) for key, value in expected.items())
     return bool(live == expected)
-
-
-def _body(address: Address, owned: ExistingObject, rendering: Rendering) -> dict[str, Any]:
-    metadata = {
-        "labels": {MANAGED_BY_LABEL: MANAGED_BY},
-        "annotations": {DIGEST_ANNOTATION: rendering.digest},
-        "ownerReferences": [owned.reference()],
-    }
-    return address.manifest("NodeSLO", metadata, spec=rendering.spec)
 
 
 def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.colocation_strategy import ColocationStrategy
 from cotenant.base.colocation.reclaim_policies import POLICIES, POLICY_CODES
 from cotenant.base.resource import Resource
-from cotenant.recommender.colocation.columns import Floats, Integers, NodeColumns, ceil_amounts, share
+from cotenant.recommender.colocation.columns import Integers, NodeColumns, ceil_amounts, share
 from cotenant.recommender.colocation.formulas import (
     Parameters,
     Term,
@@ -33,10 +33,18 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
     Under the policy `forecast` what the forecast adds to present usage is split evenly.
     """
     parameters, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
-    capacity, fine = np.asarray(capacities, dtype=np.int64), _fineness(resource)
+    # Parts of the unit that upstream rounds to: millicores are thousandths already, bytes have thousand.
+    capacity, fine = np.asarray(capacities, dtype=np.int64), 1 if resource is Resource.CPU else 1000
     system = _split(_sum(system_terms(node, parameters)), count, fine)
     policy = POLICIES[POLICY_CODES[strategy.policy(resource)]]
-    used = _by_zone(policy.pods.amounts(pods), zone_shares(pods.zones, count), fine)
+    # Sum of every pod's even part in each of its zones, (zones,), in thousandths.
+    zone_amounts = policy.pods.amounts(pods)
+    inside = zone_shares(pods.zones, count)
+    if not len(zone_amounts):
+        used = np.zeros(inside.shape[1])
+    else:
+        parts = np.ceil(zone_amounts * fine / inside.sum(axis=1))
+        used = np.asarray((parts[:, None] * inside).sum(axis=0))
     if policy.by_forecast:
         present = float(policy.pods.amounts(node)[0])
         used = used + _split(_sum(pod_terms(node, parameters)[0]) - present, count, fine)
@@ -57,14 +65,6 @@ def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool
     return np.asarray(inside | ~inside.any(axis=1, keepdims=True))
 
 
-def _by_zone(amounts: Floats, inside: npt.NDArray[np.bool_], fine: int) -> Floats:
-    """Sum of every pod's even part in each of its zones, (zones,), in thousandths."""
-    if not len(amounts):
-        return np.zeros(inside.shape[1])
-    parts = np.ceil(amounts * fine / inside.sum(axis=1))
-    return np.asarray((parts[:, None] * inside).sum(axis=0))
-
-
 def _sum(terms: Sequence[Term]) -> float:
     """Return the amount that the terms take of the only node."""
     return float(sum(int(term.counted[0]) for term in terms))
@@ -73,8 +73,3 @@ def _sum(terms: Sequence[Term]) -> float:
 def _split(amount: float, count: int, fine: int) -> float:
     """One zone's part, rounded up, in thousandths."""
     return float(np.ceil(amount * fine / count))
-
-
-def _fineness(resource: Resource) -> int:
-    """Parts of the unit that upstream rounds to: millicores are thousandths already, bytes have thousand."""
-    return 1 if resource is Resource.CPU else 1000

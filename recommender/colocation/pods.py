@@ -183,7 +183,15 @@ class PodColumns:
                 self._home[ref] = key
                 slots.append(self._slot(key))
                 place = self._places.number((pod.node, pod.workload), self._numbers[pod.node])
-                rows.append((place, *_row(pod)))
+                # Start, whether it is a placeholder, class code, QoS code, zone bits, request and mid request per
+                # resource.
+                bits = 0
+                for zone in pod.zones:
+                    bits |= 1 << zone if 0 <= zone < _ZONES_KNOWN else 0
+                both = (pod.requests, pod.mid_requests)
+                requests = (min(max(amounts.get(r, 0), 0), AMOUNT_CAP) for amounts in both for r in Resource)
+                codes = CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos]
+                rows.append((place, *(pod.start_seconds, pod.placeholder, *codes, bits, *requests)))
         if slots:
             table = np.array(rows, dtype=np.float64)
             self._active[slots] = True
@@ -304,7 +312,11 @@ class PodColumns:
         row, active = _ROW[resource], self._active[used]
         own, raw = self._request[row, used], self._usage[row, used]
         classes = np.where(active, self._class[used], self._metric_class[used])
-        placeholder, exclusive = self._placeholder[used], self._exclusive(used, resource)
+        # Whether each pod's CPUs are its own and never lent, so that its request counts whatever it uses.
+        placeholder, exclusive = (
+            self._placeholder[used],
+            np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU)),
+        )
         demand = demand_terms(
             raw,
             PodFacts(
@@ -319,15 +331,25 @@ class PodColumns:
         )
         return PodTerms(node=self._node[used], zones=np.where(active, self._zones[used], 0), **demand)
 
-    def _exclusive(self, used: npt.NDArray[np.int64], resource: Resource) -> Booleans:
-        """Return whether each pod's CPUs are its own and never lent, so that its request counts whatever it uses."""
-        return np.asarray((self._qos[used] == QOS_CODE[QosClass.LSE]) & (resource is Resource.CPU))
-
     def _slot(self, key: Key) -> int:
         slot = self._slots.get(key)
         if slot is None:
             if not self._free:
-                self._grow()
+                size = len(self._node)
+                self._free = list(range(size, 2 * size))[::-1]
+                self._node = np.append(self._node, np.full(size, -1, dtype=np.int64))
+                self._active = np.append(self._active, np.zeros(size, dtype=bool))
+                self._listed = np.append(self._listed, np.zeros(size, dtype=bool))
+                self._class = np.append(self._class, np.zeros(size, dtype=np.int8))
+                self._metric_class = np.append(self._metric_class, np.zeros(size, dtype=np.int8))
+                self._qos = np.append(self._qos, np.full(size, QOS_CODE[QosClass.NONE], dtype=np.int8))
+                self._zones = np.append(self._zones, np.zeros(size, dtype=np.int64))
+                self._place = np.append(self._place, np.zeros(size, dtype=np.int64))
+                self._start = np.append(self._start, np.zeros(size))
+                self._placeholder = np.append(self._placeholder, np.zeros(size, dtype=bool))
+                self._request = np.append(self._request, np.zeros((len(Resource), size)), axis=1)
+                self._mid_request = np.append(self._mid_request, np.zeros((len(Resource), size)), axis=1)
+                self._usage = np.append(self._usage, np.full((len(Resource), size), np.nan), axis=1)
             slot = self._slots[key] = self._free.pop()
             self._node[slot] = self._numbers.setdefault(key[0], len(self._numbers))
         return slot
@@ -339,37 +361,9 @@ class PodColumns:
             self._node[slot] = -1
             self._free.append(self._slots.pop(key))
 
-    def _grow(self) -> None:
-        size = len(self._node)
-        self._free = list(range(size, 2 * size))[::-1]
-        self._node = np.append(self._node, np.full(size, -1, dtype=np.int64))
-        self._active = np.append(self._active, np.zeros(size, dtype=bool))
-        self._listed = np.append(self._listed, np.zeros(size, dtype=bool))
-        self._class = np.append(self._class, np.zeros(size, dtype=np.int8))
-        self._metric_class = np.append(self._metric_class, np.zeros(size, dtype=np.int8))
-        self._qos = np.append(self._qos, np.full(size, QOS_CODE[QosClass.NONE], dtype=np.int8))
-        self._zones = np.append(self._zones, np.zeros(size, dtype=np.int64))
-        self._place = np.append(self._place, np.zeros(size, dtype=np.int64))
-        self._start = np.append(self._start, np.zeros(size))
-        self._placeholder = np.append(self._placeholder, np.zeros(size, dtype=bool))
-        self._request = np.append(self._request, np.zeros((len(Resource), size)), axis=1)
-        self._mid_request = np.append(self._mid_request, np.zeros((len(Resource), size)), axis=1)
-        self._usage = np.append(self._usage, np.full((len(Resource), size), np.nan), axis=1)
-
 
 def _sum(nodes: npt.NDArray[np.int64], amounts: Floats, size: int) -> Floats:
     return np.bincount(nodes, amounts, minlength=size).astype(np.float64, copy=False)
-
-
-def _row(pod: Pod) -> tuple[float, ...]:
-    """Start, whether it is a placeholder, class code, QoS code, zone bits, request and mid request per resource."""
-    bits = 0
-    for zone in pod.zones:
-        bits |= 1 << zone if 0 <= zone < _ZONES_KNOWN else 0
-    both = (pod.requests, pod.mid_requests)
-    requests = (min(max(amounts.get(r, 0), 0), AMOUNT_CAP) for amounts in both for r in Resource)
-    codes = CLASS_CODE[pod.effective_priority], QOS_CODE[pod.qos]
-    return pod.start_seconds, pod.placeholder, *codes, bits, *requests
 
 
 def _usages(usage: Mapping[Resource, int]) -> tuple[float, ...]:

@@ -138,7 +138,8 @@ def current_amounts(facts: Sequence[ColocationNode], computed: Computed) -> Publ
 
 def _wanted_amounts(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amounts: Any) -> Floats:
     """Amounts to publish, (nodes,): where they are kept those that stand there, with what others took in `original`."""
-    lent = _lent(columns, amounts)
+    # Amounts as floats, NaN where the resource is withdrawn.
+    lent = np.where(columns.lent, amounts.astype(np.float64), np.nan)
     if columns.kept is None or not columns.kept.any():
         return lent
     name, third = EXTENDED_RESOURCES[key], amounts is columns.original
@@ -248,11 +249,6 @@ def _why(verdict: WriteReasons, i: int, computed: Computed) -> str:
     if verdict.policy[i]:
         return f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
     return "amounts differ and updateTimeThresholdSeconds have passed"
-
-
-def _lent(columns: BandColumns, amounts: Any) -> Floats:
-    """Amounts as floats, NaN where the resource is withdrawn."""
-    return np.where(columns.lent, amounts.astype(np.float64), np.nan)
 
 
 def _table(rows: Sequence[Any]) -> Floats:

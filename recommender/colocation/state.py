@@ -187,17 +187,6 @@ class ColocationState:
                 since[row] = self._seen.get(name, -np.inf)
         return np.asarray((columns.doubtful | expired) & (now - since <= parameters.degrade_seconds))
 
-    def _system(self, metrics: Sequence[NodeMetric], resource: Resource) -> Integers:
-        """NodeColumns.system_used of the nodes' reports, (n,)."""
-        used = []
-        for metric, facts in zip(metrics, self._facts.values(), strict=True):
-            system = metric.system_used(resource)
-            if metric.implausible_field(resource, facts.node.capacity.get(resource, 0)):
-                used.append(IMPLAUSIBLE)
-            else:
-                used.append(UNKNOWN if system is None else min(system, AMOUNT_CAP))
-        return np.array(used, dtype=np.int64)
-
     def columns(self, resource: Resource) -> NodeColumns:
         """The inputs of the formulas for one resource, one column per term, in the order of `nodes`; see NodeColumns.
 
@@ -209,10 +198,18 @@ class ColocationState:
         sums = self._pods.sums(nodes, resource)
         terms: dict[str, Any] = {name: ceil_amounts(column) for name, column in sums.items() if name != "all_used"}
         moments = [np.nan if m.update_seconds is None else m.update_seconds for m in metrics]
+        # NodeColumns.system_used of the nodes' reports, (n,).
+        used = []
+        for metric, facts in zip(metrics, self._facts.values(), strict=True):
+            system = metric.system_used(resource)
+            if metric.implausible_field(resource, facts.node.capacity.get(resource, 0)):
+                used.append(IMPLAUSIBLE)
+            else:
+                used.append(UNKNOWN if system is None else min(system, AMOUNT_CAP))
         return NodeColumns(
             nodes=nodes,
             resource=resource,
-            system_used=self._system(metrics, resource),
+            system_used=np.array(used, dtype=np.int64),
             host_batch=ceil_amounts([_hosts(m, resource, _ABOVE_BATCH) for m in metrics]),
             host_mid=ceil_amounts([_hosts(m, resource, _ABOVE_MID) for m in metrics]),
             node_used=np.array([_node_used(m, resource) for m in metrics], dtype=np.int64),

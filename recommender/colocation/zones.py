@@ -63,26 +63,22 @@ def publish_zones(
     amount below which a move is not written.
     """
     for topology in topologies:
-        zone_amounts = _zone_amounts(topology, offered.get(topology.node, {}), lend)
+        # Name of a resource -> place of a zone -> amount; nothing where nothing is offered.
+        zone_offered = offered.get(topology.node, {})
+        zone_amounts: dict[str, dict[int, int]] = {}
+        for resource in Resource:
+            zones = [zone for zone in topology.zones if resource in zone.capacities]
+            if not zones or resource not in zone_offered:
+                continue
+            amounts = lend(topology.node, resource, [zone.capacities[resource] for zone in zones]).astype(np.float64)
+            total = amounts.sum()
+            share = min(1.0, zone_offered[resource] / total) if total > 0 else 0.0
+            name = EXTENDED_RESOURCES[Band.BATCH, resource]
+            zone_amounts[name] = {zone.place: int(amount * share) for zone, amount in zip(zones, amounts, strict=True)}
         operations = [op for zone in topology.zones for op in _operations(zone, zone_amounts, threshold)]
         if operations:
             address = Address(TOPOLOGY_GROUP, TOPOLOGIES, topology.node)
             yield Patch(address, tuple(operations), why="batch amounts of NUMA zones")
-
-
-def _zone_amounts(topology: Topology, offered: Mapping[Resource, int], lend: Lend) -> dict[str, dict[int, int]]:
-    """Name of a resource -> place of a zone -> amount; nothing where nothing is offered."""
-    zone_amounts: dict[str, dict[int, int]] = {}
-    for resource in Resource:
-        zones = [zone for zone in topology.zones if resource in zone.capacities]
-        if not zones or resource not in offered:
-            continue
-        amounts = lend(topology.node, resource, [zone.capacities[resource] for zone in zones]).astype(np.float64)
-        total = amounts.sum()
-        share = min(1.0, offered[resource] / total) if total > 0 else 0.0
-        name = EXTENDED_RESOURCES[Band.BATCH, resource]
-        zone_amounts[name] = {zone.place: int(amount * share) for zone, amount in zip(zones, amounts, strict=True)}
-    return zone_amounts
 
 
 def _operations(

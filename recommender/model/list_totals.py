@@ -186,14 +186,11 @@ def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
     left: dict[str, int] = {}
     for ready, why in states.values():
         if ready not in READY:
-            words = _why_left(ready, why)
+            if ready == Ready.SECOND_PERSON:
+                words = "needs a second person"
+            elif ready == Ready.WAITING:
+                words = why
+            else:
+                words = f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
             left[words] = left.get(words, 0) + 1
     return NextReview(len(refs) - sum(left.values()), summed_savings(columns, When.NOW), left)
-
-
-def _why_left(ready: str, why: str) -> str:
-    if ready == Ready.SECOND_PERSON:
-        return "needs a second person"
-    if ready == Ready.WAITING:
-        return why
-    return f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"

@@ -97,8 +97,24 @@ class _Column:
     def __init__(self, resource: Resource, measured: Measured, evidence: Evidence, krr: KrrSettings) -> None:
         self.resource, self.measured, self.evidence = resource, measured, evidence
         self.unit, self.floor = (1, CPU_FLOOR_MILLICORES) if resource is CPU else (MIB, MEMORY_FLOOR_BYTES)
-        self.observed = _observed_seconds(evidence, resource)
-        self.reasons = _reasons(evidence, measured.request, self.observed, resource, krr)
+        # Time with samples: the stored slots of all pods together, or the longest pod by the server's count of steps.
+        stored = evidence.observed_seconds(SOURCE[resource])
+        if evidence.server is None:
+            self.observed = stored
+        else:
+            points = np.zeros(len(evidence) + 1)
+            for pod, answer in evidence.server.pods.items():
+                place = evidence.server_rows.get(pod, -1)
+                points[place] = max(points[place], answer.cpu_points if resource is CPU else answer.memory_points)
+            self.observed = np.fmax(stored, points[:-1] * evidence.server.step_seconds)
+        # Why a value is withheld, or OK; the first that applies.
+        reasons_measured = measured.request
+        scaled = evidence.scaled_by_autoscaler(resource) & (not krr.allow_hpa)
+        too_short = self.observed < krr.minimum_history_minutes * 60
+        cases = [~np.isfinite(reasons_measured), too_short, scaled]
+        names = [Reason.NO_DATA, Reason.NOT_ENOUGH_HISTORY, Reason.HPA_ON_RESOURCE]
+        picked = np.select(cases, [0, 1, 2], default=3)
+        self.reasons = [[*names, Reason.OK][p] for p in picked]
         self.highest = evidence.highest_seen(resource)
         self.pods = evidence.pods_seen(SOURCE[resource])
 
@@ -110,7 +126,14 @@ class _Column:
 
     def _value(self, index: int, which: Field, measured: float) -> Value:
         now = self.evidence.now(index, self.resource, which)
-        inputs = self._inputs(index, measured)
+        inputs = display_inputs(
+            measured=measured,
+            observed_max=float(self.highest[index]),
+            pods_seen=int(self.pods[index]),
+            history_hours=float(self.observed[index]) / 3600,
+            resolution_seconds=int(self.measured.resolution_seconds[index]),
+            floor=self.floor,
+        )
         if self.reasons[index] is not Reason.OK:
             return withheld(self.resource, which, now, self.reasons[index], inputs)
         amount = max(rounded_up(measured, self.unit), self.floor)
@@ -125,16 +148,6 @@ class _Column:
             return withheld(self.resource, Field.LIMIT, now, self.reasons[index], {})
         level = absolute_severity(self.resource, now, None)
         return Value(self.resource, Field.LIMIT, now, None, Action.UNSET, Reason.OK, level, {}, "no CPU limit")
-
-    def _inputs(self, index: int, measured: float) -> dict[str, float | int | str]:
-        return display_inputs(
-            measured=measured,
-            observed_max=float(self.highest[index]),
-            pods_seen=int(self.pods[index]),
-            history_hours=float(self.observed[index]) / 3600,
-            resolution_seconds=int(self.measured.resolution_seconds[index]),
-            floor=self.floor,
-        )
 
     def _formula(self, which: Field) -> str:
         unit = "1 m" if self.resource is CPU else "1 MiB"
@@ -160,10 +173,17 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     for container, values in evidence.by_container(SOURCE[CPU]):
         points = values[np.isfinite(values)].astype(np.float64)
         stored[:, container] = np.quantile(points, [p / 100 for p in percentiles]) if points.size else np.nan
-    percentile_values = _answer_else_stored(answers, stored)
+    # The server's answer where it has one, else the number from the stored series.
+    percentile_values = np.where(np.isfinite(answers), answers, stored)
     request_rule, limit_rule = (f"p{p:g} over all pods' points of CPU usage" for p in percentiles)
+    # Step of the points behind each number, seconds, (n,).
+    resolution_answers = answers[0]
+    step = evidence.server.step_seconds if evidence.server is not None else 0
     return Measured(
-        percentile_values[0], percentile_values[1], _resolution(evidence, answers[0]), (request_rule, limit_rule)
+        percentile_values[0],
+        percentile_values[1],
+        np.where(np.isfinite(resolution_answers), step, SOURCE[CPU].spec.step_seconds),
+        (request_rule, limit_rule),
     )
 
 
@@ -173,7 +193,12 @@ def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
     amounts = highest * (100 + krr.memory_buffer_percent) / 100
     rule = f"max over pods of memory x {1 + krr.memory_buffer_percent / 100:g}"
     if krr.use_oom_kills:
-        killed = _highest_killing_limit(evidence) * (100 + OOM_MEMORY_BUFFER_PERCENT) / 100
+        # Highest memory limit in force at any OOM kill, (n,); NaN without a kill.
+        limits_bytes = np.full(len(evidence), np.nan)
+        for index, kills in enumerate(evidence.oom_kills):
+            for kill in kills:
+                limits_bytes[index] = np.fmax(limits_bytes[index], evidence.limit_at(index, kill))
+        killed = limits_bytes * (100 + OOM_MEMORY_BUFFER_PERCENT) / 100
         amounts = np.where(np.isfinite(amounts), np.fmax(amounts, killed), amounts)
         rule = f"max({rule}, limit at an OOM kill x {1 + OOM_MEMORY_BUFFER_PERCENT / 100:g})"
     return Measured(amounts, amounts, resolution, (rule, rule))
@@ -226,47 +251,3 @@ def _lacks_answer(evidence: Evidence, resource: Resource) -> npt.NDArray[np.bool
         seen = np.isfinite(usage.values).any(axis=1) & np.array([pod not in answers for pod in usage.refs], dtype=bool)
         missing[evidence.usage_rows[SOURCE[resource]][seen]] = True
     return missing[:-1]
-
-
-def _answer_else_stored(answers: Floats, stored: Floats) -> Floats:
-    """The server's answer where it has one, else the number from the stored series."""
-    return np.where(np.isfinite(answers), answers, stored)
-
-
-def _resolution(evidence: Evidence, answers: Floats) -> Integers:
-    """Step of the points behind each number, seconds, (n,)."""
-    step = evidence.server.step_seconds if evidence.server is not None else 0
-    return np.where(np.isfinite(answers), step, SOURCE[CPU].spec.step_seconds)
-
-
-def _highest_killing_limit(evidence: Evidence) -> Floats:
-    """Highest memory limit in force at any OOM kill, (n,); NaN without a kill."""
-    limits_bytes = np.full(len(evidence), np.nan)
-    for index, kills in enumerate(evidence.oom_kills):
-        for kill in kills:
-            limits_bytes[index] = np.fmax(limits_bytes[index], evidence.limit_at(index, kill))
-    return limits_bytes
-
-
-def _observed_seconds(evidence: Evidence, resource: Resource) -> Floats:
-    """Time with samples: the stored slots of all pods together, or the longest pod by the server's count of steps."""
-    stored = evidence.observed_seconds(SOURCE[resource])
-    if evidence.server is None:
-        return stored
-    points = np.zeros(len(evidence) + 1)
-    for pod, answer in evidence.server.pods.items():
-        place = evidence.server_rows.get(pod, -1)
-        points[place] = max(points[place], answer.cpu_points if resource is CPU else answer.memory_points)
-    return np.fmax(stored, points[:-1] * evidence.server.step_seconds)
-
-
-def _reasons(
-    evidence: Evidence, measured: Floats, observed: Floats, resource: Resource, krr: KrrSettings
-) -> list[Reason]:
-    """Why a value is withheld, or OK; the first that applies."""
-    scaled = evidence.scaled_by_autoscaler(resource) & (not krr.allow_hpa)
-    too_short = observed < krr.minimum_history_minutes * 60
-    cases = [~np.isfinite(measured), too_short, scaled]
-    names = [Reason.NO_DATA, Reason.NOT_ENOUGH_HISTORY, Reason.HPA_ON_RESOURCE]
-    picked = np.select(cases, [0, 1, 2], default=3)
-    return [[*names, Reason.OK][p] for p in picked]

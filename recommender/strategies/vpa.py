@@ -82,7 +82,11 @@ class Vpa:
         }
         columns = []
         for resource, batch in histograms.items():
-            estimates = estimate(batch, days, _floors(evidence, resource, own), own)
+            # Each container's share of the pod's minimum, cut, (n,). It is split over the containers that run as long
+            # as the pod: VPA does not know init containers, which end before.
+            least = own.pod_floor_millicores if resource is CPU else own.pod_floor_bytes
+            containers = np.array([max(1, len(w.staying)) for w in evidence.workloads], dtype=np.float64)
+            estimates = estimate(batch, days, _truncate_amounts(least * (1.0 / containers)), own)
             columns.append(_VpaColumn(evidence, estimates, days, own, starts[resource]))
         rows = range(len(evidence))
         return [
@@ -236,7 +240,14 @@ class _VpaColumn:
 
 def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[Integers, Integers, Floats]:
     """(container, end of interval, peak) over all pods, (k,) each."""
-    kills = _kills_by_pod(evidence, start)
+    # (container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown.
+    kills_by_pod: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
+    for index, pod_kills in enumerate(evidence.oom_kills):
+        for kill in (kill for kill in pod_kills if kill.time_seconds > start.ends_at(index, _UNSAVED_SECONDS)):
+            recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
+            request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
+            kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
+    kills = kills_by_pod
     columns = []
     for pod, (container, times, values) in _memory_of_pods(evidence, kills, start).items():
         ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)
@@ -263,30 +274,9 @@ def _memory_of_pods(
     return series_by_pod
 
 
-def _kills_by_pod(evidence: Evidence, start: VpaStart) -> dict[PodContainerRef, tuple[int, list[tuple[int, float]]]]:
-    """(container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown."""
-    kills_by_pod: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
-    for index, kills in enumerate(evidence.oom_kills):
-        for kill in (kill for kill in kills if kill.time_seconds > start.ends_at(index, _UNSAVED_SECONDS)):
-            recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
-            request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
-            kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
-    return kills_by_pod
-
-
 def _valid(values: FloatMatrix) -> FloatMatrix:
     """The samples that VPA takes: finite and not negative; the others become gaps."""
     return np.where(np.isfinite(values) & (values >= 0), values, np.float32(np.nan))
-
-
-def _floors(evidence: Evidence, resource: Resource, own: VpaSettings) -> Integers:
-    """Each container's share of the pod's minimum, cut, (n,).
-
-    It is split over the containers that run as long as the pod: VPA does not know init containers, which end before.
-    """
-    least = own.pod_floor_millicores if resource is CPU else own.pod_floor_bytes
-    containers = np.array([max(1, len(w.staying)) for w in evidence.workloads], dtype=np.float64)
-    return _truncate_amounts(least * (1.0 / containers))
 
 
 def _truncate_amounts(amounts: npt.ArrayLike) -> Integers:

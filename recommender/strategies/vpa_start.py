@@ -17,8 +17,8 @@ import numpy as np
 from cotenant.base.cluster import VpaHistory
 from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import HistogramBatch, buckets_of
-from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix, Signal
-from cotenant.recommender.evidence import MEASURED, Evidence, Floats, Integers
+from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, FloatMatrix
+from cotenant.recommender.evidence import MEASURED, Evidence, Floats
 
 EXPIRY_DAYS: Final = 8
 """VPA forgets a container without a sample for so long (memory-aggregation-interval x its count)."""
@@ -40,7 +40,13 @@ class VpaStart:
         VPA writes its checkpoints every minute, so that one may end behind the window, when the inventory was read.
         """
         position = {ref: index for index, ref in enumerate(evidence.containers)}
-        first = _first_samples(evidence, MEASURED[resource])
+        # Time of each container's first stored sample, (n,); the end of time where there is none.
+        signal = MEASURED[resource]
+        first = np.full(len(evidence), np.iinfo(np.int64).max)
+        for container, values in evidence.by_container(signal):
+            slots = np.flatnonzero(np.isfinite(values).any(axis=0))
+            if slots.size:
+                first[container] = evidence.usage[signal].grid.times()[slots[0]]
         now = max(evidence.window.end_seconds, evidence.inventory.time_seconds)
         histories = {
             index: history
@@ -106,13 +112,3 @@ class VpaStart:
             f"begins with {history.samples} samples since {begun:%Y-%m-%d %H:%M} UTC "
             f"from the checkpoint of VerticalPodAutoscaler {history.autoscaler}"
         )
-
-
-def _first_samples(evidence: Evidence, signal: Signal) -> Integers:
-    """Time of each container's first stored sample, (n,); the end of time where there is none."""
-    first = np.full(len(evidence), np.iinfo(np.int64).max)
-    for container, values in evidence.by_container(signal):
-        slots = np.flatnonzero(np.isfinite(values).any(axis=0))
-        if slots.size:
-            first[container] = evidence.usage[signal].grid.times()[slots[0]]
-    return first

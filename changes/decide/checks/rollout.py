@@ -67,8 +67,25 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     ready, updated = (int(status.get(name) or 0) if name else None for name in _COUNTS[kind])
     wanted = status.get("desiredNumberScheduled") if kind == "DaemonSet" else spec.get("replicas", 1)
     desired = int(wanted or 0)
-    still = _why_still(spec, kind)
-    partition = _partition(spec, kind)
+    # Why the controller replaces no pod when the template changes; "" where it replaces them.
+    if kind in ("ReplicaSet", "ReplicationController"):
+        still = f"a {kind} replaces no pod"
+    elif kind == "Deployment":
+        still = "it is paused" if spec.get("paused") else ""
+    else:
+        still = (
+            "its update strategy is OnDelete" if (spec.get("updateStrategy") or {}).get("type") == "OnDelete" else ""
+        )
+    # How many of a StatefulSet's first pods keep the template that they have.
+    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
+    partition = int(rolling.get("partition") or 0) if kind == "StatefulSet" else 0
+    meta, unread_status = live.get("metadata") or {}, live.get("status") or {}
+    if int(unread_status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
+        unread = "its controller has not read its present template yet"
+    elif any(unread_status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
+        unread = "its controller has not counted its pods yet"
+    else:
+        unread = ""
     return Rollout(
         desired=desired,
         ready=ready or 0,
@@ -76,32 +93,8 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         awaited=0 if still else max(0, desired - partition),
         still=still or (f"its partition is {partition}" if partition else ""),
         stuck=_progress_failure(status),
-        unread=_why_unread(live, kind),
+        unread=unread,
     )
-
-
-def _why_still(spec: Json, kind: str) -> str:
-    """Why the controller replaces no pod when the template changes; "" where it replaces them."""
-    if kind in ("ReplicaSet", "ReplicationController"):
-        return f"a {kind} replaces no pod"
-    if kind == "Deployment":
-        return "it is paused" if spec.get("paused") else ""
-    return "its update strategy is OnDelete" if (spec.get("updateStrategy") or {}).get("type") == "OnDelete" else ""
-
-
-def _partition(spec: Json, kind: str) -> int:
-    """Return how many of a StatefulSet's first pods keep the template that they have."""
-    rolling = (spec.get("updateStrategy") or {}).get("rollingUpdate") or {}
-    return int(rolling.get("partition") or 0) if kind == "StatefulSet" else 0
-
-
-def _why_unread(live: Json, kind: str) -> str:
-    meta, status = live.get("metadata") or {}, live.get("status") or {}
-    if int(status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
-        return "its controller has not read its present template yet"
-    if any(status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
-        return "its controller has not counted its pods yet"
-    return ""
 
 
 def _progress_failure(status: Json) -> str:

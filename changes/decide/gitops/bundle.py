@@ -20,7 +20,7 @@ from cotenant.changes.decide.gitops.manifests import helm, kustomize, server_sid
 from cotenant.changes.decide.patches import applied_refusal, by_workload, file_refusal, kubectl_command
 from cotenant.changes.decide.rule import Guardrail
 from cotenant.changes.model.service import BundleForm
-from cotenant.recommender.model.recommendation import Recommendation, Value
+from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import savings_of
 from cotenant.recommender.model.savings_text import balanced_text, saving_text
 from cotenant.recommender.settings import PatchSettings
@@ -91,7 +91,21 @@ def _workload(workload: ReviewedWorkload, form: BundleForm, currency: str) -> It
     for recommendation in workload.recommendations:
         for value in recommendation.values:
             if value.changes_template:
-                yield _row(recommendation, value)
+                highest = value.inputs.get("observed_max")
+                observed_max = (
+                    _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
+                )
+                row_why = SENTENCES.get(value.reason, value.reason.value)
+                days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
+                cells = [
+                    _plain(recommendation.container.container),
+                    f"{value.resource} {value.field}",
+                    _amount(value.resource, value.now),
+                    _amount(value.resource, value.amount),
+                    observed_max,
+                    f"{_plain(row_why)} ({days:.0f} days of history)",
+                ]
+                yield f"| {' | '.join(cells)} |"
         if gpu := recommendation.gpu:
             yield f"| {_plain(recommendation.container.container)} | GPUs | {gpu.now} | {gpu.share} | | oversized-gpu |"
     for recommendation in workload.recommendations:
@@ -103,22 +117,6 @@ def _workload(workload: ReviewedWorkload, form: BundleForm, currency: str) -> It
     if workload.rules:
         yield ""
         yield from (f"- {rule.outcome}: {rule.rule}: {_plain(rule.why)}" for rule in workload.rules)
-
-
-def _row(recommendation: Recommendation, value: Value) -> str:
-    highest = value.inputs.get("observed_max")
-    observed_max = _amount(value.resource, int(highest)) if isinstance(highest, int | float) else "not known"
-    why = SENTENCES.get(value.reason, value.reason.value)
-    days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
-    cells = [
-        _plain(recommendation.container.container),
-        f"{value.resource} {value.field}",
-        _amount(value.resource, value.now),
-        _amount(value.resource, value.amount),
-        observed_max,
-        f"{_plain(why)} ({days:.0f} days of history)",
-    ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _amount(resource: Resource, amount: int | None) -> str:

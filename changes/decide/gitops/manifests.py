@@ -31,7 +31,7 @@ from cotenant.changes.decide.patches import (
     refusal,
     resources,
 )
-from cotenant.recommender.model.recommendation import Action, Recommendation, Value
+from cotenant.recommender.model.recommendation import Action, Recommendation
 from cotenant.recommender.settings import PatchSettings
 
 API_VERSIONS: Final = {"ReplicationController": "v1", "CronJob": "batch/v1"}
@@ -83,7 +83,18 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         pattern = settings.helm_path if len(changed) == 1 else settings.helm_path_of_several
         values: dict[str, Any] = {}
         for recommendation in changed:
-            _insert(values, _keys(pattern, recommendation.container), resources(recommendation), pattern)
+            # Put the mapping below the keys; UsageError where two containers would share one place.
+            keys = _keys(pattern, recommendation.container)
+            inner = resources(recommendation)
+            place = values
+            for key in keys[:-1]:
+                place = place.setdefault(key, {})
+            if keys[-1] in place:
+                raise UsageError(
+                    f"several containers would share the Helm path {pattern!r}",
+                    fix="Put {container} into recommender.patches.helm_path_of_several.",
+                )
+            place[keys[-1]] = inner
         comments = [
             f"{ref}: check that its chart reads these keys (recommender.patches.helm_path, helm_path_of_several)."
         ]
@@ -122,7 +133,15 @@ def server_side_apply(
         }
         moves = _moves([r if r.container in applied else _as_it_is(r) for r in applicable])
         sentences = [m.sentence if m.scalar else f"{m.sentence}: {m.command}" for m in moves]
-        comments = (*_comments(ref, changed), *sentences)
+        line = _apply(_path(ref))
+        removed = [
+            f"{r.container.container}: {FIELDS[v.field]}.{v.resource}"
+            for r in changed
+            for v in r.values
+            if v.action is Action.UNSET and v.now is not None
+        ]
+        owned = "To be unset; goes only where this field manager owns it, else use kubectl patch:"
+        comments = (*((line, f"{owned} {', '.join(removed)}") if removed else (line,)), *sentences)
         yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         yield from (_target_file(ref, move) for move in moves if move.scalar)
 
@@ -154,26 +173,14 @@ def _complete_container_fields(recommendation: Recommendation, *, proposed: bool
     """Every field of the container as it should stand; an unset one is absent."""
     amounts: dict[str, dict[str, str]] = {}
     for value in recommendation.values:
-        amount = _amount(value) if proposed else value.now
+        amount = (
+            {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
+            if proposed
+            else value.now
+        )
         if amount is not None:
             amounts.setdefault(FIELDS[value.field], {})[value.resource.value] = format_amount(value.resource, amount)
     return amounts
-
-
-def _amount(value: Value) -> int | None:
-    return {Action.SET: value.amount, Action.UNSET: None, Action.WITHHELD: value.now}[value.action]
-
-
-def _comments(ref: WorkloadRef, changed: Sequence[Recommendation]) -> tuple[str, ...]:
-    line = _apply(_path(ref))
-    removed = [
-        f"{r.container.container}: {FIELDS[v.field]}.{v.resource}"
-        for r in changed
-        for v in r.values
-        if v.action is Action.UNSET and v.now is not None
-    ]
-    owned = "To be unset; goes only where this field manager owns it, else use kubectl patch:"
-    return (line, f"{owned} {', '.join(removed)}") if removed else (line,)
 
 
 def _apply(path: str) -> str:
@@ -181,7 +188,8 @@ def _apply(path: str) -> str:
 
 
 def _entry(path: str, kind: str, name: str) -> dict[str, Any]:
-    return {"path": path, "target": {"kind": kind, "name": _exactly(name)}}
+    # The name for a kustomize target, which reads a regular expression; kustomize anchors it.
+    return {"path": path, "target": {"kind": kind, "name": name.replace(".", "\\.")}}
 
 
 def _file(ref: WorkloadRef) -> str:
@@ -190,11 +198,6 @@ def _file(ref: WorkloadRef) -> str:
 
 def _path(ref: WorkloadRef) -> str:
     return f"{ref.namespace}/{_file(ref)}"
-
-
-def _exactly(name: str) -> str:
-    """The name for a kustomize target, which reads a regular expression; kustomize anchors it."""
-    return name.replace(".", "\\.")
 
 
 def _keys(pattern: str, container: ContainerRef) -> list[str]:
@@ -213,16 +216,3 @@ def _keys(pattern: str, container: ContainerRef) -> list[str]:
             fix=f"Part the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
         )
     return [re.sub(r"\{([^{}]*)\}", lambda m: names[m[1]], key) for key in keys]
-
-
-def _insert(values: dict[str, Any], keys: Sequence[str], inner: Mapping[str, Any], pattern: str) -> None:
-    """Put the mapping below the keys; UsageError where two containers would share one place."""
-    place = values
-    for key in keys[:-1]:
-        place = place.setdefault(key, {})
-    if keys[-1] in place:
-        raise UsageError(
-            f"several containers would share the Helm path {pattern!r}",
-            fix="Put {container} into recommender.patches.helm_path_of_several.",
-        )
-    place[keys[-1]] = inner

@@ -117,7 +117,13 @@ class BackgroundReplay:
         while not self._closed.wait(wait_seconds):
             wait_seconds = CHECK_SECONDS
             try:
-                analysed = self._due_seconds()
+                # When the results were computed that a replay is due for; None for none.
+                overview = self._store.read_document("overview", Overview)
+                replay = self._store.read_document(WHAT_IF, WhatIf)
+                last = max(
+                    (t for t in (self._tried_seconds, replay.computed_seconds if replay else None) if t), default=None
+                )
+                analysed = due_seconds(overview.computed_seconds if overview else None, last)
             except CotenantError as error:
                 _log.warning("results_unreadable", error=error.message)
                 continue
@@ -127,13 +133,6 @@ class BackgroundReplay:
                     self._replay()
                 finally:
                     self._turn.release()
-
-    def _due_seconds(self) -> int | None:
-        """Return when the results were computed that a replay is due for; None for none."""
-        overview = self._store.read_document("overview", Overview)
-        replay = self._store.read_document(WHAT_IF, WhatIf)
-        last = max((t for t in (self._tried_seconds, replay.computed_seconds if replay else None) if t), default=None)
-        return due_seconds(overview.computed_seconds if overview else None, last)
 
     def _take_turn(self) -> bool:
         """Wait for the replays of other stores; False when everything ends meanwhile."""
@@ -155,7 +154,19 @@ class BackgroundReplay:
         self._running = True
         reader = threading.Thread(target=self._follow, args=(child,), name="replay-progress", daemon=True)
         reader.start()
-        ended = self._wait_for_end(child, None if free is None else free * MOST_MEMORY_SHARE)
+        # Wait for the end; "" where it ended by itself, else why it was ended.
+        most_bytes = None if free is None else free * MOST_MEMORY_SHARE
+        ended = ""
+        while child.poll() is None:
+            if self._closed.is_set() or self._stop.wait(POLL_SECONDS):
+                ended = STOPPED
+            elif time.monotonic() - self._begun > MOST_SECONDS:
+                ended = TOO_LONG
+            elif most_bytes is not None and (resident_bytes(child.pid) or 0) > most_bytes:
+                ended = TOO_LARGE
+            if ended:
+                child.terminate()
+                child.wait()
         reader.join()
         failed = f"{FAILED}{self._error or f'exit code {child.returncode}'}." if child.returncode else ""
         self._running, self._reason = False, ended or failed
@@ -173,21 +184,6 @@ class BackgroundReplay:
         with suppress(OSError):  # it may have ended
             os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
         return child
-
-    def _wait_for_end(self, child: subprocess.Popen[str], most_bytes: float | None) -> str:
-        """Wait for the end; "" where it ended by itself, else why it was ended."""
-        reason = ""
-        while child.poll() is None:
-            if self._closed.is_set() or self._stop.wait(POLL_SECONDS):
-                reason = STOPPED
-            elif time.monotonic() - self._begun > MOST_SECONDS:
-                reason = TOO_LONG
-            elif most_bytes is not None and (resident_bytes(child.pid) or 0) > most_bytes:
-                reason = TOO_LARGE
-            if reason:
-                child.terminate()
-                child.wait()
-        return reason
 
     def _follow(self, child: subprocess.Popen[str]) -> None:
         assert child.stderr is not None, "it is a pipe"

@@ -212,7 +212,12 @@ class _BacktestRun:
         contents, ledger = self.of(
             StoredSeries.of(stored.store, self.metric), Settings.of(stored.settings), stored.now_seconds()
         )
-        return contents, _report(contents, ledger)
+        # The page for the dashboard.
+        from cotenant.base.usage.backtest import BacktestReport
+        from cotenant.cli.report.backtest_report import page
+
+        summary = f"{len(ledger.names)} workloads, {len(ledger.origins)} origins"
+        return contents, BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
 
 
 def _combine_scores(scores: Mapping[str, Table]) -> Table:
@@ -309,15 +314,6 @@ def _write_scores(scores: Table, html: Callable[[], str], form: _Form) -> None:
         form.file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise StoreError(f"{form.file} cannot be written: {error.strerror}") from error
-
-
-def _report(contents: BacktestContents, ledger: BacktestScores) -> BacktestReport:
-    """The page for the dashboard."""
-    from cotenant.base.usage.backtest import BacktestReport
-    from cotenant.cli.report.backtest_report import page
-
-    summary = f"{len(ledger.names)} workloads, {len(ledger.origins)} origins"
-    return BacktestReport(contents.title, contents.computed_seconds, summary, page(contents))
 
 
 def _print_outcome(contents: BacktestContents, *, saved: bool, head: str = "") -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from cotenant.base import measures
 from cotenant.base.commands.files import save, save_all
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from cotenant.base.store import Store
     from cotenant.base.table import Schema, Table
     from cotenant.changes.decide.gitops.manifests import File
-    from cotenant.cli.report.scan_report import ReportContents
     from cotenant.recommender.model.recommendation import Recommendation
     from cotenant.settings import Settings
 
@@ -63,8 +62,15 @@ class Results:
 
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
         """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
-        refs = [_ref(row) for row in self.rows.rows()]
-        by_ref = self._stored_recommendations({ref.workload.namespace for ref in refs})
+        refs = [
+            ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
+            for row in self.rows.rows()
+        ]
+        namespaces = {ref.workload.namespace for ref in refs}
+        from cotenant.recommender.stored_recommendations import Explanations
+
+        explanations = Explanations(self.store)
+        by_ref = {r.container: r for n in sorted(namespaces) for r in explanations.of_namespace(n)}
         if not whole_workloads:
             return [by_ref[ref] for ref in refs if ref in by_ref]
         workloads = {ref.workload for ref in refs}
@@ -76,12 +82,6 @@ class Results:
             return self.store.read_table(schema)
         except NoData:
             return None
-
-    def _stored_recommendations(self, namespaces: Iterable[str]) -> dict[ContainerRef, Recommendation]:
-        from cotenant.recommender.stored_recommendations import Explanations
-
-        explanations = Explanations(self.store)
-        return {r.container: r for n in sorted(namespaces) for r in explanations.of_namespace(n)}
 
 
 def check(output: ScanFormat, folder: Path | None) -> None:
@@ -96,11 +96,38 @@ def write(results: Results, output: ScanFormat, folder: Path | None, *, headers:
     if output is ScanFormat.PATCH:
         write_patches(results.recommendations())
     elif output is ScanFormat.HTML:
-        _report(results, folder)
+        from cotenant.cli.report.scan_report import ReportContents, page
+        from cotenant.recommender.model.views import FINDINGS, WORKLOADS, Overview
+
+        quality = results.store.read_quality()
+        contents = ReportContents(
+            overview=results.store.read_document("overview", Overview),
+            rows=results.rows,
+            recommendations={r.container: r for r in results.recommendations()},
+            workloads=results.table(WORKLOADS),
+            findings=results.table(FINDINGS),
+            quality=quality[-1] if quality else None,
+            currency=results.settings.recommender.prices.currency,
+        )
+        text = page(contents)
+        if folder is None:
+            sys.stdout.write(text)
+        else:
+            save(folder, REPORT_NAME, text)
+            message(f"written: {folder / REPORT_NAME}")
     elif output is ScanFormat.KUSTOMIZE:
         write_components(results.recommendations(), folder)
     elif output.is_files:
-        _files(_manifests(results, output), folder)
+        from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
+
+        recommendations = results.recommendations()
+        _print_refused_changes(recommendations, applied=output is not ScanFormat.HELM)
+        if output is ScanFormat.HELM:
+            manifests = list(helm(recommendations, results.settings.recommender.patches))
+        else:
+            chosen = {r.container for r in recommendations}
+            manifests = list(server_side_apply(results.recommendations(whole_workloads=True), chosen))
+        _files(manifests, folder)
     else:
         print_table(results.rows, Format(output.value), headers=headers)
 
@@ -122,17 +149,6 @@ def write_components(recommendations: list[Recommendation], folder: Path | None)
     _files(list(kustomize(recommendations)), folder)
 
 
-def _manifests(results: Results, output: ScanFormat) -> list[File]:
-    from cotenant.changes.decide.gitops.manifests import helm, server_side_apply
-
-    recommendations = results.recommendations()
-    _print_refused_changes(recommendations, applied=output is not ScanFormat.HELM)
-    if output is ScanFormat.HELM:
-        return list(helm(recommendations, results.settings.recommender.patches))
-    chosen = {r.container for r in recommendations}
-    return list(server_side_apply(results.recommendations(whole_workloads=True), chosen))
-
-
 def _files(files: list[File], folder: Path | None) -> None:
     from cotenant.changes.decide.gitops.manifest_text import as_yaml
 
@@ -140,33 +156,6 @@ def _files(files: list[File], folder: Path | None) -> None:
         sys.stdout.write("".join(f"---\n# {file.path}\n{as_yaml(file)}" for file in files))
         return
     save_all(folder, {file.path: as_yaml(file) for file in files})
-
-
-def _report(results: Results, folder: Path | None) -> None:
-    from cotenant.cli.report.scan_report import page
-
-    text = page(_contents(results))
-    if folder is None:
-        sys.stdout.write(text)
-    else:
-        save(folder, REPORT_NAME, text)
-        message(f"written: {folder / REPORT_NAME}")
-
-
-def _contents(results: Results) -> ReportContents:
-    from cotenant.cli.report.scan_report import ReportContents
-    from cotenant.recommender.model.views import FINDINGS, WORKLOADS, Overview
-
-    quality = results.store.read_quality()
-    return ReportContents(
-        overview=results.store.read_document("overview", Overview),
-        rows=results.rows,
-        recommendations={r.container: r for r in results.recommendations()},
-        workloads=results.table(WORKLOADS),
-        findings=results.table(FINDINGS),
-        quality=quality[-1] if quality else None,
-        currency=results.settings.recommender.prices.currency,
-    )
 
 
 def _print_refused_changes(recommendations: Iterable[Recommendation], *, applied: bool = False) -> None:
@@ -181,7 +170,3 @@ def _print_refused_changes(recommendations: Iterable[Recommendation], *, applied
     for why, names in refused.items():
         more = f" and {measures.left_out_count(len(names), _NAMED)} more" if len(names) > _NAMED else ""
         message(f"note: no patch for {', '.join(names[:_NAMED])}{more}: {why}")
-
-
-def _ref(row: dict[str, Any]) -> ContainerRef:
-    return ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])

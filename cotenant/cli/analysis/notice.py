@@ -103,7 +103,21 @@ def payload(summary: Summary, settings: NotifySettings) -> dict[str, Any]:
     least = Severity(settings.minimum_severity).rank
     severe = [w for w in summary.worst if Severity(w.severity).rank >= least]
     short = replace(summary, worst=tuple(severe[: settings.rows]))
-    return _slack(short) if settings.format == "slack" else _plain(short)
+    if settings.format == "slack":
+        # A message of blocks, and the plain text that notifications show.
+        title = f"cotenant: {escape_slack_text(short.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
+        counts = ", ".join(f"{n} {severity}" for severity, n in short.severities.items()) or "none"
+        lines = [f"{counted(short.containers, 'container')}: *{counts}*"]
+        for when, savings in zip(When, (short.now, short.all_steps), strict=True):
+            lines.append(f"{when.capitalize()}: *{saving_text(savings, escape_slack_text(short.currency))}*")
+        if short.findings:
+            findings = ", ".join(f"{n} {escape_slack_text(kind)}" for kind, n in short.findings.items())
+            lines.append(f"Findings: {findings}")
+        blocks = [header(title), section(lines)]
+        if short.worst:
+            blocks.append(section(_line(w) for w in short.worst))
+        return {"text": f"{title}: {counts}", "blocks": blocks}
+    return {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ScanSummary", **asdict(short)}
 
 
 def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
@@ -132,26 +146,6 @@ def send(url: str, summary: Summary, settings: NotifySettings) -> None:
         post(url, json.dumps(payload(summary, settings)).encode(), settings)
     except NotDelivered as error:
         message(f"note: the summary was not delivered: {error.message}")
-
-
-def _plain(summary: Summary) -> dict[str, Any]:
-    return {"apiVersion": "cotenant.dev/v1alpha1", "kind": "ScanSummary", **asdict(summary)}
-
-
-def _slack(summary: Summary) -> dict[str, Any]:
-    """A message of blocks, and the plain text that notifications show."""
-    title = f"cotenant: {escape_slack_text(summary.cluster, HEADER_CHARACTERS - len('cotenant: '))}"
-    counts = ", ".join(f"{n} {severity}" for severity, n in summary.severities.items()) or "none"
-    lines = [f"{counted(summary.containers, 'container')}: *{counts}*"]
-    for when, savings in zip(When, (summary.now, summary.all_steps), strict=True):
-        lines.append(f"{when.capitalize()}: *{saving_text(savings, escape_slack_text(summary.currency))}*")
-    if summary.findings:
-        findings = ", ".join(f"{n} {escape_slack_text(kind)}" for kind, n in summary.findings.items())
-        lines.append(f"Findings: {findings}")
-    blocks = [header(title), section(lines)]
-    if summary.worst:
-        blocks.append(section(_line(w) for w in summary.worst))
-    return {"text": f"{title}: {counts}", "blocks": blocks}
 
 
 def _line(worst: Worst) -> str:

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from cotenant.base.usage.server_quantiles import ServerQuantiles
     from cotenant.cli.analysis.metric_source import ScanTarget
     from cotenant.cli.analysis.notice import Summary
-    from cotenant.cli.analysis.recorded_history import RecordedHistory
     from cotenant.cli.analysis.scan_clusters import ScanJob, ScanRows
     from cotenant.recommender.model.views import Overview
     from cotenant.settings import Settings
@@ -167,11 +166,7 @@ def _end(shown: ScanRows, failures: Mapping[str, CotenantError], threshold: Fail
 def _check_before(settings: Settings, notify_url: str | None) -> None:
     """CotenantError for a mistake that would cost a whole scan."""
     address(notify_url, settings.notify)
-    _check_analysis(settings)
-
-
-def _check_analysis(settings: Settings) -> None:
-    """CotenantError for a strategy or workers that cannot be had: before minutes of reading and forecasting."""
+    # CotenantError for a strategy or workers that cannot be had: before minutes of reading and forecasting.
     from cotenant.pipeline.shards import executors
     from cotenant.recommender.base import load_strategy
 
@@ -197,29 +192,22 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
         return open_store(job.settings, job.cluster), None
     recorded = recorded_history(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     if recorded is not None:
-        return _recorded_and_older(job, recorded, progress, quiet=quiet)
+        # The recorder's store; what was before the recording is pulled from the cluster's own Prometheus, if any.
+        # That one is no condition: without its answer the recording is read as it is, with a note. NoData without
+        # either.
+        from cotenant.base.errors import NoData, SourceError
+
+        older = older_source(job.settings, recorded, reaches_cluster=job.reaches_cluster)
+        if not quiet:
+            message(f"reading {recorded.describe()}")
+        if older is not None:
+            try:
+                return _asked_history(job.settings, older, progress, quiet=quiet), older
+            except (SourceError, NoData) as error:
+                message(f"note: {older.how} does not tell what was before the recording: {error.message}")
+        return recorded.require_usage(), None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     return _asked_history(job.settings, target, progress, quiet=quiet), target
-
-
-def _recorded_and_older(
-    job: ScanJob, recorded: RecordedHistory, progress: Progress, *, quiet: bool
-) -> tuple[Store, ScanTarget | None]:
-    """Return the recorder's store; what was before the recording is pulled from the cluster's own Prometheus, if any.
-
-    That one is no condition: without its answer the recording is read as it is, with a note. NoData without either.
-    """
-    from cotenant.base.errors import NoData, SourceError
-
-    older = older_source(job.settings, recorded, reaches_cluster=job.reaches_cluster)
-    if not quiet:
-        message(f"reading {recorded.describe()}")
-    if older is not None:
-        try:
-            return _asked_history(job.settings, older, progress, quiet=quiet), older
-        except (SourceError, NoData) as error:
-            message(f"note: {older.how} does not tell what was before the recording: {error.message}")
-    return recorded.require_usage(), None
 
 
 def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *, quiet: bool) -> Store:
@@ -227,11 +215,7 @@ def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *
     threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.daily_analysis",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
-    return _pull_history(settings, target, progress)
-
-
-def _pull_history(settings: Settings, target: ScanTarget, progress: Progress) -> Store:
-    """Pull what is new; an interruption keeps what was stored so far, a source without usage leaves no cluster."""
+    # Pull what is new; an interruption keeps what was stored so far, a source without usage leaves no cluster.
     from cotenant.base.errors import NoData
     from cotenant.base.kube.overlay import overlay
     from cotenant.base.process.clock import SystemClock
@@ -286,30 +270,30 @@ def _analyse_and_publish(
     settings = job.settings
     server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = daily_analysis.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
-    place = store if trials is None else _trial_store(store, settings, trials)
+    if trials is None:
+        place = store
+    else:
+        # Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are.
+        from cotenant.base.store import Store as Place
+        from cotenant.recommender.model.views import Overview
+
+        stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
+        if stored is None or stored.strategy == tried:
+            place = store
+        else:
+            message(
+                f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
+                "(recommender.strategy chooses)"
+            )
+            trial_place = Place(trials.as_uri(), store.cluster)
+            for record in store.read_quality():
+                trial_place.append_quality(record)
+            place = trial_place
     try:
         daily_analysis.publish(analysis, place, settings)
     except StoreConflict as error:
         message(f"note: {error.message}. The rows are the stored ones.")
     return place, place.read_table(RECOMMENDATIONS)
-
-
-def _trial_store(store: Store, settings: Settings, trials: Path) -> Store:
-    """Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are."""
-    from cotenant.base.store import Store as Place
-    from cotenant.recommender.model.views import Overview
-
-    stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
-    if stored is None or stored.strategy == tried:
-        return store
-    message(
-        f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
-        "(recommender.strategy chooses)"
-    )
-    place = Place(trials.as_uri(), store.cluster)
-    for record in store.read_quality():
-        place.append_quality(record)
-    return place
 
 
 def _server_quantiles(
@@ -360,7 +344,22 @@ def _summary(results: Results, of: str) -> None:
     currency = results.settings.recommender.prices.currency
     for when in When:
         message(f"{when.capitalize()}: {saving_text(summed_savings(rows.columns, when), currency)}.")
-    message(_backtest_sentence(overview, results.settings.forecasting.relearn_hours))
+    # A sentence on the back-tests behind the forecasts. It reports that this scan made them, how old they are, or
+    # that no series is old enough.
+    relearn_hours = results.settings.forecasting.relearn_hours
+    from cotenant.base.usage.usage import HOUR_SECONDS
+
+    if overview.learned_seconds is None:
+        backtest_sentence = "No series is old enough to back-test a forecast."
+    else:
+        hours = measures.age_seconds(overview.time_seconds, overview.learned_seconds) / HOUR_SECONDS
+        if hours < 0.5:
+            backtest_sentence = "Forecasts rest on back-tests up to now."
+        else:
+            backtest_sentence = (
+                f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
+            )
+    message(backtest_sentence)
     if overview.kept_seconds is not None:
         message(_kept_results_sentence(overview, len(rows), overview.kept_seconds))
     for note in overview.notes:
@@ -368,21 +367,6 @@ def _summary(results: Results, of: str) -> None:
     if findings := results.table(FINDINGS):
         message(f"{counted(len(findings), 'finding')} beside them: cotenant get findings.")
     message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
-
-
-def _backtest_sentence(overview: Overview, relearn_hours: float) -> str:
-    """Return a sentence on the back-tests behind the forecasts.
-
-    It reports that this scan made them, how old they are, or that no series is old enough.
-    """
-    from cotenant.base.usage.usage import HOUR_SECONDS
-
-    if overview.learned_seconds is None:
-        return "No series is old enough to back-test a forecast."
-    hours = measures.age_seconds(overview.time_seconds, overview.learned_seconds) / HOUR_SECONDS
-    if hours < 0.5:
-        return "Forecasts rest on back-tests up to now."
-    return f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
 
 
 def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) -> str:

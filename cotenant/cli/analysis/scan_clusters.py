@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from cotenant.base.commands.results import StoredScans, chosen_of_scan, note_unstored, refuse_name, url_of
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.progress import Progress, Silent
-from cotenant.base.settings.root import SettingSections
 from cotenant.base.table import CLUSTER, Table, of_clusters
 from cotenant.cli.analysis.export import Results, ScanFormat, write
 from cotenant.settings import Settings
@@ -84,19 +83,18 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     session.require_no_context(flags, "--all-clusters")
     if offline:
         note_unstored(loaded)
-    return [
-        _job(session.of_cluster(name), flags, offline) for name in _names(loaded.settings, loaded.clusters, offline)
-    ]
-
-
-def _names(settings: SettingSections, declared: Sequence[str], offline: bool) -> Sequence[str]:
+    settings = loaded.settings
     from cotenant.base.store.opening import stored_clusters
 
     if offline:
-        return stored_clusters(url_of(settings))
-    if not declared:
-        raise UsageError("the settings declare no clusters", fix="Declare them below `clusters:` in the settings file.")
-    return declared
+        names = stored_clusters(url_of(settings))
+    else:
+        if not loaded.clusters:
+            raise UsageError(
+                "the settings declare no clusters", fix="Declare them below `clusters:` in the settings file."
+            )
+        names = loaded.clusters
+    return [_job(session.of_cluster(name), flags, offline) for name in names]
 
 
 def _job(session: CliSession, flags: Mapping[str, Any], offline: bool) -> ScanJob:

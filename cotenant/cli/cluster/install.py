@@ -118,7 +118,14 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     writes = measures.matching_count(step.writes for step in steps)
     if applied:
         message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
-        _report_new_pods(steps)
+        # Say what the new pods need, and where their first page is.
+        started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
+        if started:
+            message(
+                f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md"
+            )
+        if "cotenant-dashboard" in started:
+            message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")
     elif writes:
         message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
     else:
@@ -126,12 +133,3 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     if any(step.state is StepState.LACKING for step in steps):
         message("something that is left alone lacks what cotenant needs: see the notes", style="yellow")
         raise typer.Exit(EXIT_FINDINGS)
-
-
-def _report_new_pods(steps: list[InstallStep]) -> None:
-    """Say what the new pods need, and where their first page is."""
-    started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
-    if started:
-        message(f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md")
-    if "cotenant-dashboard" in started:
-        message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")

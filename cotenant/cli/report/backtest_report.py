@@ -5,9 +5,9 @@ No script, no address, no font from elsewhere; every text is escaped. The tables
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -73,7 +73,14 @@ def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
 def _charts(contents: BacktestContents) -> str:
     """Coverage by level and, of one level, by hour of the day."""
     rows = list(contents.curves.rows())
-    names = _contenders_to_draw(rows, contents.ours)
+    # Ours first; those whose levels are all one path have no coverage to draw.
+    ours = contents.ours
+    spread = {}
+    for name in dict.fromkeys(r["contender"] for r in rows):
+        shares = [r["coverage"] for r in rows if r["contender"] == name and r["coverage"] is not None]
+        spread[name] = float(np.ptp(shares)) if shares else 0.0
+    varying = [name for name, width in spread.items() if width > 0]
+    names = sorted(varying, key=lambda name: name != ours)[:MOST_LINES]
     coverage = {n: [(r["level"], r["coverage"]) for r in rows if r["contender"] == n] for n in names}
     coverage = {n: [(x, y) for x, y in ps if y is not None] for n, ps in coverage.items()}
     hours = {
@@ -90,16 +97,6 @@ def _charts(contents: BacktestContents) -> str:
         f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"
         f'<div class="panel"><h3>p95 by hour of the day</h3>{by_hour}</div></div></section>'
     )
-
-
-def _contenders_to_draw(rows: Sequence[dict[str, Any]], ours: str) -> list[str]:
-    """Ours first; those whose levels are all one path have no coverage to draw."""
-    spread = {}
-    for name in dict.fromkeys(r["contender"] for r in rows):
-        shares = [r["coverage"] for r in rows if r["contender"] == name and r["coverage"] is not None]
-        spread[name] = float(np.ptp(shares)) if shares else 0.0
-    varying = [name for name, width in spread.items() if width > 0]
-    return sorted(varying, key=lambda name: name != ours)[:MOST_LINES]
 
 
 def _tables(scores: Table) -> Iterator[str]:

@@ -104,8 +104,16 @@ def band(series: BandSeries, unit: float, label: str) -> str:
     )
     edge, back = (scale.points(series.ahead, ahead.get(q, ())) for q in ("0.9", "0.1"))
     outline = [p for p in (*edge, *reversed(back)) if p]
+    # A handful of level lines with their values, at round numbers.
+    power = 10 ** math.floor(math.log10(scale.top / 4))
+    step = next(power * k for k in (1, 2, 2.5, 5, 10, 20) if scale.top / (power * k) <= 5)
+    lines = []
+    for k in range(int(scale.top / step) + 1):
+        y = scale.y(k * step)
+        lines.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - 6}"/>')
+        lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{k * step:g}</text>')
     drawn = [
-        _grid(scale),
+        "".join(lines),
         _days(scale),
         f'<path class="area" d="{_path(outline)}Z"/>' if outline else "",
         _line("room", scale.points([scale.left, scale.right], allocatable)),
@@ -147,18 +155,6 @@ class _Scale:
 
 def _line(name: str, points: Sequence[Point | None]) -> str:
     return f'<path class="{name}" d="{_path(points)}"/>'
-
-
-def _grid(scale: _Scale) -> str:
-    """A handful of level lines with their values, at round numbers."""
-    power = 10 ** math.floor(math.log10(scale.top / 4))
-    step = next(power * k for k in (1, 2, 2.5, 5, 10, 20) if scale.top / (power * k) <= 5)
-    lines = []
-    for k in range(int(scale.top / step) + 1):
-        y = scale.y(k * step)
-        lines.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - 6}"/>')
-        lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{k * step:g}</text>')
-    return "".join(lines)
 
 
 def _days(scale: _Scale) -> str:

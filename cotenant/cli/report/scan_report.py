@@ -69,7 +69,19 @@ class ReportContents:
 def page(contents: ReportContents) -> str:
     """The report as one HTML file: styles inside, no script; its Content-Security-Policy forbids everything else."""
     name = contents.overview.cluster if contents.overview else "no overview"
-    sections = (_head(contents), _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
+    # Heading and what the report is about, as HTML; a heading alone without an overview of the cluster.
+    overview = contents.overview
+    if overview is None:
+        head = "<h1>Recommendations</h1>"
+    else:
+        demo = ' <span class="pill">synthetic demo</span>' if overview.demo else ""
+        head = (
+            f"<header><h1>Cluster {text(overview.cluster)}{demo}</h1>"
+            f'<p class="lead"><b>{overview.workloads}</b> workloads, <b>{overview.containers}</b> containers, '
+            f"<b>{overview.pods}</b> pods on <b>{overview.nodes}</b> nodes. {overview.window_days:.1f} days of history "
+            f"until {_time(overview.time_seconds)} UTC, from {text(overview.source)}.</p></header>"
+        )
+    sections = (head, _summary(contents), _findings(contents.findings), _table(contents), _quality(contents))
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -85,23 +97,18 @@ def page(contents: ReportContents) -> str:
 # --- head and summary ---
 
 
-def _head(contents: ReportContents) -> str:
-    """Heading and what the report is about, as HTML; a heading alone without an overview of the cluster."""
-    overview = contents.overview
-    if overview is None:
-        return "<h1>Recommendations</h1>"
-    demo = ' <span class="pill">synthetic demo</span>' if overview.demo else ""
-    return (
-        f"<header><h1>Cluster {text(overview.cluster)}{demo}</h1>"
-        f'<p class="lead"><b>{overview.workloads}</b> workloads, <b>{overview.containers}</b> containers, '
-        f"<b>{overview.pods}</b> pods on <b>{overview.nodes}</b> nodes. {overview.window_days:.1f} days of history "
-        f"until {_time(overview.time_seconds)} UTC, from {text(overview.source)}.</p></header>"
-    )
-
-
 def _summary(contents: ReportContents) -> str:
     overview = contents.overview
-    tiles = _saving_tiles(contents)
+    rows = list(contents.rows.rows())
+    counts = Counter(row["severity"] for row in rows)
+    saving_tiles = [
+        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
+        *(_saving_tile(contents, when) for when in When),
+    ]
+    if contents.findings is not None:
+        severe = measures.matching_count(s in ("critical", "warning") for s in contents.findings.columns["severity"])
+        saving_tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
+    tiles = "".join(saving_tiles)
     if overview is None:
         return f'<section aria-label="Summary"><div class="tiles">{tiles}</div></section>'
     ratios = "".join(_ratio_tile(title, getattr(overview.headline, name)) for title, name in HEADLINES)
@@ -115,19 +122,6 @@ def _summary(contents: ReportContents) -> str:
         f"{heat(overview.heat, 'Mean CPU usage of allocatable by weekday and hour')}</div>"
         f'<div class="panel"><h3>Requested but not used, by namespace</h3>{_waste(overview)}</div></div></section>'
     )
-
-
-def _saving_tiles(contents: ReportContents) -> str:
-    rows = list(contents.rows.rows())
-    counts = Counter(row["severity"] for row in rows)
-    tiles = [
-        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), _severities(counts, len(rows))),
-        *(_saving_tile(contents, when) for when in When),
-    ]
-    if contents.findings is not None:
-        severe = measures.matching_count(s in ("critical", "warning") for s in contents.findings.columns["severity"])
-        tiles.append(_tile("Findings", str(len(contents.findings)), f"{severe} warning or critical"))
-    return "".join(tiles)
 
 
 def _saving_tile(contents: ReportContents, when: When) -> str:
@@ -223,7 +217,11 @@ def _table(contents: ReportContents) -> str:
     rows = sorted(contents.rows.rows(), key=_weight)
     if not rows:
         return "<section><h2>Recommendations</h2><p>No container was asked for.</p></section>"
-    lines = _sparklines(contents.workloads)
+    workloads = contents.workloads
+    if workloads is None:
+        lines = {}
+    else:
+        lines = {WorkloadRef(r["namespace"], r["kind"], r["workload"]): r["sparkline"] for r in workloads.rows()}
     body = "".join(_row(row, contents, lines) for row in rows[:MOST_ROWS])
     titles = "".join(
         f'<th scope="col"{" class=num" if numeric else ""}>{title}</th>'
@@ -323,12 +321,12 @@ def _why(row: Row, recommendation: Recommendation | None) -> str:
     subjects = {row["cpu_reason"]: "CPU", row["memory_reason"]: "Memory"}
     if row["cpu_reason"] == row["memory_reason"]:
         subjects = {row["cpu_reason"]: "CPU and memory"}
-    sentences = [f"<b>{subject}:</b> {text(_sentence(reason))}" for reason, subject in subjects.items() if reason]
+    sentences = [
+        f"<b>{subject}:</b> {text(SENTENCES[Reason(reason)] if reason in set(Reason) else reason)}"
+        for reason, subject in subjects.items()
+        if reason
+    ]
     return f'<div class="dim">{" ".join(sentences)}</div>{_details(recommendation) if recommendation else ""}'
-
-
-def _sentence(reason: str) -> str:
-    return SENTENCES[Reason(reason)] if reason in set(Reason) else reason
 
 
 def _details(recommendation: Recommendation) -> str:
@@ -351,12 +349,6 @@ def _details(recommendation: Recommendation) -> str:
         return ""
     body = "".join(f"<dt>{text(name)}</dt><dd>{text(line)}</dd>" for name, line in pairs)
     return f"<details><summary>How it was computed</summary><dl>{body}</dl></details>"
-
-
-def _sparklines(workloads: Table | None) -> dict[WorkloadRef, Sequence[float | None]]:
-    if workloads is None:
-        return {}
-    return {WorkloadRef(r["namespace"], r["kind"], r["workload"]): r["sparkline"] for r in workloads.rows()}
 
 
 # --- data quality ---

@@ -33,30 +33,28 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
 
     overview = store.read_document("overview", Overview)
     if overview is None:
-        raise _no_results(store, clock)
+        # The error before the first analysis; where a recorder has begun, with all that it says of itself.
+        from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+
+        recording = store.read_document(STATUS_DOCUMENT, RecorderStatus)
+        if recording is None:
+            results = NoData(
+                f"the store has no results of cluster {store.cluster} yet",
+                fix="Scan first: cotenant scan --prometheus URL.",
+            )
+        else:
+            said = "; ".join(recording.lines(clock.now_seconds()))
+            results = NoData(
+                f"the store has no results of cluster {store.cluster} yet: {said}",
+                fix="Analyse what is recorded: cotenant scan.",
+            )
+        raise results
     tables = {schema.name: store.relation(schema) for schema in TABLES}
     with ledger_for_reading(settings) as ledger:
         statuses = list(ChangeLedger(ledger, clock, "").statuses().values())
         marks = marks_of(settings, ledger, clock, overview.time_seconds)
     tables[RECOMMENDATIONS.name] = mark_recommendations(tables[RECOMMENDATIONS.name], marks)
     return cluster_status(overview, tables, statuses, live, clock.now_seconds())
-
-
-def _no_results(store: Store, clock: Clock) -> NoData:
-    """The error before the first analysis; where a recorder has begun, with all that it says of itself."""
-    from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
-
-    recording = store.read_document(STATUS_DOCUMENT, RecorderStatus)
-    if recording is None:
-        return NoData(
-            f"the store has no results of cluster {store.cluster} yet",
-            fix="Scan first: cotenant scan --prometheus URL.",
-        )
-    said = "; ".join(recording.lines(clock.now_seconds()))
-    return NoData(
-        f"the store has no results of cluster {store.cluster} yet: {said}",
-        fix="Analyse what is recorded: cotenant scan.",
-    )
 
 
 def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:

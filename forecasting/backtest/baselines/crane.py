@@ -41,7 +41,15 @@ class CraneDsp:
         All levels are the one path of the candidate with the smaller loss on the last day.
         """
         day = grid.slots_per_day
-        clean = _clean(history)
+        # Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known.
+        filled = history.astype(np.float64)
+        slots = np.arange(history.shape[1])
+        for row in np.flatnonzero(np.isnan(history).any(axis=1)):
+            present = ~np.isnan(history[row])
+            if present.any():
+                filled[row] = np.interp(slots, slots[present], history[row, present])
+        low, high = row_quantiles(filled, _CLIPPED).T
+        clean = np.clip(filled, low[:, None], high[:, None])
         slots = clean.shape[1] // day * day
         clean = clean[:, clean.shape[1] - slots :]
         if slots < 2 * day:
@@ -50,18 +58,6 @@ class CraneDsp:
         best = np.argmin([_loss(clean[:, -day:], path) for path in tried], axis=0)
         ahead = np.stack(_candidates(clean, day, horizon))[best, np.arange(len(clean))]
         return conform(np.repeat(ahead[:, :, None], len(LEVELS), axis=2), history)
-
-
-def _clean(history: FloatMatrix) -> Floats:
-    """Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known."""
-    filled = history.astype(np.float64)
-    slots = np.arange(history.shape[1])
-    for row in np.flatnonzero(np.isnan(history).any(axis=1)):
-        present = ~np.isnan(history[row])
-        if present.any():
-            filled[row] = np.interp(slots, slots[present], history[row, present])
-    low, high = row_quantiles(filled, _CLIPPED).T
-    return np.clip(filled, low[:, None], high[:, None])
 
 
 def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:

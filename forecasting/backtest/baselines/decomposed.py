@@ -47,24 +47,22 @@ class StlSes:
             known_hours = ~np.isnan(series)
             if known_hours.sum() >= 2 * period:
                 slots = np.arange(len(series))
-                paths[row] = _forecast(np.interp(slots, slots[known_hours], series[known_hours]), period, hours)
+                # Quantiles (hours, L) of one series without gaps.
+                forecast_series = np.interp(slots, slots[known_hours], series[known_hours])
+                from statsmodels.tsa.seasonal import STL
+
+                if np.ptp(forecast_series) == 0:
+                    paths[row] = np.full((hours, len(LEVELS)), forecast_series[-1])
+                else:
+                    seasonal = STL(forecast_series, period=period, robust=False).fit().seasonal
+                    rest = forecast_series - seasonal
+                    fitted = _simple_smoothing()(rest, initialization_method="estimated").fit()
+                    deviation = float(np.sqrt(np.mean((rest - fitted.fittedvalues) ** 2)))
+                    point = seasonal[-period:][np.arange(hours) % period] + fitted.forecast(1)[0]
+                    widening = np.sqrt(1 + np.arange(hours) * float(fitted.params["smoothing_level"]) ** 2)
+                    ahead: Floats = point[:, None] + deviation * widening[:, None] * _NORMAL
+                    paths[row] = ahead
         return conform(np.repeat(paths, factor, axis=1)[:, :horizon], history)
-
-
-def _forecast(series: Floats, period: int, hours: int) -> Floats:
-    """Quantiles (hours, L) of one series without gaps."""
-    from statsmodels.tsa.seasonal import STL
-
-    if np.ptp(series) == 0:
-        return np.full((hours, len(LEVELS)), series[-1])
-    seasonal = STL(series, period=period, robust=False).fit().seasonal
-    rest = series - seasonal
-    fitted = _simple_smoothing()(rest, initialization_method="estimated").fit()
-    deviation = float(np.sqrt(np.mean((rest - fitted.fittedvalues) ** 2)))
-    point = seasonal[-period:][np.arange(hours) % period] + fitted.forecast(1)[0]
-    widening = np.sqrt(1 + np.arange(hours) * float(fitted.params["smoothing_level"]) ** 2)
-    ahead: Floats = point[:, None] + deviation * widening[:, None] * _NORMAL
-    return ahead
 
 
 def _simple_smoothing() -> Any:

@@ -148,7 +148,16 @@ class SloConfig:
                 unread.add(key)
             else:
                 layers[key] = in_force
-        findings += _taken_back(layers)
+        # Thresholds that somebody set and that take back what policy `forecast` lends, by both keys' cluster values.
+        form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
+        thresholds = layers.get(SloKey.THRESHOLDS, Layers()).cluster
+        for policy, name in _TAKEN_BACK.items():
+            percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
+            if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
+                problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
+                deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
+                fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
+                findings.append(SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix))
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
     def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
@@ -217,24 +226,31 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
             ),
         )
     wrong = [*_find_repetitions(text), *_deviations(form, document)]
-    layers = None if any(d.fatal for d in wrong) else _layers(form, document)
+    if any(d.fatal for d in wrong):
+        layers = None
+    else:
+        # The valid document as layers: the cluster's values, and each entry's values with its selector.
+        layers_cluster = (
+            document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
+        )
+        entries = (
+            Entry(
+                entry.get("name", ""),
+                LabelSelector.parse(entry.get("nodeSelector")),
+                {k: v for k, v in entry.items() if k not in _PROFILE},
+            )
+            for entry in document.get(form.entries, [])
+        )
+        layers = Layers(layers_cluster, tuple(entries))
     if layers is not None:
-        wrong += _contradictions(form, layers)
+        # Values that do not go together once the layers are joined.
+        cluster = merge_objects(form.built_in, layers.cluster)
+        wrong.extend(d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
+        for index, entry in enumerate(layers.entries):
+            joined = merge_objects(cluster, entry.values)
+            wrong.extend(d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
         layers = None if any(d.fatal for d in wrong) else layers
     return layers, tuple(SloConfigFinding(key.value, d, _fix(form, d)) for d in wrong)
-
-
-def _taken_back(layers: Mapping[SloKey, Layers]) -> Iterator[SloConfigFinding]:
-    """Thresholds that somebody set and that take back what policy `forecast` lends, by both keys' cluster values."""
-    form, policies = FORMS[SloKey.THRESHOLDS], layers.get(SloKey.COLOCATION, Layers()).cluster
-    thresholds = layers.get(SloKey.THRESHOLDS, Layers()).cluster
-    for policy, name in _TAKEN_BACK.items():
-        percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
-        if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
-            problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
-            deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
-            fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
-            yield SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix)
 
 
 def _decode_config(text: str) -> Any:
@@ -298,7 +314,24 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
         yield Deviation(f"$.{form.entries}", entries, "is not a list")
         return
     for index, entry in enumerate(entries):
-        yield from _entry_deviations(form, entry, f"$.{form.entries}[{index}]")
+        # Deviations of one entry: its name, its node selector, its values.
+        path = f"$.{form.entries}[{index}]"
+        if not isinstance(entry, dict):
+            yield Deviation(path, entry, "is not an object")
+            continue
+        if not isinstance(entry.get("name", ""), str):
+            yield Deviation(f"{path}.name", entry["name"], "is not a text")
+        try:
+            selector = LabelSelector.parse(entry.get("nodeSelector"), "")
+        except UsageError as error:
+            yield Deviation(f"{path}.nodeSelector", entry["nodeSelector"], f"is not a label selector{error.message}")
+        else:
+            if selector.requirements is None:
+                yield Deviation(path, entry, "has no nodeSelector and so is in force on no node", fatal=False)
+            for name in unread_fields(entry.get("nodeSelector")):
+                text = "is no field of a label selector, so that it would select more nodes; write it into matchLabels"
+                yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
+        yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 
 
 def _misplaced_member(form: SloKeyForm, name: str, value: Any) -> Deviation:
@@ -308,51 +341,6 @@ def _misplaced_member(form: SloKeyForm, name: str, value: Any) -> Deviation:
         return Deviation(path, value, "is not read here", fatal=False, fix=f"Move {path} into $.{form.cluster}.")
     guess = meant(name, [member for member in (form.cluster, form.entries) if member])
     return Deviation(path, value, f"is not read here{guess}", fatal=False)
-
-
-def _entry_deviations(form: SloKeyForm, entry: Any, path: str) -> Iterator[Deviation]:
-    """Deviations of one entry: its name, its node selector, its values. An entry without a selector is not fatal."""
-    if not isinstance(entry, dict):
-        yield Deviation(path, entry, "is not an object")
-        return
-    if not isinstance(entry.get("name", ""), str):
-        yield Deviation(f"{path}.name", entry["name"], "is not a text")
-    try:
-        selector = LabelSelector.parse(entry.get("nodeSelector"), "")
-    except UsageError as error:
-        yield Deviation(f"{path}.nodeSelector", entry["nodeSelector"], f"is not a label selector{error.message}")
-    else:
-        if selector.requirements is None:
-            yield Deviation(path, entry, "has no nodeSelector and so is in force on no node", fatal=False)
-        for name in unread_fields(entry.get("nodeSelector")):
-            text = "is no field of a label selector, so that it would select more nodes; write it into matchLabels"
-            yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
-    yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
-
-
-def _layers(form: SloKeyForm, document: dict[str, Any]) -> Layers:
-    """The valid document as layers: the cluster's values, and each entry's values with its selector."""
-    cluster = (
-        document.get(form.cluster, {}) if form.cluster else {k: v for k, v in document.items() if k != form.entries}
-    )
-    entries = (
-        Entry(
-            entry.get("name", ""),
-            LabelSelector.parse(entry.get("nodeSelector")),
-            {k: v for k, v in entry.items() if k not in _PROFILE},
-        )
-        for entry in document.get(form.entries, [])
-    )
-    return Layers(cluster, tuple(entries))
-
-
-def _contradictions(form: SloKeyForm, layers: Layers) -> Iterator[Deviation]:
-    """Values that do not go together once the layers are joined."""
-    cluster = merge_objects(form.built_in, layers.cluster)
-    yield from (d for rule in form.rules for d in rule(cluster, f"$.{form.cluster}" if form.cluster else "$"))
-    for index, entry in enumerate(layers.entries):
-        joined = merge_objects(cluster, entry.values)
-        yield from (d for rule in form.rules for d in rule(joined, f"$.{form.entries}[{index}]"))
 
 
 def _fix(form: SloKeyForm, deviation: Deviation) -> str:

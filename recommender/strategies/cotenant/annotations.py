@@ -126,7 +126,9 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
                 notes.append(f"annotation {_printable_text(key)} is not known and was ignored{_nearest(name)}")
             continue
         try:
-            wishes[name] = rule.parse(_checked_text(text))
+            if not isinstance(text, str) or len(text) > LENGTH_CAP:
+                raise ValueError
+            wishes[name] = rule.parse(text.strip())
         except (ValueError, KeyError):
             notes.append(f"annotation {PREFIX}{name}: {_printable_text(text)} is not {rule.domain}; it was ignored")
     for resource in ("cpu", "memory"):
@@ -134,12 +136,6 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
         if low is not None and high is not None and low > high:
             notes.append(f"annotation {PREFIX}min-{resource} is above {PREFIX}max-{resource}; the maximum holds")
     return wishes, tuple(notes)
-
-
-def _checked_text(text: object) -> str:
-    if not isinstance(text, str) or len(text) > LENGTH_CAP:
-        raise ValueError
-    return text.strip()
 
 
 def _printable_text(text: object) -> str:

@@ -57,7 +57,12 @@ def bounds_of(inventory: Inventory) -> Bounds:
         ranges[limit_range.namespace].append(limit_range)
     for quota in inventory.quotas:
         quotas[quota.namespace].append(quota)
-    daemons = _daemons(inventory)
+    # The requests of running DaemonSet pods by node, in millicores and bytes; no other pod can use them.
+    daemons: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
+    for pod in inventory.pods:
+        if pod.running and pod.workload.kind == "DaemonSet":
+            for resource, amount in pod.requests.items():
+                daemons[pod.node][resource] += amount
     return Bounds(
         {n: tuple(bounds) for n, bounds in ranges.items()},
         {n: tuple(bounds) for n, bounds in quotas.items()},
@@ -101,16 +106,6 @@ def _node_capacities(workload: Workload, bounds: Bounds) -> Iterator[_NodeCapaci
             yield _NodeCapacity(resource, own[resource], capacity, "smallest of its nodes")
         else:
             yield _NodeCapacity(resource, capacity, capacity, "largest node")
-
-
-def _daemons(inventory: Inventory) -> Mapping[str, Mapping[Resource, int]]:
-    """Return the requests of running DaemonSet pods by node, in millicores and bytes; no other pod can use them."""
-    requests_by_node: dict[str, dict[Resource, int]] = defaultdict(lambda: dict.fromkeys(Resource, 0))
-    for pod in inventory.pods:
-        if pod.running and pod.workload.kind == "DaemonSet":
-            for resource, amount in pod.requests.items():
-                requests_by_node[pod.node][resource] += amount
-    return requests_by_node
 
 
 def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:

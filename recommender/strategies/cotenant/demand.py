@@ -11,7 +11,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.base.cluster import Event
 from cotenant.base.resource import Resource
 from cotenant.base.usage.plausible import largest_capacity
 from cotenant.base.usage.usage import Signal
@@ -129,7 +128,17 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
     group = jobs.groups(evidence)
     highest = jobs.group_maximum(_highest(evidence, MEMORY), group)
     kills = enumerate(evidence.oom_kills)
-    after = [_after_kills(evidence, i, k, float(highest[i]), own) for i, k in kills]
+    after = []
+    for i, k in kills:
+        # Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a
+        # figure.
+        kills_highest = float(highest[i])
+        needed = np.nan
+        for kill in k:
+            limit = evidence.limit_at(i, kill)
+            used = limit if np.isfinite(limit) else kills_highest
+            needed = np.fmax(needed, after_kill(used, own))
+        after.append(float(needed))
     urgent = jobs.group_maximum(np.array(after, dtype=np.float64), group)
     margin = 1 + np.array([p.memory_margin_fraction for p in policies])
     amounts, leak = np.fmax(highest * margin, urgent), trend.leak(evidence).per_day
@@ -219,18 +228,6 @@ def _neediest(size: int, groups: Groups) -> Floats:
     for container, amounts in groups.items():
         column[container] = max(amounts.values())
     return column
-
-
-def _after_kills(
-    evidence: Evidence, index: int, kills: tuple[Event, ...], highest: float, own: CotenantSettings
-) -> float:
-    """Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a figure."""
-    needed = np.nan
-    for kill in kills:
-        limit = evidence.limit_at(index, kill)
-        used = limit if np.isfinite(limit) else highest
-        needed = np.fmax(needed, after_kill(used, own))
-    return float(needed)
 
 
 def after_kill(limit_bytes: float, own: CotenantSettings) -> float:

@@ -55,9 +55,8 @@ class Grades:
         if change.field is Field.LIMIT and amount <= now:
             return Severity.GOOD
         share = abs(amount - now) / max(amount, now, 1)
-        return self._by_size(change.resource, share, abs(amount - now) * max(change.replicas, 1))
-
-    def _by_size(self, resource: Resource, share: float, total: int) -> Severity:
+        resource = change.resource
+        total = abs(amount - now) * max(change.replicas, 1)
         warning, ok = (WARNING_MILLICORES, OK_MILLICORES) if resource is CPU else (WARNING_BYTES, OK_BYTES)
         if share >= WARNING_CHANGE and total >= warning:
             return Severity.WARNING

@@ -73,7 +73,14 @@ def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerConte
     for index, heap in heaps.items():
         slot, limit_slot = Slot(index, MEMORY, Field.REQUEST), Slot(index, MEMORY, Field.LIMIT)
         if heap.change:
-            sized[slot] = _request(places[index], drafts[slot], heap)
+            # Not above what heap and rest can take; more by as much as the heap rises.
+            place = places[index]
+            request = drafts[slot]
+            if heap.change > 0:
+                sized[slot] = request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
+            else:
+                draft = request.at_most(RULE, heap.floor_bytes, Reason.HEAP)
+                sized[slot] = size.dead_band(place, size.apply_size_steps(place, MEMORY, draft), MEMORY)
         if limit := drafts.get(limit_slot):
             beyond = limit.now is not None and limit.now < heap.floor_bytes
             limit = limit.at_least(RULE, heap.floor_bytes, Reason.HEAP)
@@ -93,7 +100,17 @@ def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
         if heap.change and fits and request is not None and request.amount != request.now:
             moving[index] = heap
         elif heap.change or not fits:
-            final |= _unchanged_memory_drafts(drafts, index, is_all=bool(heap.change))
+            # Memory drafts at their present amounts; is_all: the request's too, which went with a heap.
+            is_all = bool(heap.change)
+            fields = (Field.REQUEST, Field.LIMIT) if is_all else (Field.LIMIT,)
+            slots = [Slot(index, MEMORY, field) for field in fields]
+            present = {slot: (drafts[slot], drafts[slot].now) for slot in slots if slot in drafts}
+            unchanged_memory_drafts = {
+                slot: draft.moved(RULE, now, Reason.HEAP)
+                for slot, (draft, now) in present.items()
+                if now is not None and (is_all or draft.amount < now)
+            }
+            final |= unchanged_memory_drafts
     return final, moving
 
 
@@ -119,31 +136,7 @@ def _proposal(place: ContainerContext, heap: ManagedHeap, request: Draft, demand
     """
     highest = float(np.nan_to_num(demand.highest[place.index]))
     rest = rounded_up(heap.rest_bytes(highest) * (1 + place.policy.margin_fraction(MEMORY)), MIB)
-    amount = largest_heap(heap, place.own) if _is_movable(place, request, demand) else heap.maximum_bytes
-    return HeapProposal(heap.runtime, heap.maximum_bytes, amount, rest)
-
-
-def _is_movable(place: ContainerContext, request: Draft, demand: ResourceDemand) -> bool:
     is_fixed = place.guaranteed or autoscaler.follows(place.workload, MEMORY) or place.container.role not in MOVABLE
     is_short = request.reason is Reason.OOM_BUMP or bool(np.isfinite(demand.leak[place.index]))
-    return not is_fixed and not is_short
-
-
-def _request(place: ContainerContext, request: Draft, heap: HeapProposal) -> Draft:
-    """Not above what heap and rest can take; more by as much as the heap rises."""
-    if heap.change > 0:
-        return request.at_least(RULE, max(request.now or 0, request.amount) + heap.change, Reason.HEAP)
-    draft = request.at_most(RULE, heap.floor_bytes, Reason.HEAP)
-    return size.dead_band(place, size.apply_size_steps(place, MEMORY, draft), MEMORY)
-
-
-def _unchanged_memory_drafts(drafts: Drafts, index: int, *, is_all: bool) -> Drafts:
-    """Memory drafts at their present amounts; is_all: the request's too, which went with a heap."""
-    fields = (Field.REQUEST, Field.LIMIT) if is_all else (Field.LIMIT,)
-    slots = [Slot(index, MEMORY, field) for field in fields]
-    present = {slot: (drafts[slot], drafts[slot].now) for slot in slots if slot in drafts}
-    return {
-        slot: draft.moved(RULE, now, Reason.HEAP)
-        for slot, (draft, now) in present.items()
-        if now is not None and (is_all or draft.amount < now)
-    }
+    amount = largest_heap(heap, place.own) if not is_fixed and not is_short else heap.maximum_bytes
+    return HeapProposal(heap.runtime, heap.maximum_bytes, amount, rest)

@@ -68,8 +68,20 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
         for container, samples in zip(met, of_containers, strict=True):
             columns.quantiles[container] = _quantiles(samples, fractions[container])
         weeks = _weeks(means, grid, lanes.groups, len(met))
-        columns.daily_half_hour[met], columns.weekly_hour[met] = _daily(weeks), _weekly(weeks)
-        columns.throttled_share[met] = _share(throttled, demand, lanes.groups, len(met))
+        # Busiest half hour of the day by the lower quartile over its days, workdays and weekend apart, (n,).
+        days = weeks.reshape(*weeks.shape[:2], 7, HALF_HOURS)
+        busiest = np.full(len(weeks), np.nan)
+        for kind in (WORKDAYS, WEEKEND):
+            ordered = np.sort(days[:, :, kind].reshape(len(days), -1, HALF_HOURS), axis=1)  # NaN sorts last
+            count = np.isfinite(ordered).sum(axis=1, keepdims=True)
+            quartile = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 4, axis=1)[:, 0]
+            busiest = np.fmax(busiest, np.fmax.reduce(quartile, axis=1))
+        columns.daily_half_hour[met], columns.weekly_hour[met] = busiest, _weekly(weeks)
+        size = len(met)
+        sums = np.zeros((2, size))
+        for row, share_values in enumerate((throttled, demand)):
+            np.add.at(sums[row], lanes.groups, np.nansum(share_values, axis=1, dtype=np.float64))
+        columns.throttled_share[met] = np.nan_to_num(ratio(sums[0], sums[1]))
         of_pods = lanes.blocks(means, *blocks).astype(np.float32)
         long = np.isfinite(of_pods).sum(axis=1) >= LEAST_HALF_HOURS
         p95 = np.where(long, row_percentile(0.95)(of_pods), np.nan)
@@ -162,18 +174,6 @@ def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
     return ratio(sums, counts)
 
 
-def _daily(weeks: Floats) -> Floats:
-    """Busiest half hour of the day by the lower quartile over its days, workdays and weekend apart, (n,)."""
-    days = weeks.reshape(*weeks.shape[:2], 7, HALF_HOURS)
-    busiest = np.full(len(weeks), np.nan)
-    for kind in (WORKDAYS, WEEKEND):
-        ordered = np.sort(days[:, :, kind].reshape(len(days), -1, HALF_HOURS), axis=1)  # NaN sorts last
-        count = np.isfinite(ordered).sum(axis=1, keepdims=True)
-        quartile = np.take_along_axis(ordered, np.maximum(count - 1, 0) // 4, axis=1)[:, 0]
-        busiest = np.fmax(busiest, np.fmax.reduce(quartile, axis=1))
-    return busiest
-
-
 def _weekly(weeks: Floats) -> Floats:
     """Busiest hour of the week by its quietest week; hours seen once count only where none was seen twice, (n,)."""
     flat = weeks.reshape(len(weeks), -1)
@@ -183,13 +183,6 @@ def _weekly(weeks: Floats) -> Floats:
     least = np.fmin.reduce(hours, axis=1)
     highest: Floats = np.fmax.reduce(np.where(often, least, np.nan), axis=1)
     return highest
-
-
-def _share(part: FloatMatrix, total: FloatMatrix, place: Integers, size: int) -> Floats:
-    sums = np.zeros((2, size))
-    for row, values in enumerate((part, total)):
-        np.add.at(sums[row], place, np.nansum(values, axis=1, dtype=np.float64))
-    return np.nan_to_num(ratio(sums[0], sums[1]))
 
 
 def _highest_and_median(each: Floats, place: Integers, size: int) -> tuple[Floats, Floats]:

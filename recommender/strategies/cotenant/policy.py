@@ -64,7 +64,12 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
     wishes, notes = parse(annotations)
     name: str = wishes.get("profile", own.profile)
     profile: ProfileSettings = getattr(own.profiles, name)
-    numbers = {number: _number(number, wishes, own, profile) for number in NUMBERS}
+    numbers = {}
+    for number in NUMBERS:
+        annotated, chosen = wishes.get(NUMBERS[number][0]), getattr(own, number)
+        numbers[number] = float(
+            annotated if annotated is not None else chosen if chosen is not None else getattr(profile, number)
+        )
     choices = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
     return Policy(
         profile=name,
@@ -81,11 +86,6 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
         overrides={r: tuple(_overrides(r, name, wishes, own)) for r in Resource},
         notes=notes,
     )
-
-
-def _number(name: str, wishes: Mapping[str, Any], own: CotenantSettings, profile: ProfileSettings) -> float:
-    annotated, chosen = wishes.get(NUMBERS[name][0]), getattr(own, name)
-    return float(annotated if annotated is not None else chosen if chosen is not None else getattr(profile, name))
 
 
 def _overrides(resource: Resource, profile: str, wishes: Mapping[str, Any], own: CotenantSettings) -> list[str]:

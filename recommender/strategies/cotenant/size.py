@@ -90,7 +90,7 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
     now = place.container.limits.get(MEMORY)
     if now is None and not place.policy.lower_limits:
         return None
-    limit_draft = replace(request(replace(place, container=_without_requests(place.container)), demand), now=now)
+    limit_draft = replace(request(replace(place, container=replace(place.container, requests={})), demand), now=now)
     beyond = now is not None and float(demand.highest[place.index]) > now
     limit_draft = replace(limit_draft, must_raise=limit_draft.reason is Reason.OOM_BUMP or beyond)
     draft = dead_band(place, kept_while_leaking(limit_draft, demand, place.index), MEMORY)
@@ -258,7 +258,3 @@ def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[st
 def _amount(resource: Resource, amount: float) -> str:
     """An amount of a formula, for the eye: "594 m", "4.6 GiB"."""
     return f"{amount:,.0f} m" if resource is CPU else human_bytes(amount)
-
-
-def _without_requests(container: Container) -> Container:
-    return replace(container, requests={})

@@ -13,7 +13,6 @@ import numpy as np
 from cotenant.base.cluster import Container, ContainerRole, Workload
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
-from cotenant.base.runtimes.heap import ManagedHeap
 from cotenant.base.severity import Severity
 from cotenant.base.table import NODE_GROUP_INPUT
 from cotenant.recommender import siblings
@@ -85,7 +84,13 @@ class Cotenant:
                 plain = recommendation(self.name, evidence, index, values, settings)
                 sentences = notes.of(run.evidence, run.demand, run.policies[index], index, values)
                 sentences += tuple(s.sentence for s in solved.solutions.values() if _moves(solved, index, s))
-                sentences += _of_siblings(run, index, solved)
+                # Sentences on the priors of a container, those that came to nothing included.
+                sentences += tuple(
+                    of[index].sentence
+                    + (RAISES_NOTHING if of[index].sibling and (index, resource) not in solved.raised else "")
+                    for resource, of in run.priors.items()
+                    if index in of
+                )
                 own_heap = solved.heaps.get(index)
                 sentences += tuple(heap.notes(own_heap, _container_context(run, index).container.heap))
                 profile = run.policies[index].profile
@@ -168,15 +173,6 @@ def _is_no_less(more: WorkloadDrafts, plain: WorkloadDrafts) -> bool:
 def _amount_of(solved: WorkloadDrafts, slot: Slot) -> int | None:
     draft = solved.drafts.get(slot)
     return draft.amount if draft else None
-
-
-def _of_siblings(run: Run, index: int, solved: WorkloadDrafts) -> tuple[str, ...]:
-    """Sentences on the priors of a container, those that came to nothing included."""
-    return tuple(
-        of[index].sentence + (RAISES_NOTHING if of[index].sibling and (index, resource) not in solved.raised else "")
-        for resource, of in run.priors.items()
-        if index in of
-    )
 
 
 def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
@@ -325,7 +321,19 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
     )
     if resource is MEMORY:
         inputs["oom_kills"] = len(run.evidence.oom_kills[index])
-        inputs |= _heap_inputs(place.container.heap)
+        # Figures of the runtime inside; none without one.
+        own = place.container.heap
+        if own is None:
+            heap_inputs = {}
+        else:
+            heap_inputs = display_inputs(
+                heap_maximum_bytes=own.maximum_bytes,
+                heap_live_bytes=own.live_bytes,
+                heap_committed_bytes=own.committed_bytes,
+                beside_heap_bytes=own.other_bytes,
+                collecting_fraction=own.collecting_fraction,
+            )
+        inputs |= heap_inputs
     if demand.runs[index]:
         inputs["runs"] = int(demand.runs[index])
     inputs |= {f"{NODE_GROUP_INPUT}{name}": round(amount) for name, amount in demand.groups.get(index, {}).items()}
@@ -342,19 +350,6 @@ def _margin(place: ContainerContext, demand: ResourceDemand) -> dict[str, float 
         return {"margin_fraction": place.policy.margin_fraction(MEMORY)}
     margin = size.cpu_margin(place, demand)
     return {} if margin is None else {"margin_millicores": margin}
-
-
-def _heap_inputs(own: ManagedHeap | None) -> dict[str, float | int | str]:
-    """Figures of the runtime inside; none without one."""
-    if own is None:
-        return {}
-    return display_inputs(
-        heap_maximum_bytes=own.maximum_bytes,
-        heap_live_bytes=own.live_bytes,
-        heap_committed_bytes=own.committed_bytes,
-        beside_heap_bytes=own.other_bytes,
-        collecting_fraction=own.collecting_fraction,
-    )
 
 
 def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:

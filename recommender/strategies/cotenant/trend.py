@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import EventKind
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, Usage
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 GROWTH_WEEKLY_FRACTION: Final = 0.05
@@ -62,10 +62,15 @@ class Growth:
 def growth(evidence: Evidence) -> Growth:
     """Upward trend of the CPU demand, projected over the horizon."""
     portrait = evidence.portraits[Resource.CPU]
-    days = _full_days(portrait.daily_means, portrait.daily_counts)
+    # The days' means without those that hold far fewer samples than the fullest day, (n, days).
+    means = portrait.daily_means
+    fullest = portrait.daily_counts.max(axis=1, initial=0.0, keepdims=True)
+    days = np.where(portrait.daily_counts >= FULL_DAY * fullest, means, np.nan)
     slope, agreement, pairs = _seasonal_slope(days)
     newest_is_full = np.isfinite(days[:, -1:])  # the newest day is often only half over
-    newest = _mean(np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1]))
+    values = np.where(newest_is_full, days[:, -WEEK_DAYS:], days[:, -WEEK_DAYS - 1 : -1])
+    count = np.isfinite(values).sum(axis=1)
+    newest: Floats = np.divide(np.nansum(values, axis=1), count, out=np.zeros(len(values)), where=count > 0)
     per_week = np.divide(slope * WEEK_DAYS, newest, out=np.zeros_like(slope), where=newest > 0)
     measurable = (pairs >= LEAST_PAIRS) & (newest >= LEAST_MILLICORES)
     real = measurable & (agreement >= AGREEMENT) & (per_week >= GROWTH_WEEKLY_FRACTION)
@@ -109,7 +114,17 @@ def leak(evidence: Evidence) -> Leaks:
     for start in range(0, len(owned_rows), ROWS_AT_ONCE):
         part = owned_rows[start : start + ROWS_AT_ONCE]
         since = np.array([began.get(usage.refs[row], 0) for row in part], dtype=np.float64)
-        slopes[start : start + len(part)] = _leak_of_rows(_daily_maxima(usage.values[part], usage.grid, since))
+        # Maxima of the full UTC days after `since` (m,), (m, days); NaN where too little was seen.
+        values = usage.values[part]
+        grid = usage.grid
+        lead = grid.start_seconds % DAY_SECONDS // grid.step_seconds
+        padded = np.pad(values, ((0, 0), (lead, -(lead + grid.size) % grid.slots_per_day)), constant_values=np.nan)
+        block = padded.reshape(len(values), -1, grid.slots_per_day)
+        block = np.where(np.isfinite(block), block, -np.inf)
+        full = np.isfinite(block).sum(axis=2) >= FULL_DAY * grid.slots_per_day
+        first_day = grid.start_seconds // DAY_SECONDS
+        after = (first_day + np.arange(block.shape[1])) * DAY_SECONDS >= since[:, None]
+        slopes[start : start + len(part)] = _leak_of_rows(np.where(full & after, block.max(axis=2), np.float32(np.nan)))
     measurable, leaking = (
         np.bincount(rows[owned_rows][which], minlength=len(evidence)) for which in (np.isfinite(slopes), slopes > 0)
     )
@@ -134,12 +149,6 @@ def _levels_of_running(evidence: Evidence, usage: Usage[PodContainerRef], pod_ro
     return np.where(np.array(runs, dtype=np.bool_) & np.isfinite(highest), highest, np.nan)
 
 
-def _full_days(means: Floats, counts: Floats) -> Floats:
-    """The days' means without those that hold far fewer samples than the fullest day, (n, days)."""
-    fullest = counts.max(axis=1, initial=0.0, keepdims=True)
-    return np.where(counts >= FULL_DAY * fullest, means, np.nan)
-
-
 def _seasonal_slope(days: Floats) -> tuple[Floats, Floats, Integers]:
     """(median slope per day, share of rising pairs, number of pairs) over pairs whole weeks apart, (n,) each."""
     size = days.shape[1]
@@ -160,12 +169,6 @@ def _median(values: Floats) -> Floats:
     return medians
 
 
-def _mean(values: Floats) -> Floats:
-    count = np.isfinite(values).sum(axis=1)
-    means: Floats = np.divide(np.nansum(values, axis=1), count, out=np.zeros(len(values)), where=count > 0)
-    return means
-
-
 def _beginnings(evidence: Evidence) -> dict[PodContainerRef, int]:
     """Return the Unix time at which each pod's container last began anew, as far as the events show it."""
     began: dict[PodContainerRef, int] = {}
@@ -173,18 +176,6 @@ def _beginnings(evidence: Evidence) -> dict[PodContainerRef, int]:
         if event.kind in BEGINNINGS:
             began[event.subject] = max(began.get(event.subject, 0), event.time_seconds)
     return began
-
-
-def _daily_maxima(values: FloatMatrix, grid: TimeGrid, since: Floats) -> FloatMatrix:
-    """Maxima of the full UTC days after `since` (m,), (m, days); NaN where too little was seen."""
-    lead = grid.start_seconds % DAY_SECONDS // grid.step_seconds
-    padded = np.pad(values, ((0, 0), (lead, -(lead + grid.size) % grid.slots_per_day)), constant_values=np.nan)
-    block = padded.reshape(len(values), -1, grid.slots_per_day)
-    block = np.where(np.isfinite(block), block, -np.inf)
-    full = np.isfinite(block).sum(axis=2) >= FULL_DAY * grid.slots_per_day
-    first_day = grid.start_seconds // DAY_SECONDS
-    after = (first_day + np.arange(block.shape[1])) * DAY_SECONDS >= since[:, None]
-    return np.where(full & after, block.max(axis=2), np.float32(np.nan))
 
 
 def _leak_of_rows(days: FloatMatrix) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -28,9 +28,6 @@ from cotenant.cli.registry import EXPLAIN
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.settings import RecommenderSettings
 from cotenant.settings import Settings
-
-if TYPE_CHECKING:
-    from cotenant.base.store import Store
 
 app = new_app()
 NodeArgument = Annotated[str, typer.Argument(metavar="NAME", help="The node's name.", autocompletion=node_names)]
@@ -101,7 +98,9 @@ def _by_cluster(scans: StoredScans, workload: str, container: str | None) -> dic
     missing: NoData | None = None
     for place in scans.stores:
         try:
-            of_each[place.cluster] = _of_workload(place, workload)
+            from cotenant.recommender.stored_recommendations import Explanations
+
+            of_each[place.cluster] = Explanations(place).of_workload(workload)
         except NoData as error:
             missing = error
     if not of_each and missing:
@@ -175,9 +174,3 @@ def node_slo(
         print_document(explanation, output)
         return
     sys.stdout.writelines(f"{line}\n" for line in describe_slo(explanation))
-
-
-def _of_workload(store: Store, workload: str) -> list[Recommendation]:
-    from cotenant.recommender.stored_recommendations import Explanations
-
-    return Explanations(store).of_workload(workload)

@@ -44,20 +44,18 @@ def from_store(store: Store, node: str) -> NodeExplained:
 def describe(explanation: NodeExplained) -> Iterator[str]:
     """The explanation, line by line."""
     yield visible(f"node {explanation.node}")
-    yield f"metric: {_age(explanation)}"
+    limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
+    if explanation.metric_age_seconds is None:
+        age = f"none ({limit})"
+    else:
+        age = f"{measures.age_seconds(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
+    yield f"metric: {age}"
     yield visible(f"strategy: {' < '.join(('defaults', *explanation.layers))}")
     yield from (f"note: {visible(note)}" for note in explanation.notes)
     for amount in explanation.amounts:
         yield ""
         yield from _amount(amount)
     yield ""
-
-
-def _age(explanation: NodeExplained) -> str:
-    limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
-    if explanation.metric_age_seconds is None:
-        return f"none ({limit})"
-    return f"{measures.age_seconds(explanation.metric_age_seconds, 0) / 60:.1f} min old ({limit})"
 
 
 def _amount(amount: AmountExplained) -> Iterator[str]:

@@ -57,19 +57,15 @@ def ended_features(client: KubeClient) -> Ended:
     if live is None:
         return Ended()
     text = str((live.get("data") or {}).get("settings.yaml") or "")
-    return Ended(frozenset(_features_off(text)), digest_of(text))
+    document = parse_single_document(text, str(SETTINGS))
+    manager = document.get("manager") if isinstance(document, dict) else None
+    off = manager.get("features_off") if isinstance(manager, dict) else None
+    return Ended(frozenset([str(name) for name in off] if isinstance(off, list) else []), digest_of(text))
 
 
 def digest_of(text: str) -> str:
     """Return the digest by which a pod names the settings that it began with."""
     return sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
-
-
-def _features_off(text: str) -> list[str]:
-    document = parse_single_document(text, str(SETTINGS))
-    manager = document.get("manager") if isinstance(document, dict) else None
-    off = manager.get("features_off") if isinstance(manager, dict) else None
-    return [str(name) for name in off] if isinstance(off, list) else []
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:

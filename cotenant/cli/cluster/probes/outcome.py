@@ -60,14 +60,12 @@ class Probe:
         try:
             outcome = probe()
         except Exception as error:  # noqa: BLE001 - reported as a finding
-            outcome = self._error_outcome(error)
+            translated = in_words(error)
+            if translated is None:
+                fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
+                outcome = ProbeOutcome(ProbeState.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
+            else:
+                outcome = ProbeOutcome(
+                    ProbeState.FAILED if self.required else ProbeState.WARNING, translated.message, translated.fix
+                )
         return ProbeFinding(self.name, outcome.state, self.required, self.tried, outcome.found, outcome.fix)
-
-    def _error_outcome(self, error: Exception) -> ProbeOutcome:
-        translated = in_words(error)
-        if translated is None:
-            fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
-            return ProbeOutcome(ProbeState.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
-        return ProbeOutcome(
-            ProbeState.FAILED if self.required else ProbeState.WARNING, translated.message, translated.fix
-        )
