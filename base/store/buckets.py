@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import configparser
 import contextlib
-import hashlib
 import io
 import math
 import os
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -46,26 +44,17 @@ _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _STATUS: Final = re.compile(r"(?:status|with status:?) (\d{3})")
 _MESSAGE: Final = re.compile(r"<Message>([^<]{1,300})</Message>")
-_REFUSED: Final = frozenset(
-    {"AccessDenied", "AllAccessDisabled", "AccountProblem", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"}
-    | {"SignatureDoesNotMatch", "401", "403"}
-)
-_ELSEWHERE: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException", "301"}
-)
-_UNSUPPORTED: Final = frozenset({"NotImplemented", "501"})
+_EXPIRED: Final = ("ExpiredToken", "InvalidToken")
+"""Codes of Amazon's that come with status 400: for the client they are no refusal."""
 NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match and If-Match on PUT): docs/storage.md."
 _FIXES: Final[Mapping[str, str]] = {
     "NoSuchBucket": "Create the bucket, or name another one in the address.",
     "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
-    **dict.fromkeys(_ELSEWHERE, "Set AWS_REGION to the bucket's region."),
-    **dict.fromkeys(_UNSUPPORTED, NO_CONDITIONS_FIX),
+    **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect"), "Set AWS_REGION to the bucket's region."),
+    **dict.fromkeys(("NotImplemented", "501"), NO_CONDITIONS_FIX),
 }
 READS: Final = 5
-"""Of an object whose tag is not that of its content."""
-_MD5: Final = re.compile('"?[0-9a-f]{32}"?')
-_other_tags: set[str] = set()
-"""Buckets whose tags are no MD5 sums of the content."""
+"""Of a large object that is replaced between two of its parts."""
 _log = structlog.get_logger(__name__)
 
 
@@ -175,25 +164,13 @@ class BucketFiles:
         self.patience = patience
 
     def read(self, path: str) -> tuple[bytes, str]:
-        """Content and its entity tag; FileNotFoundError when there is none.
-
-        A server that keeps tags beside the contents may answer, in the middle of a write, with the new tag of the old
-        content, and a conditional write would then undo that one. Where tags are MD5 sums this is seen, and read again.
-        """
+        """Content and its entity tag; FileNotFoundError when there is none."""
         from obstore.exceptions import PreconditionError
 
-        for attempt in range(1, READS + 1):
-            try:
-                content, tag = self._read(path)
-            except PreconditionError:  # replaced between two parts
-                if attempt == READS:
-                    raise
-                continue
-            if self.bucket in _other_tags or not _MD5.fullmatch(tag) or _md5(content) == tag.strip('"'):
-                return content, tag
-            time.sleep(0.02)
-        _other_tags.add(self.bucket)  # encrypted with keys of a service: tags of 32 digits that are no sums
-        return content, tag
+        for _ in range(READS - 1):
+            with contextlib.suppress(PreconditionError):
+                return self._read(path)
+        return self._read(path)
 
     def _read(self, path: str) -> tuple[bytes, str]:
         import obstore
@@ -345,7 +322,7 @@ class BucketFiles:
         code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
         if code in _FIXES:
             return StoreError(f"cannot {verb} {where}: {_error_text(text, code)}", fix=_FIXES[code])
-        if code in _REFUSED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
+        if code in _EXPIRED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
             fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
             return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
         return self._unreachable_error(verb, where, str(error), text, code)
@@ -369,10 +346,6 @@ class BucketFiles:
 def plain(error: BaseException) -> str:
     """An error's text without the client's own view of it."""
     return str(error).partition("\n\nDebug source:")[0]
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
 def _error_text(text: str, code: str) -> str:

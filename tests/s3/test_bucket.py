@@ -290,16 +290,6 @@ def test_a_server_that_ignores_conditions_is_refused_before_anything_is_written(
     assert len(store.read_quality()) == 1
 
 
-def test_an_old_content_with_a_new_tag_is_read_again(careless: CarelessServer) -> None:
-    """Else the next conditional write would be taken for one that knew the new content."""
-    folder = Folder("s3://careless/x")
-    folder.write("rows", b"1")
-    folder.write("rows", b"12")
-    careless.early_tags = 2
-    stored = folder.read_marked("rows")
-    assert stored is not None and stored[0] == b"12" and careless.early_tags == 0
-
-
 def test_a_busy_server_is_asked_until_the_time_has_passed(
     careless: CarelessServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

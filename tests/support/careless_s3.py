@@ -1,4 +1,4 @@
-"""An S3 server as some are: busy or slow, without conditions of writes, or with a new tag for an old content."""
+"""An S3 server as some are: busy or slow, or without conditions of writes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ from urllib.parse import parse_qsl, urlsplit
 
 @dataclass
 class CarelessServer:
-    """Objects by path. So many answers have the tag of the next content (early_tags), or are a 503 (busy).
+    """Objects by path. So many answers are a 503 (busy).
 
     kib_seconds: so long each KiB of a content takes, on its way in and out.
     """
 
     conditions: bool = False
     objects: dict[str, bytes] = field(default_factory=dict)
-    before: dict[str, bytes] = field(default_factory=dict)
-    early_tags: int = 0
     busy: int = 0
     kib_seconds: float = 0.0
     address: str = ""
@@ -44,9 +42,6 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(404, b"<Error><Code>NoSuchKey</Code><Message>none</Message></Error>")
             return
         tag = _tag(content)
-        if server.early_tags and self.path in server.before:
-            server.early_tags -= 1
-            content = server.before[self.path]
         if asked := re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range") or ""):
             first, last = int(asked[1]), int(asked[2])
             self._answer(206, content[first : last + 1], tag, f"bytes {first}-{last}/{len(content)}")
@@ -89,8 +84,6 @@ class _Handler(BaseHTTPRequestHandler):
         if server.conditions and refused:
             self._answer(412, b"<Error><Code>PreconditionFailed</Code><Message>changed</Message></Error>")
             return
-        if present is not None:
-            server.before[self.path] = present
         server.objects[self.path] = content
         self._answer(200, b"", _tag(content))
 
