@@ -4,7 +4,7 @@ One row per series, sorted by reference: the reference's parts as dictionary col
 fixed-size list of float32 in the signal's unit, NaN for a gap. A day is one flat buffer and nothing is done per cell.
 Checksums of keys and values stand in the metadata: a damaged footer could otherwise make other plausible numbers. Rows
 lie in groups of GROUP_SERIES whose first keys and checksums stand there too, so that part of the series is read alone
-(`decode_between`); a file without them is read whole. So do the first and the last slot with a value (`slots_of`), for
+(`decode_between`). So do the first and the last slot with a value (`slots_of`), for
 what a history spans is asked more often than its values. A file is written group by group, so that a day of 100,000
 series, 110 MiB of values, need not exist at once (`encode_pieces`).
 """
@@ -36,8 +36,8 @@ Key = tuple[str, ...]
 Between = tuple[Key | None, Key | None]
 """Keys from the first (inclusive) to the second (exclusive); None: no bound."""
 
-GroupMark = tuple[Key | None, str, int]
-"""First key, checksum of the keys and number of rows of a row group; no first key: the whole of an older file."""
+GroupMark = tuple[Key, str, int]
+"""First key, checksum of the keys and number of rows of a row group."""
 Slots = tuple[int, int]
 """First slot of the day with a value of any series, and the one after the last; equal where none has any."""
 KeyStretch = tuple[GroupMark, int, int]
@@ -238,7 +238,7 @@ def decode_between(
     parts: list[tuple[KeyStretch, tuple[Key, ...]]] = []
     blocks: list[FloatMatrix] = []
     for number, first, (keys_sum, values_sum) in _groups_between(file, stamp, between):
-        mark = first, keys_sum, file.metadata.num_rows if number is None else file.metadata.row_group(number).num_rows
+        mark = first, keys_sum, file.metadata.row_group(number).num_rows
         keys = shared.of_group(mark)
         table = parquet.group(file, number, None if keys is None else ("values",))
         if keys is None:
@@ -257,8 +257,8 @@ def decode_between(
 
 
 def first_keys(file: parquet.File) -> tuple[Key, ...]:
-    """First key of each row group; empty for an older file, which is read whole."""
-    return tuple(tuple(first) for first, *_ in json.loads(parquet.stamp_of(file).get("groups", "[]")))
+    """First key of each row group."""
+    return tuple(tuple(first) for first, *_ in json.loads(parquet.stamp_of(file)["groups"]))
 
 
 def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
@@ -290,10 +290,8 @@ def _text_of_slots(slots: Slots, stamp: dict[str, str]) -> str:
 
 def _groups_between(
     file: parquet.File, stamp: dict[str, str], between: Between
-) -> list[tuple[int | None, Key | None, tuple[str, str]]]:
-    """Row groups that may hold keys of the range, with first key and checksums; None is the whole of an older file."""
-    if "groups" not in stamp:
-        return [(None, None, (stamp["keys"], stamp["values"]))]
+) -> list[tuple[int, Key, tuple[str, str]]]:
+    """Row groups that may hold keys of the range, with first key and checksums."""
     groups: list[Any] = json.loads(stamp["groups"])
     if len(groups) != file.num_row_groups:
         raise ValueError(f"{file.num_row_groups} row groups, not {len(groups)}")
@@ -411,13 +409,10 @@ class SeriesIndices:
         """The index of these days."""
         index = next((index for index in self._latest if index.day_keys == day_keys), None)
         if index is None:
-            index = self._new(day_keys)
+            keys = tuple(sorted(set().union(*day_keys)))
+            same = next((index for index in self._latest if index.keys == keys), None)
+            refs = tuple(map(ref_of, keys)) if same is None else same.refs
+            row = {key: i for i, key in enumerate(keys)}
+            index = SeriesIndex(day_keys, keys, refs, tuple(rows(row, of_day) for of_day in day_keys))
             self._latest = (*self._latest, index)[-MOST_INDICES:]
         return index
-
-    def _new(self, day_keys: tuple[tuple[Key, ...], ...]) -> SeriesIndex:
-        keys = tuple(sorted(set().union(*day_keys)))
-        same = next((index for index in self._latest if index.keys == keys), None)
-        refs = tuple(map(ref_of, keys)) if same is None else same.refs
-        row = {key: i for i, key in enumerate(keys)}
-        return SeriesIndex(day_keys, keys, refs, tuple(rows(row, of_day) for of_day in day_keys))

@@ -114,12 +114,9 @@ def stamp_of(file: File) -> dict[str, str]:
     return {k.decode().removeprefix("cotenant."): v.decode() for k, v in metadata.items()}
 
 
-def group(file: File, number: int | None, columns: Sequence[str] | None = None) -> pa.Table:
-    """One row group, or all of them for None; of all columns, or of those named."""
-    names = None if columns is None else list(columns)
-    table = (
-        _read_all_rows(file, names) if number is None else file.read_row_group(number, columns=names, use_threads=False)
-    )
+def group(file: File, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """One row group, of all columns or of those named."""
+    table = file.read_row_group(number, columns=None if columns is None else list(columns), use_threads=False)
     table.validate()
     return table
 

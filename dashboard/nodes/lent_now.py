@@ -15,10 +15,10 @@ from cotenant.recommender.model.views import BandSeries, Overview
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
     """Describe how many nodes the present amounts cover, and why not the others; "" when they cover all."""
-    why, known = why_unknown(lent), overview.cpu.lending_nodes
-    if not why or known is None:
-        return why
-    return f"of {known:,} of {display.counted(overview.nodes, 'node')}. {why}"
+    why = why_unknown(lent)
+    if not why:
+        return ""
+    return f"of {overview.cpu.lending_nodes:,} of {display.counted(overview.nodes, 'node')}. {why}"
 
 
 def ahead_parts(series: BandSeries) -> list[Any]:

@@ -74,7 +74,7 @@ class Backtest:
     `cotenant.recommender.backtest` defines.
 
     cpu_pod_days: pods' days with a sample of CPU; short_pod_days, short_minutes: of these days those with CPU demand
-    above the request, and the container-minutes of it; None = there is no request, or an older version back-tested.
+    above the request, and the container-minutes of it; None = there is no request.
     """
 
     days: float

@@ -29,12 +29,12 @@ class CpuShortage:
 
     @classmethod
     def proposed(cls, tried: Backtest) -> CpuShortage | None:
-        """Take the proposed values; None where CPU was not measured or an older version tested it."""
+        """Take the proposed values; None where CPU was not measured."""
         return cls._of(tried, tried.short_pod_days, tried.short_minutes, tried.throttled_minutes)
 
     @classmethod
     def present(cls, tried: Backtest) -> CpuShortage | None:
-        """Take the present values; None where CPU was not measured or an older version tested it."""
+        """Take the present values; None where CPU was not measured."""
         return cls._of(tried, tried.now_short_pod_days, tried.now_short_minutes, tried.now_throttled_minutes)
 
     @classmethod

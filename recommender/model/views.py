@@ -426,8 +426,8 @@ class BandSeries:
     """What batch pods can take in each half hour of `ahead`, by LIKELY and SURE; at SURE a sum of every node's value."""
     mid_ahead: Mapping[str, list[float]] = field(default_factory=dict)
     """The same of mid pods."""
-    lending_nodes: int | None = None
-    """Nodes whose amount for batch is known now, 0 included; None = results of an earlier version do not say."""
+    lending_nodes: int = 0
+    """Nodes whose amount for batch is known now, 0 included."""
     peak: int | None = None
     """The peak of `cotenant.base.usage.peak`; None where it is not known."""
 
@@ -489,9 +489,9 @@ class Overview:
     kept_seconds: int | None = None
     """End of the history that the oldest of them rests on."""
     savings: PlannedSavings | None = None
-    """What recommendations free and raise, now and after all steps; None in results of an older version."""
+    """What recommendations free and raise, now and after all steps; None where it is not known."""
     worst_days: Mapping[str, WorstDay] = field(default_factory=dict)
-    """By resource: the 24 hours in which most nodes passed their peaks; none in results of an older version."""
+    """By resource: the 24 hours in which most nodes passed their peaks."""
     worst_day_sentences: list[str] = field(default_factory=list)
     """The same in words, one sentence a resource."""
 

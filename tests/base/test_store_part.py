@@ -83,19 +83,6 @@ def test_signals_of_other_series_keep_their_own(
         assert np.array_equal(mixed.read_sparse(signal, GRID, (None, KEYS[40])).dense().values, VALUES[index])
 
 
-def test_files_without_groups_are_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = parquet.encode
-    monkeypatch.setattr(
-        parquet,
-        "encode",
-        lambda table, stamp, names, _: real(table, {k: v for k, v in stamp.items() if k != "groups"}, names),
-    )
-    old = filled(tmp_path.as_uri(), VALUES[:30])
-    read = old.read_sparse(CPU, GRID, (KEYS[3], KEYS[9]))
-    assert read.refs == refs_of(COUNT)[3:9]
-    assert np.array_equal(read.dense().values, VALUES[3:9])
-
-
 def test_a_flipped_byte_in_a_part_sets_the_day_aside(tmp_path: Path) -> None:
     damaged = filled(tmp_path.as_uri(), VALUES[:30, :288])
     path = next(tmp_path.rglob("usage/*/*.parquet"))

@@ -99,7 +99,6 @@ def _legible(table: Table) -> Table:
     rows = list(table.rows())
     for row in rows:
         kind, terms = kind_of(row["resource"]), decode_terms(row["term_amounts"])
-        # results of an earlier version have the words alone
-        row["terms"] = ", ".join(f"{name} {human(kind, amount)}" for name, amount in terms.items()) or row["terms"]
+        row["terms"] = ", ".join(f"{name} {human(kind, amount)}" for name, amount in terms.items())
     shown = tuple(column for column in table.schema.columns if column.name != "term_amounts")
     return Table.from_rows(replace(table.schema, columns=shown), rows)
