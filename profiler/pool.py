@@ -81,11 +81,25 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
     if not present.all():
         values = np.where(present, cells, np.float32(0))
         gaps = _gaps(first, bounds, present)
-        until = _substitute_ends(gaps, start_seconds, ended, grid)
+        # Slot until which the sample before each gap stands in: all of it, or an hour where another pod began in it
+        moment = grid.start_seconds + grid.step_seconds * gaps.begin
+        same_life = ~(start_seconds[gaps.row] >= moment)
+        hold_end = np.minimum(gaps.begin + _HOLD_SECONDS // grid.step_seconds, ended[gaps.row])
+        until: Integers = np.where(same_life, gaps.end, hold_end.clip(gaps.begin, gaps.end)).astype(np.int64)
+
         count = until - gaps.begin
         offset = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)
         values[np.repeat(gaps.last_cell + 1, count) + offset] = np.repeat(cells[gaps.last_cell], count)
-    newest = _last_samples(bounds, present)
+    # Cell of each series' last sample, (n,); -1 for a series without any
+    begins, last = bounds[:-1], bounds[1:] - 1
+    whole = (last >= begins) & np.append(present, False)[last]
+    if whole.all():
+        newest = last
+    else:
+        sampled = np.flatnonzero(present)
+        place = np.searchsorted(sampled, bounds[1:]) - 1
+        found = np.append(sampled, -1)[place]
+        newest = np.where(found >= begins, found, -1)
     some = newest >= 0
     hold_from = np.where(some, first + newest - bounds[:-1] + 1, 0)
     hold_until = np.minimum(hold_from + _HOLD_SECONDS // grid.step_seconds, ended).clip(hold_from, grid.size)
@@ -126,27 +140,6 @@ def _gaps(first: Integers, bounds: Integers, present: Flags) -> _Gaps:
     falls, rows, back = falls[closed], rows[closed], back[closed]
     begin = first[rows] + falls + 1 - bounds[rows]
     return _Gaps(rows, falls, begin, begin + back - falls - 1)
-
-
-def _substitute_ends(gaps: _Gaps, start_seconds: Floats, ended: Floats, grid: TimeGrid) -> Integers:
-    """Slot until which the sample before each gap stands in: all of it, or an hour where another pod began in it."""
-    moment = grid.start_seconds + grid.step_seconds * gaps.begin
-    same_life = ~(start_seconds[gaps.row] >= moment)
-    hold_end = np.minimum(gaps.begin + _HOLD_SECONDS // grid.step_seconds, ended[gaps.row])
-    until: Integers = np.where(same_life, gaps.end, hold_end.clip(gaps.begin, gaps.end)).astype(np.int64)
-    return until
-
-
-def _last_samples(bounds: Integers, present: Flags) -> Integers:
-    """Cell of each series' last sample, (n,); -1 for a series without any."""
-    begins, last = bounds[:-1], bounds[1:] - 1
-    whole = (last >= begins) & np.append(present, False)[last]
-    if whole.all():
-        return last
-    sampled = np.flatnonzero(present)
-    place = np.searchsorted(sampled, bounds[1:]) - 1
-    found = np.append(sampled, -1)[place]
-    return np.where(found >= begins, found, -1)
 
 
 RefT = TypeVar("RefT", bound=SeriesRef)

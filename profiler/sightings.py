@@ -335,7 +335,17 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
     )
     templates = _templates(inventory, pods, sightings)
     silent_about = {} if amounts_known else _unknown_amount_workloads(inventory, pods, sightings)
-    serving = _serving_by_usage(pods, lives)
+    # Replicas of the workloads with pods of unknown phase: those count as far as they used something of late
+    since = max((last for _, last in lives.values()), default=0) - SILENCE_SECONDS
+    unclear = {p.workload for p in pods if p.running and p.phase is PodPhase.UNKNOWN}
+
+    def serves(pod: Pod) -> bool:
+        seen = lives.get((pod.namespace, pod.name))
+        used = seen is not None and seen[1] >= since
+        return pod.serving or (pod.running and pod.phase is PodPhase.UNKNOWN and used and not pod.placeholder)
+
+    counts = Counter(p.workload for p in pods if p.workload in unclear and serves(p))
+    serving = {ref: counts[ref] for ref in unclear}
     workloads = tuple(
         replace(
             w,
@@ -350,12 +360,7 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
         limit = sightings.limits.at_kill(moment, ref) if kind is EventKind.OOM_KILL else None
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     ordered = tuple(events[key] for key in sorted(events))
-    unnamed = _unnamed_pods(inventory, lives)
-    return with_parts_marked(replace(inventory, pods=pods, workloads=workloads, events=ordered, unnamed=unnamed))
-
-
-def _unnamed_pods(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[int, int]]) -> tuple[UnnamedPod, ...]:
-    """Pods that use something and that the inventory lacks, with those noted before."""
+    # Pods that use something and that the inventory lacks, with those noted before
     named = {(p.namespace, p.name) for p in inventory.pods}
     noted = {(u.namespace, u.name): (u.first_seconds, u.last_seconds) for u in inventory.unnamed}
     for key, (first, last) in lives.items():
@@ -363,7 +368,8 @@ def _unnamed_pods(inventory: Inventory, lives: Mapping[tuple[str, str], tuple[in
             before = noted.get(key, (first, last))
             noted[key] = (min(first, before[0]), max(last, before[1]))
     strangers = sorted(key for key in noted if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
-    return tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
+    unnamed = tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
+    return with_parts_marked(replace(inventory, pods=pods, workloads=workloads, events=ordered, unnamed=unnamed))
 
 
 def _still_using(
@@ -421,20 +427,6 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
         f"{where}{more}): a shard of it is not scraped, it leaves namespaces out, or its labels are changed; nothing "
         "is proposed for workloads that they may belong to",
     )
-
-
-def _serving_by_usage(pods: Sequence[Pod], lives: Mapping[tuple[str, str], tuple[int, int]]) -> dict[WorkloadRef, int]:
-    """Replicas of the workloads with pods of unknown phase: those count as far as they used something of late."""
-    since = max((last for _, last in lives.values()), default=0) - SILENCE_SECONDS
-    unclear = {p.workload for p in pods if p.running and p.phase is PodPhase.UNKNOWN}
-
-    def serves(pod: Pod) -> bool:
-        seen = lives.get((pod.namespace, pod.name))
-        used = seen is not None and seen[1] >= since
-        return pod.serving or (pod.running and pod.phase is PodPhase.UNKNOWN and used and not pod.placeholder)
-
-    counts = Counter(p.workload for p in pods if p.workload in unclear and serves(p))
-    return {ref: counts[ref] for ref in unclear}
 
 
 def _unknown_amount_workloads(

@@ -283,7 +283,9 @@ class _Accumulator:
         """
         socket_of, own, of_socket = self._topology.socket_of_numa_node, Counter[int](), Counter[int]()
         for node in self._topology.cores_of_numa_node:
-            number = self._free_on(node, honour, shared=whole)
+            # Free CPUs of a NUMA node; shared: also those of cores that another exclusive pod has a thread of
+            alone = self._request.exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL
+            number = sum(len(self._free[core]) for core in self._cores_of(node, honour and (alone or not whole)))
             own[node] = _cpu_count(self._group((node,), honour, whole=True)) if whole else number
             of_socket[socket_of[node]] += number
 
@@ -292,11 +294,6 @@ class _Accumulator:
 
         groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(own, key=rank))
         return [group for group in groups if group]
-
-    def _free_on(self, node: int, honour: bool, *, shared: bool) -> int:
-        """Free CPUs of a NUMA node; shared: also those of cores that another exclusive pod has a thread of."""
-        alone = self._request.exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL
-        return sum(len(self._free[core]) for core in self._cores_of(node, honour and (alone or not shared)))
 
     def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
         """The same of each socket, by the CPUs that it offers."""

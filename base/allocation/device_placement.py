@@ -19,7 +19,7 @@ from cotenant.base.allocation.device_candidates import (
     group_by_location,
 )
 from cotenant.base.allocation.device_joint import JointPlacement, Partition, Picks
-from cotenant.base.allocation.device_request import DeviceDemand, DeviceScope, KindRequest
+from cotenant.base.allocation.device_request import DeviceDemand, DeviceScope
 from cotenant.base.allocation.devices import Allocations, DeviceInventory, DeviceKind, GpuPartition, TakenDevices
 
 
@@ -34,7 +34,9 @@ class DevicePlacement:
 def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
     """The best fit for a pod on one node."""
     chosen: dict[DeviceKind, tuple[Candidate, ...]] = {}
-    for group in _groups(demand):
+    # Kinds that are placed together: the joint ones, and every other by itself
+    alone = [(kind,) for kind in demand.requests if kind not in demand.joint]
+    for group in [demand.joint, *alone] if demand.joint else list(alone):
         options = _Options(inventory, taken, demand, group)
         picks = options.best()
         if picks is None:
@@ -45,12 +47,6 @@ def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: Devic
         for kind, picked in chosen.items()
     }
     return DevicePlacement(allocations)
-
-
-def _groups(demand: DeviceDemand) -> list[tuple[DeviceKind, ...]]:
-    """Kinds that are placed together: the joint ones, and every other by itself."""
-    alone = [(kind,) for kind in demand.requests if kind not in demand.joint]
-    return [demand.joint, *alone] if demand.joint else list(alone)
 
 
 class _Options:
@@ -75,7 +71,7 @@ class _Options:
 
     def refusal(self) -> str:
         """Why there is no choice, in words."""
-        for kind, request in self._requests():
+        for kind, request in ((kind, self._demand.requests[kind]) for kind in self._group):
             healthy = [device for device in self._inventory.devices if device.kind is kind and device.healthy]
             if not healthy:
                 return f"no healthy {kind} on the node"
@@ -88,9 +84,6 @@ class _Options:
         ):
             return f"no partition of {self._counts[DeviceKind.GPU]} GPUs is free"
         return f"no place on the node has {' and '.join(self._group)} near enough to each other"
-
-    def _requests(self) -> Iterator[tuple[DeviceKind, KindRequest]]:
-        return ((kind, self._demand.requests[kind]) for kind in self._group)
 
     def _count(self, kind: DeviceKind) -> int:
         """Return how many devices of a kind are needed; all that match its selector if the request asks for all."""

@@ -175,7 +175,9 @@ def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "po
         by_kind[DeviceKind.GPU] = _gpu_request(amounts, what)
     for kind, name in ((DeviceKind.RDMA, RDMA), (DeviceKind.FPGA, FPGA)):
         if name in amounts:
-            by_kind[kind] = _percent_request(name, amounts[name], what)
+            amount = amounts[name]
+            count = _count(name, amount, what)
+            by_kind[kind] = KindRequest(count, {name: amount // count})
     hinted = {kind: _apply_hint(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
     for_all = {kind for kind, hint in hints.items() if hint is not None and hint.allocate_strategy == "ApplyForAll"}
     named = dict.fromkeys(joint.device_types or ())
@@ -224,11 +226,6 @@ def _gpu_shares(amounts: Amounts, what: str) -> KindRequest:
         if name != GPU_MEMORY and amount // count > WHOLE:
             raise UsageError(f"{what}: {name} {amount} is over 100 percent of {_devices(count)}", fix=_UNIT_FIX)
     return KindRequest(count, {name: amount // count for name, amount in shares.items()})
-
-
-def _percent_request(name: str, amount: int, what: str) -> KindRequest:
-    count = _count(name, amount, what)
-    return KindRequest(count, {name: amount // count})
 
 
 def _count(name: str, percent: int, what: str) -> int:

@@ -205,7 +205,10 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
 
     Kinds other than ours are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
     """
-    wire = _convert_device_object(body)
+    try:
+        wire = msgspec.convert(body, _DeviceObjectWire)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"this is no Device: {error}", fix="See deploy/examples/device.yaml.") from error
     what = f"Device {wire.metadata.name or '?'}"
     listed = [device for device in wire.spec.devices or () if device.type in set(DeviceKind)]
     devices = tuple(_device(device, f"{what}, {device.type} {device.minor}") for device in listed)
@@ -215,13 +218,6 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
         raise UsageError(f"{what}: {kind} {minor} is listed twice", fix="Give each device of a type its own minor.")
     honoured = (wire.metadata.labels or {}).get(GPU_PARTITION_POLICY_LABEL) == "Honor"
     return DeviceInventory(devices, _partitions((wire.metadata.annotations or {}), what), honoured)
-
-
-def _convert_device_object(body: Mapping[str, Any]) -> _DeviceObjectWire:
-    try:
-        return msgspec.convert(body, _DeviceObjectWire)
-    except msgspec.ValidationError as error:
-        raise UsageError(f"this is no Device: {error}", fix="See deploy/examples/device.yaml.") from error
 
 
 def _device(wire: _DeviceWire, what: str) -> NodeDevice:

@@ -20,7 +20,6 @@ from cotenant.base.progress import Progress, ProgressMessage
 from cotenant.base.text import percent, visible
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bars
     from rich.progress import TaskID
 
 PARTS: Final = 20
@@ -108,7 +107,17 @@ class TerminalBars:
     """One rich bar per stage; the finished ones stay on screen."""
 
     def __init__(self) -> None:
-        self._bars = _rich_bars()
+        from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as Bars
+
+        self._bars = Bars(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            console=console(sys.stderr),
+        )
         self._total: int | None = None
         self._task: TaskID | None = None
         self._all: TaskID | None = None
@@ -149,17 +158,3 @@ class TerminalBars:
         if self._task is not None:
             total = self._total or 1
             self._bars.update(self._task, total=total, completed=total)
-
-
-def _rich_bars() -> Bars:
-    from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bars
-
-    return Bars(
-        SpinnerColumn(finished_text="✓"),
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console(sys.stderr),
-    )

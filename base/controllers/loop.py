@@ -300,14 +300,20 @@ class FeatureRunner:
         blocked = self._blocking_state()
         if blocked:
             return blocked
-        changes = self._take_changes()
+        self._context.hub.dispatch()
+        with self._lock:
+            changes, self._heard = self._heard, {}
+
         for name, keys in changes.items():
             self._sender.seen(self._context.hub.mirrors[name].path, keys)
         started = time.monotonic()
         try:
             decision = self._decide(changes)
         except BaseException:
-            self._requeue(changes)
+            # Queue these changes again for the next decision, since the one that took them has failed
+            with self._lock:
+                for name, keys in changes.items():
+                    self._heard.setdefault(name, set()).update(keys)
             raise
         self._took = time.monotonic() - started
         self._context.audit.record_decision(self.feature.name, decision, self._took)
@@ -469,18 +475,6 @@ class FeatureRunner:
         )
         times = (report.update_seconds for report in reports if report.update_seconds is not None)
         return server_disagrees(self._context.clock.now_seconds(), server.now_seconds(), times)
-
-    def _take_changes(self) -> dict[str, set[Key]]:
-        self._context.hub.dispatch()
-        with self._lock:
-            changes, self._heard = self._heard, {}
-        return changes
-
-    def _requeue(self, changes: Mapping[str, set[Key]]) -> None:
-        """Queue these changes again for the next decision, since the one that took them has failed."""
-        with self._lock:
-            for name, keys in changes.items():
-                self._heard.setdefault(name, set()).update(keys)
 
     def _pause(self, condition: ControllerCondition) -> float:
         """Longer with each failure; what only a person can change is asked again slowly in the end."""

@@ -6,7 +6,7 @@ for `SEEN_SECONDS`. An object that the server refused is left alone for a while 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -138,7 +138,12 @@ class Sender:
         tried after all others, so that in the end each of a kind has been tried.
         """
         outcomes: list[Outcome] = []
-        for group in _by_right(intents).values():
+        # Group intents by the target of a right: API version, resource and subresource, in order of appearance
+        groups: dict[tuple[str, str, str], list[Intent]] = {}
+        for intent in intents:
+            address, subresource = write_target(intent)
+            groups.setdefault((address.api_version, address.resource, subresource), []).append(intent)
+        for group in groups.values():
             probed, rest = self._probe(group)
             outcomes += probed
             error = probed[-1].error
@@ -200,15 +205,6 @@ def _first_wait_seconds(outcome: Outcome) -> float:
     intent = outcome.intent
     tested = isinstance(intent, Patch) and any(operation["op"] == "test" for operation in intent.operations)
     return FIRST_MOMENTARY_SECONDS if tested or isinstance(outcome.error, ClusterDenied) else FIRST_REFUSAL_SECONDS
-
-
-def _by_right(intents: Sequence[Intent]) -> Mapping[tuple[str, str, str], list[Intent]]:
-    """Group intents by the target of a right: API version, resource and subresource, in order of appearance."""
-    groups: dict[tuple[str, str, str], list[Intent]] = {}
-    for intent in intents:
-        address, subresource = write_target(intent)
-        groups.setdefault((address.api_version, address.resource, subresource), []).append(intent)
-    return groups
 
 
 def _is_mirrored(address: Address, collection: str) -> bool:

@@ -51,23 +51,17 @@ def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds:
 def with_parts_marked(inventory: Inventory) -> Inventory:
     """The inventory whose workloads carry OWNER_UNKNOWN and PODS_UNNAMED where that is so now, and nowhere else."""
     lost = [pod for pod in inventory.pods if not pod.owner_known]
-    own = {pod.workload for pod in lost} | _of_two_kinds(inventory.pods)
-    suspects = _suspects(inventory, lost)
-    workloads = tuple(_mark_gaps(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
-    return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
-
-
-def _of_two_kinds(pods: Iterable[Pod]) -> set[WorkloadRef]:
-    """Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
-
-    Two objects called Job may have one name; kube-state-metrics tells no group of an owner.
-    """
+    # Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
+    # Two objects called Job may have one name; kube-state-metrics tells no group of an owner.
     named: dict[WorkloadRef, set[bool]] = {}
-    for pod in pods:
+    for pod in inventory.pods:
         if pod.workload.kind == "Job":
             rest = pod.name.removeprefix(pod.workload.name)
             named.setdefault(pod.workload, set()).add(bool(_JOB_POD.fullmatch(rest)) or rest == pod.name)
-    return {ref for ref, forms in named.items() if len(forms) > 1}
+    own = {pod.workload for pod in lost} | {ref for ref, forms in named.items() if len(forms) > 1}
+    suspects = _suspects(inventory, lost)
+    workloads = tuple(_mark_gaps(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
+    return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
 
 
 def _mark_gaps(workload: Workload, unowned: bool, suspect: bool) -> Workload:

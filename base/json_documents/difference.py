@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -33,16 +33,8 @@ def difference(old: str, new: str) -> str:
     names = [name for name in changed_names if name in before] or changed_names
     changed = [_change_text(name, before.get(name), after[name]) for name in names]
     removed = [f"{name} gone" for name in before if name not in after] if not new else []
-    return _join_within_limit([*changed, *removed])
-
-
-def cut(text: str, longest: int) -> str:
-    """The text, or its beginning."""
-    return text if len(text) <= longest else f"{text[: longest - len(ELLIPSIS)]}{ELLIPSIS}"
-
-
-def _join_within_limit(parts: Sequence[str]) -> str:
-    """Join as many parts as fit, and add how many more there are."""
+    # Join as many parts as fit, and add how many more there are
+    parts = [*changed, *removed]
     text = ""
     for number, part in enumerate(parts):
         longer = f"{text}, {part}" if text else part
@@ -50,6 +42,11 @@ def _join_within_limit(parts: Sequence[str]) -> str:
             return f"{text or cut(part, LONGEST)} and {len(parts) - max(number, 1)} more"
         text = longer
     return text
+
+
+def cut(text: str, longest: int) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= longest else f"{text[: longest - len(ELLIPSIS)]}{ELLIPSIS}"
 
 
 def _change_text(name: str, before: str | None, after: str) -> str:

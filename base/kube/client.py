@@ -367,14 +367,10 @@ class KubeClient:
             self.server_clock.observe(answer.headers.get("date", ""))
             if last or answer.status not in again or _is_schema_mismatch(answer) or _is_budget(answer):
                 return answer
-            self._pause.extend(_wait_seconds(answer, attempt))
+            # Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s
+            retry_after = _retry_after_seconds(answer)
+            self._pause.extend(min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS))
         raise AssertionError("the last attempt returns or raises")
-
-
-def _wait_seconds(answer: ApiResponse, attempt: int) -> float:
-    """Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s."""
-    retry_after = _retry_after_seconds(answer)
-    return min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS)
 
 
 def _retry_after_seconds(answer: ApiResponse) -> float | None:
@@ -452,7 +448,11 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
     """The error for an answer that is neither success nor a missing right; `what` says who was asked what."""
     kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
-        kind = _absent(_status_of(answer))
+        status = _status_of(answer)
+        if status.message.startswith("namespaces "):
+            kind = ClusterNamespaceGone
+        else:
+            kind = ClusterObjectGone if status.details and status.details.name else ClusterAbsent
     error = kind(f"{what}: the API server answered {answer.status}: {message_of(answer)}", fix=_fix(answer))
     return _with_answer(error, answer)
 
@@ -460,16 +460,6 @@ def refusal(what: str, answer: ApiResponse) -> ClusterError:
 def _fix(answer: ApiResponse) -> str:
     """Return the fix for a refusal; "" if the server's message contains it."""
     return OLD_DEFINITION if _is_schema_mismatch(answer) and b"not declared in schema" in answer.body else ""
-
-
-def _absent(status: _ErrorStatus) -> type[ClusterAbsent]:
-    """Return the error class for the missing part of an address.
-
-    It is the namespace, the object (the server names it), or the kind.
-    """
-    if status.message.startswith("namespaces "):
-        return ClusterNamespaceGone
-    return ClusterObjectGone if status.details and status.details.name else ClusterAbsent
 
 
 def _is_schema_mismatch(answer: ApiResponse) -> bool:

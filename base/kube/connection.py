@@ -108,7 +108,12 @@ class ApiConnection:
             headers["Authorization"] = authorization
         if request.body:
             headers["Content-Type"] = request.content_type
-        self._connect()
+        # Open the connection, anew when the server has closed the kept one: then nothing is lost on the way
+        if self._connection.sock is not None and _readable(self._connection.sock):
+            self.close()
+        if self._connection.sock is None:
+            self._connection.connect()
+        self._socket = self._connection.sock
         path = self._base.path.rstrip("/") + request.path
         with self._connection.buffer_writes() as flush:
             self._connection.request(request.method, path, request.body or None, headers)
@@ -117,14 +122,6 @@ class ApiConnection:
             self.sent = True
             flush()
         return self._connection.getresponse()
-
-    def _connect(self) -> None:
-        """Open the connection, anew when the server has closed the kept one: then nothing is lost on the way."""
-        if self._connection.sock is not None and _readable(self._connection.sock):
-            self.close()
-        if self._connection.sock is None:
-            self._connection.connect()
-        self._socket = self._connection.sock
 
     def _make_connection(self) -> _Whole:
         """A connection, not open yet: plain or TLS, direct or by CONNECT through an http proxy of the kubeconfig.

@@ -80,7 +80,10 @@ class EventRecorder:
                     break
                 except CotenantError as error:
                     self.error = error
-                    self._put_off(subject)
+                    # Note that a series was tried just now, so that one that the server refuses does not hold up the
+                    # others
+                    with self._lock:
+                        self._backlog.told(subject, 0, self._clock.now_seconds())
                 else:
                     self.error = None
                     written += 1
@@ -98,11 +101,6 @@ class EventRecorder:
         self._writer.send(Apply(address, _body(address, subject, series, stored, self._component)))
         with self._lock:
             self._backlog.told(subject, series.pending, self._clock.now_seconds())
-
-    def _put_off(self, subject: EventSubject) -> None:
-        """Note that a series was tried just now, so that one that the server refuses does not hold up the others."""
-        with self._lock:
-            self._backlog.told(subject, 0, self._clock.now_seconds())
 
 
 def _body(

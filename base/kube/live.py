@@ -108,7 +108,14 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
     workloads = Workloads(owners_of(controllers, pods))
     alive = [pod for pod in pods if pod.occupies_node]
     scalers = _list_optional(client, AUTOSCALERS, AutoscalerObject, notes)
-    vpas = _verticals(client, notes)
+    # VerticalPodAutoscalers; none, and no note, where their kind is not installed; None where they are not told
+    try:
+        vpas = list(client.list(VPAS, VerticalAutoscalerObject))
+    except ClusterAbsent:
+        vpas = []
+    except ClusterError as error:
+        notes.append(f"{error.message} {error.fix}".strip())
+        vpas = None
     return LiveCluster(
         pods=tuple(_project_readable(lambda pod: pod_of(pod, workloads), alive, notes)),
         nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
@@ -186,17 +193,6 @@ def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
         notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
     groups = _project_readable(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
     return tuple(quota for group in groups for quota in group)
-
-
-def _verticals(client: ObjectLister, notes: list[str]) -> list[VerticalAutoscalerObject] | None:
-    """VerticalPodAutoscalers; none, and no note, where their kind is not installed; None where they are not told."""
-    try:
-        return list(client.list(VPAS, VerticalAutoscalerObject))
-    except ClusterAbsent:
-        return []
-    except ClusterError as error:
-        notes.append(f"{error.message} {error.fix}".strip())
-        return None
 
 
 def _vpa_histories(

@@ -102,7 +102,12 @@ def counted_requests(pod: PodResources) -> dict[str, int]:
             for c in pod.of_kind(ContainerKind.SIDECAR, ContainerKind.INIT)
         ),
     )
-    return pod_total(below, _own_requests(pod, below, infeasible), pod.overhead)
+    # The pod's own requests; one that only its limits name is the containers' total, or else the limit
+    limits = {n: a for n, a in (pod.own_limits or _NONE).items() if n not in below}
+    own: NamedAmounts = {**limits, **(pod.own_requests or _NONE)}
+    if pod.own_actual_requests is not None:
+        own = _restrict_to_spec(own, _largest(infeasible, own, pod.own_actual_requests, pod.own_allocated or _NONE))
+    return pod_total(below, _pod_level_amounts(own), pod.overhead)
 
 
 class PresentAmounts(NamedTuple):
@@ -189,15 +194,6 @@ def _effective_limits(container: ContainerResources, infeasible: bool) -> NamedA
     if container.actual_limits is None:
         return container.limits
     return _largest(infeasible, container.limits, container.actual_limits)
-
-
-def _own_requests(pod: PodResources, below: NamedAmounts, infeasible: bool) -> NamedAmounts:
-    """The pod's own requests; one that only its limits name is the containers' total, or else the limit."""
-    limits = {n: a for n, a in (pod.own_limits or _NONE).items() if n not in below}
-    own: NamedAmounts = {**limits, **(pod.own_requests or _NONE)}
-    if pod.own_actual_requests is not None:
-        own = _restrict_to_spec(own, _largest(infeasible, own, pod.own_actual_requests, pod.own_allocated or _NONE))
-    return _pod_level_amounts(own)
 
 
 def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> NamedAmounts:

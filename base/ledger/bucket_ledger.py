@@ -116,7 +116,7 @@ class BucketLedger(Ledger):
         segment = self._segments.get(name)
         if segment is None or len(segment.content) >= SEGMENT_BYTES:
             name, segment = f"rows-{entries[0].seq:012d}.jsonl", None
-        before = segment.content if segment else _header()
+        before = segment.content if segment else _line({"version": VERSION, "writer": secrets.token_hex(8)})
         content = before + b"".join(_line(astuple(entry)) for entry in entries)
         self._segments[name] = self._stored_segment(name, content, segment, entries)
         self._rows = self._all_rows()
@@ -209,11 +209,6 @@ def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
             fix="Restore an earlier version of the object; nothing was written.",
         ) from error
     return LedgerSegment(mark, content, rows)
-
-
-def _header() -> bytes:
-    """No other writer's is the same."""
-    return _line({"version": VERSION, "writer": secrets.token_hex(8)})
 
 
 def _line(document: object) -> bytes:

@@ -76,7 +76,10 @@ class Ledger:
                 restrict_permissions(path.with_name(path.name + name))
             self._key = _key(key)
             self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None)
-            self._open()
+            self._known_version(self._db)
+            self._write_ahead()
+            self._db.execute("PRAGMA synchronous=FULL")
+            self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
 
     def _read_only(self) -> sqlite3.Connection:
         """A connection that cannot write."""
@@ -98,12 +101,6 @@ class Ledger:
                 "Nothing was changed",
                 fix="Use the cotenant that wrote it or a newer one, or name another file in actions.ledger.",
             )
-
-    def _open(self) -> None:
-        self._known_version(self._db)
-        self._write_ahead()
-        self._db.execute("PRAGMA synchronous=FULL")
-        self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
 
     def _write_ahead(self) -> None:
         """SQLite does not wait for this lock by itself: another process may be making the file at this moment."""

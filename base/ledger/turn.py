@@ -41,10 +41,21 @@ class Holder:
 @contextmanager
 def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
     """Hold the lock; StoreBusy names who has it when it is not free within so many seconds."""
-    handle = _open_lock_file(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except PermissionError as error:
+        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
+    except OSError as error:
+        raise StoreError(f"{path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
     try:
         _wait(handle, path, patience_seconds)
-        _write_lock_holder(handle, path, Holder(socket.gethostname(), os.getpid(), what, time.time()))
+        who = Holder(socket.gethostname(), os.getpid(), what, time.time())
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, msgspec.json.encode(who), 0)
+        except OSError as error:
+            raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
         try:
             yield
         finally:
@@ -61,16 +72,6 @@ def holder(path: Path) -> Holder | None:
         return None
 
 
-def _open_lock_file(path: Path) -> int:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except PermissionError as error:
-        raise StoreForbidden(f"{path} may not be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
-
-
 def fix_of_ledger(error: OSError) -> str:
     """Return what helps where the ledger or its lock cannot be opened or written."""
     return FIX_OF_FULL_DISK if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHER_FILE
@@ -82,14 +83,6 @@ def _wait(handle: int, path: Path, patience_seconds: float) -> None:
         if time.monotonic() >= deadline:
             raise _busy(path)
         time.sleep(PAUSE_SECONDS)
-
-
-def _write_lock_holder(handle: int, path: Path, who: Holder) -> None:
-    try:
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, msgspec.json.encode(who), 0)
-    except OSError as error:
-        raise StoreError(f"{path}: {error.strerror}", fix="Nothing was done.") from error
 
 
 def _busy(path: Path) -> StoreBusy:

@@ -101,7 +101,12 @@ def key_of(record: logging.LogRecord) -> Key:
     event = record.msg if isinstance(record.msg, dict) else None
     message = str(event.get("event", "")) if event is not None else record.getMessage()
     words = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}
-    error = _error_of(record, event)
+    told = (event or {}).get("exc_info") or record.exc_info
+    if told is True:
+        error = sys.exc_info()[1]
+    else:
+        found = told[1] if isinstance(told, tuple) else told
+        error = found if isinstance(found, BaseException) else None
     if error is not None:
         words["exc_info"] = f"{type(error).__name__}: {error}"
     said = tuple(sorted((name, stable_text(text)) for name, text in words.items()))
@@ -138,14 +143,6 @@ def _last_word(key: Key, seen: _Seen) -> logging.LogRecord:
     logger = logging.getLogger(name)
     # as `structlog.stdlib.ProcessorFormatter.wrap_for_formatter` marks its own
     return logger.makeRecord(name, level, "", 0, event, (), None, extra={"_logger": None, "_name": event["level"]})
-
-
-def _error_of(record: logging.LogRecord, event: Mapping[str, Any] | None) -> BaseException | None:
-    told = (event or {}).get("exc_info") or record.exc_info
-    if told is True:
-        return sys.exc_info()[1]
-    found = told[1] if isinstance(told, tuple) else told
-    return found if isinstance(found, BaseException) else None
 
 
 def _moment(seconds: float) -> str:

@@ -131,14 +131,12 @@ def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> Eve
     if isinstance(exception, BaseException):
         event["error"] = f"{type(exception).__name__}: {exception}"
         if not isinstance(exception, CotenantError):
-            event["trace"] = _frames(exception)
+            # The origin of an error, last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`
+            frames = traceback.extract_tb(exception.__traceback__)[-TRACE_FRAMES:]
+            event["trace"] = " < ".join(
+                f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} {f.name}" for f in reversed(frames)
+            )
     return event
-
-
-def _frames(error: BaseException) -> str:
-    """Return the origin of an error, last frames first: `store.py:120 read < pages/nodes.py:31 draw < ...`."""
-    frames = traceback.extract_tb(error.__traceback__)[-TRACE_FRAMES:]
-    return " < ".join(f"{'/'.join(f.filename.split('/')[-2:])}:{f.lineno} {f.name}" for f in reversed(frames))
 
 
 def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -40,7 +40,12 @@ def parse(text: str, name: str) -> Tree:
         return Tree(name, {}, {})
     if not isinstance(tree, Tree):
         raise SettingsError(f"{name} is not a mapping of sections", fix="Write `section:` and, indented, `key: value`.")
-    return _without_header(tree, name)
+    for key, expected in _HEADER.items():
+        if key in tree.children and tree.children[key] != expected:
+            raise SettingsError(
+                f"{name} line {tree.lines[key]}: {key} is {tree.children[key]!r}, this version reads {expected!r}"
+            )
+    return Tree(name, {k: v for k, v in tree.children.items() if k not in _HEADER}, tree.lines)
 
 
 def parse_single_document(text: str, name: str, *, nodes: bool = False) -> Any:
@@ -110,12 +115,3 @@ def _value(node: Any, name: str) -> Any:
             raise SettingsError(f"{name} line {line} sets {key!r} again (first in line {lines[key]})")
         children[key], lines[key] = _value(value_node, name), line
     return Tree(name, children, lines)
-
-
-def _without_header(tree: Tree, name: str) -> Tree:
-    for key, expected in _HEADER.items():
-        if key in tree.children and tree.children[key] != expected:
-            raise SettingsError(
-                f"{name} line {tree.lines[key]}: {key} is {tree.children[key]!r}, this version reads {expected!r}"
-            )
-    return Tree(name, {k: v for k, v in tree.children.items() if k not in _HEADER}, tree.lines)

@@ -377,19 +377,15 @@ def _replace(path: Path, content: bytes | IO[bytes]) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_directory(path.parent)
-
-
-def _mark(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    descriptor = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _mark(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _lock_error(path: Path, patience_seconds: float) -> StoreError:

@@ -150,7 +150,7 @@ class Relation:
             _select_statement(table.schema, None, name, PLACE),
             (),
             size,
-            {name: _add_row_numbers(table, size)},
+            {name: tables.to_arrow(table).append_column(PLACE, pa.array(np.arange(size)))},
         )
 
     @classmethod
@@ -160,7 +160,17 @@ class Relation:
         StoreError when the disk has no room for it.
         """
         names, size = tables.check(content, schema)
-        copy = _copy_to_scratch(content)
+        # The copy of a file; not an OSError, by which the store would take the file itself for a damaged one
+        try:
+            copy = _LocalFile(scratch() / f"{next(_NUMBERS)}.parquet")
+            weakref.finalize(copy, copy.path.unlink, missing_ok=True)
+            copy.path.write_bytes(content)
+        except OSError as error:
+            raise StoreError(
+                f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
+                fix="Make room there, or set TMPDIR to a folder with more of it.",
+            ) from error
+
         sql = _select_statement(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")
         return cls(schema, sql, (str(copy.path),), size, {}, copy)
 
@@ -400,26 +410,8 @@ def _type(column: Column) -> pa.DataType:
     return pa.float64() if column.kind.numeric else pa.string()
 
 
-def _add_row_numbers(table: Table, size: int) -> pa.Table:
-    return tables.to_arrow(table).append_column(PLACE, pa.array(np.arange(size)))
-
-
 def _arrow(names: Sequence[str], arrays: Sequence[pa.Array]) -> pa.Table:
     return pa.Table.from_arrays(list(arrays), names=list(names))
-
-
-def _copy_to_scratch(content: bytes) -> _LocalFile:
-    """The copy of a file; not an OSError, by which the store would take the file itself for a damaged one."""
-    try:
-        copy = _LocalFile(scratch() / f"{next(_NUMBERS)}.parquet")
-        weakref.finalize(copy, copy.path.unlink, missing_ok=True)
-        copy.path.write_bytes(content)
-    except OSError as error:
-        raise StoreError(
-            f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
-            fix="Make room there, or set TMPDIR to a folder with more of it.",
-        ) from error
-    return copy
 
 
 def _cursor() -> DuckDBPyConnection:

@@ -327,14 +327,11 @@ class Store:
             self._folder.swap(pointer, documents.encode(published), before[1] if before else None)
             for file in draft.files.intersection(self.folders("")):  # of a version without runs
                 self.remove_result(file)
-            self._remove_old_runs(draft.run)
+            # Runs before the kept ones; one that is still being written there can no longer be published
+            for name in [run for run in self.folders(RUNS) if run <= draft.run][:-KEPT_RUNS]:
+                self.remove_result(f"{RUNS}/{name}")
         for act in draft.afterwards:
             act()
-
-    def _remove_old_runs(self, published: str) -> None:
-        """Runs before the kept ones; one that is still being written there can no longer be published."""
-        for name in [run for run in self.folders(RUNS) if run <= published][:-KEPT_RUNS]:
-            self.remove_result(f"{RUNS}/{name}")
 
     def pinned(self) -> Store:
         """This store with the results of the run that is published now, also while later ones are published."""

@@ -121,15 +121,11 @@ def _to_arrow(column: Column, cells: npt.NDArray[Any]) -> pa.Array:
     if column.kind is Kind.TEXT:
         return pa.array([str(cell) for cell in cells], _arrow_type(column))
     if column.kind is Kind.LIST:
-        return _to_lists(cells)
+        # One list per row, without an object for each value
+        ends = np.cumsum([0, *(len(cell) for cell in cells)])
+        values = np.concatenate([np.zeros(0), *cells])
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
     return pa.array(np.asarray(cells, dtype=np.float64))
-
-
-def _to_lists(cells: npt.NDArray[Any]) -> pa.Array:
-    """One list per row, without an object for each value."""
-    ends = np.cumsum([0, *(len(cell) for cell in cells)])
-    values = np.concatenate([np.zeros(0), *cells])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(values))
 
 
 def _from_arrow(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
@@ -141,7 +137,12 @@ def _cells(column: Column, stored: pa.ChunkedArray) -> npt.NDArray[Any]:
         numbers: npt.NDArray[Any] = stored.to_numpy().copy()
         return numbers
     if column.kind is Kind.TEXT:
-        return _texts(stored)
+        # One object per distinct text, shared by all its cells
+        encoded = stored.dictionary_encode().unify_dictionaries()
+        if not len(encoded):
+            return _objects([])
+        distinct: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
+        return distinct[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
     return _objects([cell for chunk in stored.chunks for cell in _lists(chunk)])
 
 
@@ -149,15 +150,6 @@ def _require_column_type(column: Column, stored: pa.ChunkedArray) -> pa.ChunkedA
     if stored.type != _arrow_type(column) or stored.null_count:
         raise ValueError(f"column {column.name} is {stored.type}, not {_arrow_type(column)}")
     return stored
-
-
-def _texts(stored: pa.ChunkedArray) -> npt.NDArray[Any]:
-    """One object per distinct text, shared by all its cells."""
-    encoded = stored.dictionary_encode().unify_dictionaries()
-    if not len(encoded):
-        return _objects([])
-    distinct: npt.NDArray[Any] = encoded.chunk(0).dictionary.to_numpy(zero_copy_only=False)
-    return distinct[np.concatenate([chunk.indices.to_numpy() for chunk in encoded.chunks])]
 
 
 def _lists(stored: pa.ListArray) -> list[npt.NDArray[np.float64]]:

@@ -120,7 +120,9 @@ def open_trace(url: str) -> Trace:
         schema = _schema(path)
         numeric_columns = tuple(f.name for f in schema if f.name not in (SERIES, TIME) and _is_number(f.type))
         columns = numeric_columns if columns is None else tuple(c for c in columns if c in numeric_columns)
-        for number in range(_group_count(path)):
+        with _open(path) as file:
+            count: int = file.num_row_groups
+        for number in range(count):
             table = _read(path, number, [SERIES, TIME])
             if not len(table):
                 continue
@@ -130,25 +132,25 @@ def open_trace(url: str) -> Trace:
             groups.append(_Group(path, number, str(own[0]), str(own[-1])))
             low = int(times.min()) if low is None else min(low, int(times.min()))
             high = int(times.max()) if high is None else max(high, int(times.max()))
-            steps.append(_step_of(texts, times))
+            # Median seconds between neighbouring readings of one series; NaN where every series has one
+            order = np.lexsort((times, texts))
+            gaps_milliseconds = np.diff(times[order])[texts[order][1:] == texts[order][:-1]]
+            gaps_milliseconds = gaps_milliseconds[gaps_milliseconds > 0]
+            steps.append(float(np.median(gaps_milliseconds)) / 1000 if gaps_milliseconds.size else float("nan"))
     if low is None or high is None:
         raise NoData(f"{url} holds no rows")
-    _require_milliseconds(url, low, high)
-    usual = [s for s in steps if np.isfinite(s)]
-    step = next((s for s in STEPS if s >= 0.9 * (np.median(usual) if usual else STEPS[0])), HOUR_SECONDS)
-    start = low // 1000 // step * step
-    grid = TimeGrid(start, step, (high // 1000 - start) // step + 1)
-    return Trace(url, tuple(sorted(names)), grid, columns or (), tuple(groups))
-
-
-def _require_milliseconds(url: str, low: int, high: int) -> None:
-    """UsageError for times that are of our days in another unit alone; those from near zero on count from a start."""
+    # UsageError for times that are of our days in another unit alone; those from near zero on count from a start
     for unit, scale in (("seconds", 1000.0), ("microseconds", 1e-3), ("nanoseconds", 1e-6)):
         if OURS[0] <= low * scale and high * scale < OURS[1]:
             raise UsageError(
                 f"{url}: {TIME} {low} is Unix {unit}, not milliseconds",
                 fix=f"Store whole milliseconds, UTC: {TIME} x {scale:g}.",
             )
+    usual = [s for s in steps if np.isfinite(s)]
+    step = next((s for s in STEPS if s >= 0.9 * (np.median(usual) if usual else STEPS[0])), HOUR_SECONDS)
+    start = low // 1000 // step * step
+    grid = TimeGrid(start, step, (high // 1000 - start) // step + 1)
+    return Trace(url, tuple(sorted(names)), grid, columns or (), tuple(groups))
 
 
 def _files(url: str) -> list[str]:
@@ -186,12 +188,6 @@ def _schema(path: str) -> pa.Schema:
     return schema
 
 
-def _group_count(path: str) -> int:
-    with _open(path) as file:
-        count: int = file.num_row_groups
-    return count
-
-
 def _read(path: str, group: int, columns: list[str]) -> pa.Table:
     with _open(path) as file:
         try:
@@ -220,11 +216,3 @@ def _milliseconds(table: pa.Table, path: str) -> Texts:
         raise UsageError(f"{path}: {TIME} is {column.type}, not milliseconds", fix="Store whole milliseconds, UTC.")
     times: Texts = column.to_numpy(zero_copy_only=False).astype(np.int64)
     return times
-
-
-def _step_of(texts: Texts, times: Texts) -> float:
-    """Median seconds between neighbouring readings of one series; NaN where every series has one."""
-    order = np.lexsort((times, texts))
-    gaps_milliseconds = np.diff(times[order])[texts[order][1:] == texts[order][:-1]]
-    gaps_milliseconds = gaps_milliseconds[gaps_milliseconds > 0]
-    return float(np.median(gaps_milliseconds)) / 1000 if gaps_milliseconds.size else float("nan")

@@ -152,9 +152,23 @@ class HistogramBatch:
         moved = self._move_to(self._reference_after(values, times, target))
         base = int(_round_to(times[-1:], self.half_life_seconds)[0])
         decay = weight * np.exp2((times - base) / self.half_life_seconds)
-        added = _bin_weights(values, decay, target, moved.weights.shape, self.buckets)
+        # Sum of decayed weights per (histogram, bucket), block of rows by block of rows
+        buckets = self.buckets
+        binned = np.zeros(moved.weights.shape)
+        step = max(1, _CELLS_PER_BLOCK // max(1, values.shape[1]))
+        for start in range(0, len(values), step):
+            block = values[start : start + step]
+            sampled = np.flatnonzero(np.isfinite(block))  # of pods that come and go most slots are gaps
+            row, slot = np.divmod(sampled, block.shape[1])
+            cells = buckets.find(block.reshape(-1)[sampled]) + buckets.count * row
+            counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
+            np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
+        added = binned
         added *= _power(base - moved.reference_seconds, self.half_life_seconds)[:, None]
-        return replace(moved, weights=moved.weights + added, total=moved.total + _sum_of_buckets(added))
+        # Sum of each row (n, buckets), (n,): those of a container's layout first, so that wider ones round as it does
+        of_container = CPU_BUCKETS.count
+        total: Floats = added[:, :of_container].sum(axis=1) + added[:, of_container:].sum(axis=1)
+        return replace(moved, weights=moved.weights + added, total=moved.total + total)
 
     def merge(self, other: HistogramBatch) -> HistogramBatch:
         """Histogram by histogram; the older reference moves to the younger one. Layouts and half lives must agree."""
@@ -225,33 +239,6 @@ class HistogramBatch:
             np.minimum.at(first, target[rows], times[beyond.argmax(axis=1)])
             met = np.unique(target[rows])
             reference[met] = _round_to(first[met], self.half_life_seconds)
-
-
-def _bin_weights(
-    values: npt.NDArray[np.floating[Any]],
-    decay: Floats,
-    target: npt.NDArray[np.integer[Any]],
-    shape: tuple[int, ...],
-    buckets: Buckets,
-) -> Floats:
-    """Sum of decayed weights per (histogram, bucket), block of rows by block of rows."""
-    binned = np.zeros(shape)
-    step = max(1, _CELLS_PER_BLOCK // max(1, values.shape[1]))
-    for start in range(0, len(values), step):
-        block = values[start : start + step]
-        sampled = np.flatnonzero(np.isfinite(block))  # of pods that come and go most slots are gaps
-        row, slot = np.divmod(sampled, block.shape[1])
-        cells = buckets.find(block.reshape(-1)[sampled]) + buckets.count * row
-        counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
-        np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
-    return binned
-
-
-def _sum_of_buckets(weights: Floats) -> Floats:
-    """Sum of each row (n, buckets), (n,): those of a container's layout first, so that wider ones round as it does."""
-    of_container = CPU_BUCKETS.count
-    total: Floats = weights[:, :of_container].sum(axis=1) + weights[:, of_container:].sum(axis=1)
-    return total
 
 
 def _power(elapsed_seconds: Integers, half_life_seconds: int) -> Floats:

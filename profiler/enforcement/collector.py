@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from cotenant.base.controllers.sender import Leadership
-from cotenant.base.errors import ClusterForbidden, CotenantError
+from cotenant.base.errors import ClusterForbidden
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
@@ -116,7 +116,10 @@ class EnforcementCollector:
     def _heard(self, now: float) -> tuple[tuple[AgentAction, ...], Gathering]:
         error = self._mirror.error
         if error is not None:
-            return (), _gathering_of_error(error, now)
+            forbidden = isinstance(error, ClusterForbidden)
+            return (), Gathering(
+                now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden
+            )
         events = self._mirror.snapshot()
         acts = tuple(acts_of((events[key] for key in self._waiting if key in events), now))
         return acts, count_agents(self._client, acts, now)
@@ -129,8 +132,3 @@ class EnforcementCollector:
                 self.collect()
             except Exception as error:  # noqa: BLE001 - a dead listener would look like quiet agents
                 log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
-
-
-def _gathering_of_error(error: CotenantError, now: float) -> Gathering:
-    forbidden = isinstance(error, ClusterForbidden)
-    return Gathering(now, trouble=error.message, fix=error.fix or (RIGHT if forbidden else ""), forbidden=forbidden)

@@ -50,7 +50,10 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
         for first in range(0, len(nodes), BATCH):
             text = query(nodes[first : first + BATCH], settings.labels)
             answer = client.range(text, start, end, STEP_SECONDS)
-            all_series += _decode_lanes(answer)
+            try:
+                all_series += msgspec.json.decode(answer, type=list[_LaneSeries])
+            except UNDECODABLE as error:
+                raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error
     finally:
         client.close()
     return lanes_by_node(all_series, set(nodes), start, end)
@@ -94,10 +97,3 @@ def _lanes(node: str, numbers: dict[str, list[float]], start: int, size: int) ->
     return NodeLanes(
         node, float(start), float(STEP_SECONDS), capacity_millicores, values, bool(dry and dry[-1]), SOURCE
     )
-
-
-def _decode_lanes(answer: msgspec.Raw) -> list[_LaneSeries]:
-    try:
-        return msgspec.json.decode(answer, type=list[_LaneSeries])
-    except UNDECODABLE as error:
-        raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error

@@ -81,7 +81,14 @@ class NodeMetricSource:
         fails, and NoData if the server has no sample of any node. A server whose clock is off is asked by its own
         clock, because that is the one its samples have; the times in the answer are by the caller's.
         """
-        now_seconds += self._server_ahead_seconds(now_seconds)
+        # By how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ
+        server_seconds = self._client.clock_seconds() if self._compares_clocks else None
+        ahead = 0 if server_seconds is None else int(server_seconds - now_seconds)
+        ahead = ahead if abs(ahead) > APART_SECONDS else 0
+        if abs(ahead - self._ahead_seconds) > APART_SECONDS:  # somebody has set one of the two
+            self._tracks, self._scene = {}, None
+            self._ahead_seconds = ahead
+        now_seconds += self._ahead_seconds
         scene = self._survey(now_seconds)
         addresses = {address(a): node for a, node in {**self._addresses, **addresses}.items()}
         grid = self._grid(scene, now_seconds, policy)
@@ -92,7 +99,13 @@ class NodeMetricSource:
             keep = max(policy.longest_seconds, scene.step_seconds)
             fits = previous is not None and previous.step_seconds == track.step_seconds
             self._tracks[ask] = previous.followed_by(track, keep) if previous is not None and fits else track
-        newest = _newest(answers[Ask.NODE_TIME], addresses)
+        pieces = answers[Ask.NODE_TIME]
+        newest: dict[str, float] = {}
+        for piece in pieces:
+            for labels, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
+                name = _node(labels, addresses)
+                newest[name] = max(newest.get(name, 0.0), time)
+
         if not newest:
             raise NoData(
                 f"{self._client.url} has no recent sample of any node",
@@ -106,16 +119,6 @@ class NodeMetricSource:
             *_pods(answers),
             self._ahead_seconds,
         )
-
-    def _server_ahead_seconds(self, now_seconds: int) -> int:
-        """Return by how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ."""
-        server_seconds = self._client.clock_seconds() if self._compares_clocks else None
-        ahead = 0 if server_seconds is None else int(server_seconds - now_seconds)
-        ahead = ahead if abs(ahead) > APART_SECONDS else 0
-        if abs(ahead - self._ahead_seconds) > APART_SECONDS:  # somebody has set one of the two
-            self._tracks, self._scene = {}, None
-            self._ahead_seconds = ahead
-        return self._ahead_seconds
 
     def _survey(self, now_seconds: int) -> Scene:
         """Return the facts about the server, which are queried again once they are SURVEY_SECONDS old."""
@@ -193,15 +196,6 @@ def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], s
         part = values[:, first : first + piece.values.shape[1]]
         np.fmax.at(part, np.array([row[n] for n in names], dtype=np.intp), piece.values * scale)
     return Track(nodes, grid.end_seconds, grid.step_seconds, values)
-
-
-def _newest(pieces: list[_Piece], addresses: Mapping[str, str]) -> dict[str, float]:
-    newest: dict[str, float] = {}
-    for piece in pieces:
-        for labels, time in zip(piece.labels, piece.values[:, -1].tolist(), strict=True):
-            name = _node(labels, addresses)
-            newest[name] = max(newest.get(name, 0.0), time)
-    return newest
 
 
 def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:

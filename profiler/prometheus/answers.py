@@ -185,7 +185,9 @@ def parse_api_response(response: requests.Response, body: bytearray) -> ApiRespo
     try:
         envelope = msgspec.json.decode(body, type=ApiResponse)
     except UNDECODABLE:
-        envelope = ApiResponse("", error=_excerpt(body))
+        # Beginning of a body that is not JSON, without its markup
+        text = re.sub(r"<[^<>]*>", " ", body[:2000].decode("utf-8", "replace"))
+        envelope = ApiResponse("", error=(f"not JSON: {' '.join(text.split())[:200]!r}"))
     if code == 200 and envelope.status == "success":
         return envelope
     error = _refusal(url, code, envelope)
@@ -200,7 +202,8 @@ def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
     from_prometheus = envelope.status == "error"
     if from_prometheus and _STORE_AWAY.search(envelope.error):
         return Overloaded(message, fix=_STORES)
-    if _is_too_long(code, envelope):
+    words = _LONG_TEXT if envelope.status == "error" else _LONG_ADDRESS if code == 400 else None
+    if code in (414, 431) or bool(words and words.search(envelope.error)):
         return SourceTooLong(message, fix=_SHORTER)
     is_pace = code == 429 and _PACE.search(envelope.error)
     if not is_pace and (code == 413 or (from_prometheus and _is_limit(envelope))):
@@ -248,12 +251,6 @@ def _is_span(error: str) -> bool:
     return bool(named) and not _AMOUNT.search(limit)
 
 
-def _is_too_long(code: int, envelope: ApiResponse) -> bool:
-    """Return whether the request's address or expression was too long for the server or for a proxy before it."""
-    words = _LONG_TEXT if envelope.status == "error" else _LONG_ADDRESS if code == 400 else None
-    return code in (414, 431) or bool(words and words.search(envelope.error))
-
-
 def unreachable(url: str, error: requests.RequestException) -> SourceError:
     """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
     host = urlsplit(url).netloc
@@ -273,9 +270,3 @@ def _cause(error: requests.RequestException) -> str:
     """Return the network's own message of an error, without the layers of libraries around it."""
     reason = getattr(error.args[0] if error.args else None, "reason", None) or error
     return str(reason).rpartition("): ")[2]
-
-
-def _excerpt(body: bytearray) -> str:
-    """Beginning of a body that is not JSON, without its markup."""
-    text = re.sub(r"<[^<>]*>", " ", body[:2000].decode("utf-8", "replace"))
-    return f"not JSON: {' '.join(text.split())[:200]!r}"

@@ -125,7 +125,13 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
     times, numbers = np.concatenate(pairs).T
     columns = _columns(times, query)
     inside = columns < values.shape[1]
-    good, defects = _finite(numbers)
+    # The mask of the values that can be stored, and the number of the others by defect. A value beyond float32 counts
+    # as infinite.
+    with np.errstate(invalid="ignore"):
+        finite = np.abs(numbers) <= _LARGEST
+        negative = numbers < 0
+    counted = {Defect.NOT_FINITE: int((~finite).sum()), Defect.NEGATIVE: int((negative & finite).sum())}
+    good, defects = finite & ~negative, Counter(counted)
     usable = inside & good
     values[rows[usable], columns[usable]] = numbers[usable]
     return Counter({Defect.FUTURE: int((~inside).sum())}) + _order_defects(rows, columns) + defects
@@ -200,18 +206,6 @@ def _order_defects(rows: npt.NDArray[np.intp], columns: npt.NDArray[np.int64]) -
     return Counter(
         {Defect.REPEATED_SAMPLE: int((same & (move == 0)).sum()), Defect.OUT_OF_ORDER: int((same & (move < 0)).sum())}
     )
-
-
-def _finite(numbers: Floats) -> tuple[npt.NDArray[np.bool_], Counter[Defect]]:
-    """Return the mask of the values that can be stored, and the number of the others by defect.
-
-    A value beyond float32 counts as infinite.
-    """
-    with np.errstate(invalid="ignore"):
-        finite = np.abs(numbers) <= _LARGEST
-        negative = numbers < 0
-    counted = {Defect.NOT_FINITE: int((~finite).sum()), Defect.NEGATIVE: int((negative & finite).sum())}
-    return finite & ~negative, Counter(counted)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -164,7 +164,8 @@ def build(
     coverage: None = the server has the metrics of which there are rows, all of this moment.
     """
     listed = declared.controllers(rows.state)
-    present = _present(rows.state)
+    # The pods that there are at the moment: any series of one shows it
+    present = frozenset(_pod_of(x) for metric in OF_PODS for x, _ in rows.state[metric])
     labels = {_pod_of(x): x for x, _ in rows.state["kube_pod_labels"]}
     series = {m: [*rows.owners[m], *(x for x, _ in rows.state.get(m, ()))] for m in OWNERS}
     everyone = present | {_pod_of(x) for m in (POD_OWNER, "kube_pod_info") for x in rows.owners[m]}
@@ -199,11 +200,6 @@ def build(
         server_version=declared.server_version(rows.state), controllers=listed,
     )  # fmt: skip
     return InventoryBuild(inventory, len(owned.unowned), _addresses(rows.state))
-
-
-def _present(state: declared.State) -> frozenset[Key]:
-    """The pods that there are at the moment: any series of one shows it."""
-    return frozenset(_pod_of(x) for metric in OF_PODS for x, _ in state[metric])
 
 
 def _phase_notes(pods: Iterable[Pod], coverage: gaps.Coverage) -> Iterable[str]:

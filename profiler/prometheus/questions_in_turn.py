@@ -98,7 +98,10 @@ def _answer_query(
         halves = _halves(query, error) if _may_split(query, error) and pieces.may_split(error) else None
         if halves is None:
             pieces.refused += 1
-            return _failed_answer(query, error)
+            _log.warning(
+                "query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message
+            )
+            return Answered(failed=((query, error),))
         _log.info("query_split", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
     else:
         pieces.answered = True
@@ -130,8 +133,3 @@ def _may_split(query: RangeQuery, error: SourceError) -> bool:
     """
     refused = isinstance(error, (SourceProtocol, Overloaded))
     return isinstance(error, SourceLimit) or (refused and len(query.parts) > 1)
-
-
-def _failed_answer(query: RangeQuery, error: SourceError) -> Answered[T]:
-    _log.warning("query_failed", parts=[p.name for p in query.parts], slots=query.grid.size, error=error.message)
-    return Answered(failed=((query, error),))

@@ -241,7 +241,17 @@ class PrometheusSource:
         # pods' rows are compared over a day: one question tells its intervals and those of the window
         self.survey_of_intervals(TimeWindow(min(window[0], moment - DAY_SECONDS), max(window[1], moment)))
         compared = self._compare_pod_rows(described, moment, whole)
-        return heaps.with_heaps(compared, self._heaps(moment, window, whole))
+        # Figures of the runtimes of which the server has metrics; what it does not answer is a note
+        heap_rows: list[HeapRow] = []
+        names = self.survey(window).names
+        for runtime in runtimes():
+            if names.isdisjoint(runtime.metrics):
+                continue
+            try:
+                heap_rows += self._heap_rows(runtime, moment, window, whole)
+            except SourceError as error:
+                self._notes = (*self._notes, f"heaps of {runtime.name} are unknown: {error.message}")
+        return heaps.with_heaps(compared, heap_rows)
 
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
         """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
@@ -264,7 +274,13 @@ class PrometheusSource:
             return
         window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
         surveyed = self.survey_of_intervals(window)
-        spans = _answerable(spans, surveyed)
+        # The spans up to a late server's newest sample: what comes after it is asked for when it is there
+        cut = []
+        for span in spans:
+            step, newest = span.signal.spec.step_seconds, surveyed.newest_seconds
+            late = newest is not None and surveyed.late(span.end_seconds)
+            cut.append(replace(span, end_seconds=newest // step * step) if late and newest else span)
+        spans = tuple(span for span in cut if span.end_seconds > span.start_seconds)
         reads = self._reads(surveyed, window)
         wishes = _wishes(spans, reads)
         queries = plan(wishes, surveyed.population, self._settings.max_points_per_query)
@@ -406,19 +422,6 @@ class PrometheusSource:
         seen = (s.rates.slowest for s in surveyed.spans if s.end_seconds > day[0] and s.start_seconds < moment)
         return max((surveyed.rates, *seen), key=lambda rates: rates.scrape_seconds)
 
-    def _heaps(self, now_seconds: int, window: TimeWindow, shard: NamespaceShard) -> list[HeapRow]:
-        """Figures of the runtimes of which the server has metrics; what it does not answer is a note."""
-        rows: list[HeapRow] = []
-        names = self.survey(window).names
-        for runtime in runtimes():
-            if names.isdisjoint(runtime.metrics):
-                continue
-            try:
-                rows += self._heap_rows(runtime, now_seconds, window, shard)
-            except SourceError as error:
-                self._notes = (*self._notes, f"heaps of {runtime.name} are unknown: {error.message}")
-        return rows
-
     def _heap_rows(
         self, runtime: ManagedRuntime, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> list[HeapRow]:
@@ -458,16 +461,6 @@ def _holes(query: RangeQuery) -> Iterator[SignalSpan]:
     """Yield the spans that a failed query leaves unknown."""
     grid = query.grid
     return (SignalSpan(signal, grid.start_seconds, grid.end_seconds) for part in query.parts for signal in part.signals)
-
-
-def _answerable(spans: Sequence[SignalSpan], surveyed: Survey) -> tuple[SignalSpan, ...]:
-    """The spans up to a late server's newest sample: what comes after it is asked for when it is there."""
-    cut = []
-    for span in spans:
-        step, newest = span.signal.spec.step_seconds, surveyed.newest_seconds
-        late = newest is not None and surveyed.late(span.end_seconds)
-        cut.append(replace(span, end_seconds=newest // step * step) if late and newest else span)
-    return tuple(span for span in cut if span.end_seconds > span.start_seconds)
 
 
 def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[PartRequest]:

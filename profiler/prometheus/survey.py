@@ -283,8 +283,11 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Su
         labels.get("namespace", ""): int(values.max()) for labels, values in answer if labels.get(MARK) == "namespaces"
     }
     counts = values_by_mark.get("samples", np.empty(0))
-    rates = Rates(interval_seconds or _interval(counts))
-    notes = [loss for metric, loss in losses(names).items() if not _stood_in(metric, names)]
+    rates = Rates(
+        interval_seconds or (nearest_usual(float(np.median(counts))) if len(counts) else DEFAULT_INTERVAL_SECONDS)
+    )
+    # Whether another metric reports the same facts; the inventory notes the pods for which it does not
+    notes = [loss for metric, loss in losses(names).items() if not (metric == "kube_pod_owner" and POD_INFO in names)]
     if values_by_mark.get("old-labels", np.zeros(1)).max() > 0:
         notes.append(f"some {OLD_LABELS} and are left out. {RELABEL}")
     if values_by_mark.get("exported", np.zeros(1)).max() > 0:
@@ -334,11 +337,6 @@ def _why(metric: str, names: Collection[str]) -> str:
     return f": {exporter} scraped, but without {metric} ({unset}an allow-list or a relabelling drops it)"
 
 
-def _stood_in(metric: str, names: frozenset[str]) -> bool:
-    """Return whether another metric reports the same facts; the inventory notes the pods for which it does not."""
-    return metric == "kube_pod_owner" and POD_INFO in names
-
-
 def lateness(now_seconds: int, survey: Survey, state_seconds: int) -> tuple[str, ...]:
     """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
     newest = survey.newest_seconds
@@ -369,8 +367,3 @@ def _span(seconds: int) -> str:
 
 def _series_with_mark(answer: Answer, mark: str) -> Answer:
     return [(labels, values) for labels, values in answer if labels.get(MARK) == mark]
-
-
-def _interval(counts: npt.NDArray[np.float64]) -> int:
-    """Usual scrape interval, from the numbers of samples in an hour of the densest series."""
-    return nearest_usual(float(np.median(counts))) if len(counts) else DEFAULT_INTERVAL_SECONDS

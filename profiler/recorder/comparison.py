@@ -82,7 +82,9 @@ def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded
                 continue
             rows, slots = rows + 1, slots + count
             difference = _row_difference(signal, str(ref), ours[common], theirs[common])
-            if difference.share >= LEAST_SHARE and _is_wide(difference):
+            if difference.share >= LEAST_SHARE and (
+                abs(difference.recorded - difference.scraped) >= LEAST_DIFFERENCE[difference.signal]
+            ):
                 differing.append(difference)
     return SourceComparison(rows, slots, tuple(sorted(differing, key=lambda row: (-row.share, row.row))))
 
@@ -91,7 +93,3 @@ def _row_difference(
     signal: Signal, row: str, ours: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]
 ) -> RowDifference:
     return RowDifference(signal, row, len(ours), float(np.median(ours)), float(np.median(theirs)))
-
-
-def _is_wide(difference: RowDifference) -> bool:
-    return abs(difference.recorded - difference.scraped) >= LEAST_DIFFERENCE[difference.signal]

@@ -82,7 +82,16 @@ class PodRecords:
 
     def of(self, pod: StatedPod) -> RecordedPod:
         """Return the record of an object."""
-        key = _shape_key(pod)
+        # What two pods have in common if and only if their shape is made of the same
+        meta, spec, status = pod.metadata, pod.spec, pod.status
+        annotations = projection.own_annotations(meta), (meta.annotations or {}).get(RESOURCE_STATUS_ANNOTATION)
+        parts = (
+            *(meta.namespace, meta.labels, annotations, meta.owner_references),
+            msgspec.structs.replace(spec, node_name=""),
+            *(status.phase, status.qos_class, status.conditions, status.resources, status.allocated_resources),
+            [(state.name, state.resources, state.allocated_resources) for state in status.each_status()],
+        )
+        key = hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
         shape = self._shapes.get(key)
         if shape is None:
             shape = shape_of(pod)
@@ -99,19 +108,6 @@ class PodRecords:
             shape,
             tuple(_restarted_containers(pod)),
         )
-
-
-def _shape_key(pod: StatedPod) -> bytes:
-    """Return what two pods have in common if and only if their shape is made of the same."""
-    meta, spec, status = pod.metadata, pod.spec, pod.status
-    annotations = projection.own_annotations(meta), (meta.annotations or {}).get(RESOURCE_STATUS_ANNOTATION)
-    parts = (
-        *(meta.namespace, meta.labels, annotations, meta.owner_references),
-        msgspec.structs.replace(spec, node_name=""),
-        *(status.phase, status.qos_class, status.conditions, status.resources, status.allocated_resources),
-        [(state.name, state.resources, state.allocated_resources) for state in status.each_status()],
-    )
-    return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).digest()
 
 
 def _restarted_containers(pod: StatedPod) -> Iterator[RestartedContainer]:

@@ -377,22 +377,19 @@ class Recorder:
         now = self._clock.now_seconds()
         try:
             self._require_right()
-            self._keep_counts(now)
+            # Count ends and keep the counts at once: a later status may show another end in the place of this one
+            is_first = self._restarts is None
+            restarts = self._earlier_restarts(now)
+            versions = [*self.watch.take(), *(self.watch.pods() if is_first else ())]
+            self._note_ends(versions, restarts, now)
+            if versions and restarts.changed:
+                writing.write_counts(self._store, restarts)
             if self._status is None or now - self._status.begun_seconds < FIRST_SECONDS:
                 self._status = self._new_status(now)
                 self._gaps = []
                 writing.write_status(self._store, self._status)
         except CotenantError as error:
             log.info("between two slots nothing is stored", why=error.message)
-
-    def _keep_counts(self, now: float) -> None:
-        """Count ends and keep the counts at once: a later status may show another end in the place of this one."""
-        is_first = self._restarts is None
-        restarts = self._earlier_restarts(now)
-        versions = [*self.watch.take(), *(self.watch.pods() if is_first else ())]
-        self._note_ends(versions, restarts, now)
-        if versions and restarts.changed:
-            writing.write_counts(self._store, restarts)
 
     def _note_ends(self, pods: Iterable[RecordedPod], restarts: RestartLog, now: float) -> dict[Key, str]:
         """Count how containers of these pods ended; return the pods that cannot be counted, and why."""

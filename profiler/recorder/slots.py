@@ -184,7 +184,15 @@ class UsageSlots(Generic[RefT]):
         received_seconds: float,
     ) -> None:
         """Take in one answer of a source; its samples without a time are of the moment when they were received."""
-        self._note_starts(source, starts)
+        # Remember when containers started; the counters of those that started anew begin at zero
+        rows, at = self._rows_of(source, starts.labels)
+        values = starts.values[at]
+        before = self._start[rows]
+        # NaN compares as False: a start that becomes known later is no restart.
+        changed = np.abs(values - before) > SAME_START_SECONDS
+        self._start[rows] = values
+        for counters in (self._cpu, self._throttled):
+            counters.begin_anew(rows[changed], values[changed])
         rows, begin, end, rate = self._intervals(self._cpu, *self._in_time(source, cpu, received_seconds))
         self._add_intervals(rows, begin, end, rate)
         rows, times, values = self._in_time(source, memory, received_seconds)
@@ -216,17 +224,6 @@ class UsageSlots(Generic[RefT]):
         self.newest_seconds = max(self.newest_seconds, float(end[newer].max(initial=-np.inf)))
         measured = memory > 0  # NaN is not
         self._add_memory(rows[measured], end[measured], memory[measured])
-
-    def _note_starts(self, source: str, starts: SampleColumns) -> None:
-        """Remember when containers started; the counters of those that started anew begin at zero."""
-        rows, at = self._rows_of(source, starts.labels)
-        values = starts.values[at]
-        before = self._start[rows]
-        # NaN compares as False: a start that becomes known later is no restart.
-        changed = np.abs(values - before) > SAME_START_SECONDS
-        self._start[rows] = values
-        for counters in (self._cpu, self._throttled):
-            counters.begin_anew(rows[changed], values[changed])
 
     def _in_time(self, source: str, samples: SampleColumns, received: float) -> tuple[Rows, Floats, Floats]:
         """Rows, times and values of samples that are of now; one for each row."""

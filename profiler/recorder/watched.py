@@ -166,12 +166,9 @@ class _Lists:
                 items.clear()
                 continue
             for thing in page.items or []:
-                _drop_foreign_annotations(thing)
+                # Keep of a workload's object the annotations that are read: kubectl's own one repeats the whole
+                # object
+                if isinstance(thing, ControllerObject):
+                    thing.metadata.annotations = own_annotations(thing.metadata)
                 items.append(thing)
         return items
-
-
-def _drop_foreign_annotations(thing: Any) -> None:
-    """Keep of a workload's object the annotations that are read: kubectl's own one repeats the whole object."""
-    if isinstance(thing, ControllerObject):
-        thing.metadata.annotations = own_annotations(thing.metadata)

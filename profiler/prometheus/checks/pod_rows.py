@@ -93,10 +93,14 @@ def question(
     """
     own = (*of_labels(labels), *shard.matchers())
     rate, highest = ("rate(", f"[{rates.window_seconds}s])"), ("max_over_time(", f"[{rates.gauge_window_seconds}s])")
+    # Containers that use no CPU now, of those of which some was counted before
+    series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
+    by = "max by (namespace, pod, container)"
+    counted = f"{by} (last_over_time({series}[{rates.gauge_window_seconds}s])) > 0"
     expressions = {
         Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, cores),
         Resource.MEMORY: _excess_query(Resource.MEMORY, MEMORY, highest, own),
-        _CONTAINER: _idle_containers(rates, own),
+        _CONTAINER: (f"({counted} unless {by} (rate({series}[{rates.window_seconds}s])) > 0)"),
         _POD: _idle_pods(own),
         _PARTS: _parts(rates, own),
     }
@@ -121,14 +125,6 @@ def _excess_query(
     of_pods, of_containers = usage(_PODS), usage(CONTAINERS, "container")
     bound = f"{LARGER!r} * avg_over_time({of_containers}{_DAY}) + {TOLERANCE[resource] / _UNITS[resource]!r}"
     return f"(avg_over_time({of_pods}{_DAY}) > {bound})"
-
-
-def _idle_containers(rates: Rates, own: tuple[Matcher, ...]) -> str:
-    """Containers that use no CPU now, of those of which some was counted before."""
-    series = selector((metric_name_matcher(CPU), *CONTAINERS, *own))
-    by = "max by (namespace, pod, container)"
-    counted = f"{by} (last_over_time({series}[{rates.gauge_window_seconds}s])) > 0"
-    return f"({counted} unless {by} (rate({series}[{rates.window_seconds}s])) > 0)"
 
 
 def _idle_pods(own: tuple[Matcher, ...]) -> str:

@@ -57,14 +57,10 @@ class Autoscalers:
         if ref.kind not in SCALED or ref in self.of:
             return False
         return any(
-            namespace == ref.namespace and (name == ref.name or not _has_namesake(namespace, name, refs))
+            namespace == ref.namespace
+            and (name == ref.name or not any(WorkloadRef(namespace, kind, name) in refs for kind in SCALED))
             for namespace, name in self.nameless
         )
-
-
-def _has_namesake(namespace: str, name: str, refs: frozenset[WorkloadRef]) -> bool:
-    """Return whether any workload has the autoscaler's name, as is usual."""
-    return any(WorkloadRef(namespace, kind, name) in refs for kind in SCALED)
 
 
 def autoscalers(state: State) -> Autoscalers:

@@ -112,7 +112,11 @@ class Gaps:
         kinds = {told.kind for told in self.annotated}
         if youngest.running and ref.kind in kinds and ref not in self.annotated:
             yield Reason.ANNOTATIONS_UNKNOWN
-        yield from self._hidden_objects(ref)
+        ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
+        if ranges and (ranges.is_hidden or ref.namespace in ranges.nameless):
+            yield Reason.LIMIT_RANGE_UNKNOWN
+        if scalers and scalers.is_hidden and ref.kind in SCALED:
+            yield Reason.AUTOSCALER_UNKNOWN
 
     def in_doubt(self, pod: Pod) -> frozenset[Resource]:
         """Return the resources of which nothing tells whether the pod has what it asks for."""
@@ -123,13 +127,6 @@ class Gaps:
         """Return the resources of which nothing tells what a workload's pods have. youngest: of its pods, `members`."""
         alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
         return frozenset((*alone, *self.in_doubt(youngest)))
-
-    def _hidden_objects(self, ref: WorkloadRef) -> Iterator[Reason]:
-        ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
-        if ranges and (ranges.is_hidden or ref.namespace in ranges.nameless):
-            yield Reason.LIMIT_RANGE_UNKNOWN
-        if scalers and scalers.is_hidden and ref.kind in SCALED:
-            yield Reason.AUTOSCALER_UNKNOWN
 
 
 def find_gaps(

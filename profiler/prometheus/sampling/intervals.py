@@ -256,21 +256,17 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
             days[day] |= found.keys()
     spans: list[RateSpan] = []
     for day, intervals in sorted(days.items()):
-        begin, rates = day * DAY_SECONDS, Rates.of(_independent_intervals(intervals) or {usual})
+        # The intervals that no shorter one represents
+        kept: set[int] = set()
+        for interval in sorted(intervals):
+            kept.add(interval if interval in RARE_INTERVALS else _like(interval, interval, sorted(kept)))
+        begin, rates = day * DAY_SECONDS, Rates.of(kept or {usual})
         last = spans[-1] if spans else None
         if last and last.rates == rates and last.end_seconds == begin:
             spans[-1] = RateSpan(last.start_seconds, begin + DAY_SECONDS, rates)
         else:
             spans.append(RateSpan(begin, begin + DAY_SECONDS, rates))
     return tuple(spans)
-
-
-def _independent_intervals(intervals: Iterable[int]) -> set[int]:
-    """Return the intervals that no shorter one represents."""
-    kept: set[int] = set()
-    for interval in sorted(intervals):
-        kept.add(interval if interval in RARE_INTERVALS else _like(interval, interval, sorted(kept)))
-    return kept
 
 
 def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, ...]:
@@ -333,16 +329,12 @@ class IntervalReader:
         found = with_slow(hourly, slow)
         raw_start = raw_start_seconds(found)
         if whole and raw_start is not None and raw_start > start_seconds:
-            self._note_downsampled(raw_start, shard)
+            day = hours(raw_start - DAY_SECONDS, raw_start)
+            with suppress(SourceError):
+                answers = [self._ask(question, moments, shard, RESOLUTION_SECONDS) for moments in day]
+                if by_hour(chain.from_iterable(answers)):
+                    self.notes += (note(raw_start),)
         return rate_spans(found, usual_seconds), scrape_spans(found)
-
-    def _note_downsampled(self, raw_start: int, shard: NamespaceShard) -> None:
-        """Note whether the day before the first raw samples has downsampled values."""
-        day = hours(raw_start - DAY_SECONDS, raw_start)
-        with suppress(SourceError):
-            answers = [self._ask(question, moments, shard, RESOLUTION_SECONDS) for moments in day]
-            if by_hour(chain.from_iterable(answers)):
-                self.notes += (note(raw_start),)
 
     def _by_hour(
         self,
