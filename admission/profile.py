@@ -191,14 +191,14 @@ def _without_invalid(metadata: dict[str, Any], before: Mapping[str, Any], profil
             )
         old = before.get(field_name) or {}
         for key, value in [item for item in texts.items() if old.get(item[0]) != item[1]]:
-            if because := _invalid(field_name, key, value):
+            if because := why_refused(field_name, key, value):
                 yield f"profile {profile}: {field_name[:-1]} {key} was left as it was: {because}"
                 texts.pop(key)
                 texts |= {key: old[key]} if key in old else {}
 
 
-def _invalid(field_name: str, key: str, value: Any) -> str:
-    """Why the API server would refuse a label or an annotation, "" when it would not."""
+def why_refused(field_name: str, key: str, value: Any) -> str:
+    """Return why the API server would refuse a label or an annotation ("labels", "annotations"); "" if it would not."""
     try:
         LabelSelector.parse({"matchLabels": {key: value if field_name == "labels" else ""}}, field_name)
     except UsageError as error:

@@ -11,11 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cotenant.admission.policies.cel import add, conditional_operations, pointer, remove, text
-from cotenant.admission.profile import Profile
-from cotenant.base.errors import UsageError
+from cotenant.admission.profile import Profile, why_refused
 from cotenant.base.kubernetes.protocol import SUB_PRIORITY_LABEL
 from cotenant.base.kubernetes.qos import QOS_LABEL
-from cotenant.base.kubernetes.selector import LabelSelector
 
 _VALUE: Final = text("^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
 _LONGEST_VALUE: Final = 63
@@ -96,7 +94,7 @@ class KeyTexts:
     def leave_refused(self) -> None:
         """Leave out constants that the API server would refuse: their keys stay as they are, as under the webhook."""
         for key, value in list(self.texts.items()):
-            if value.constant is not None and not self._usable(key, value.constant):
+            if value.constant is not None and why_refused(self.name, key, value.constant):
                 del self.texts[key]
 
     def operations(self) -> Iterator[tuple[str, str]]:
@@ -124,13 +122,6 @@ class KeyTexts:
             if conditions
             else add(path, value.cel)
         )
-
-    def _usable(self, key: str, value: str) -> bool:
-        try:
-            LabelSelector.parse({"matchLabels": {key: value if self.name == "labels" else ""}}, self.name)
-        except UsageError:
-            return False
-        return True
 
 
 def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:

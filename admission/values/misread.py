@@ -154,10 +154,16 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
     yield from _unknown_words(annotations)
     yield from _gang(namespace, str(metadata.get("name") or ""), labels, annotations)
     yield from (f"spec.schedulingGates: {format_value(gate, 48)}: {MISSPELT}" for gate in misspelt(gates_of(pod)))
+    for where, name, value in _class_amounts(pod):
+        yield from _amount(where, name, value)
+
+
+def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
+    """(container, resource, amount) of batch and mid resources."""
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
-                yield from _amount(f"container {container.get('name')}", name, amounts(container, side)[name])
+                yield f"container {container.get('name')}", name, amounts(container, side)[name]
 
 
 def small_amounts(pod: Json) -> Iterator[str]:
@@ -166,16 +172,12 @@ def small_amounts(pod: Json) -> Iterator[str]:
     Koordinator's CPU is a number of millicores, so that "2" is a five-hundredth of a core; no process has less than a
     page of memory.
     """
-    for container in containers(pod, "initContainers", "containers"):
-        for side in SIDES:
-            for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
-                value = amounts(container, side)[name]
-                with suppress(CotenantError):
-                    number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")
-                    if 0 < number < (LEAST_MILLICORES if is_cpu else PAGE_BYTES):
-                        unit = f"millicores, not cores: write {number}000" if is_cpu else f"bytes: write {number}Mi"
-                        where = f"container {container.get('name')}"
-                        yield f"{where}: {name} {format_value(value, 16)} is {number} {unit} if you mean that"
+    for where, name, value in _class_amounts(pod):
+        with suppress(CotenantError):
+            number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")
+            if 0 < number < (LEAST_MILLICORES if is_cpu else PAGE_BYTES):
+                unit = f"millicores, not cores: write {number}000" if is_cpu else f"bytes: write {number}Mi"
+                yield f"{where}: {name} {format_value(value, 16)} is {number} {unit} if you mean that"
 
 
 def misread_on_quota(quota: Json) -> Iterator[str]:

@@ -28,35 +28,37 @@ UNKNOWN: Final = (
 )
 
 
-class WithKubelet:
+class WithKubelet(Sources):
     """The sources with the kubelet's assignments. For one thread, but for `start` and `stop`."""
+
+    inner: Sources
 
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
         """socket: of the podresources service, empty = not asked; static_cpus: as `KubeletConfig`."""
-        self._inner, self._socket = inner, Path(socket) if socket else None
+        self.inner, self._socket = inner, Path(socket) if socket else None
         self._kubelet: PodResources | None = None
         self._missing = ""
         self._before = Assignments(static_cpus=static_cpus or None)
 
     def start(self) -> None:
         """Start the threads that keep the readings fresh."""
-        self._inner.start()
+        self.inner.start()
         self._begin()
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until everything was received once, and the kubelet was asked; False on timeout."""
         asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
-        return self._inner.wait(timeout_seconds) and asked
+        return self.inner.wait(timeout_seconds) and asked
 
     def stop(self) -> None:
         """Stop the threads that keep the readings fresh."""
-        self._inner.stop()
+        self.inner.stop()
         if self._kubelet:
             self._kubelet.stop()
 
     def read(self) -> AgentInputs:
         """Return the present inputs."""
-        inputs = self._inner.read()
+        inputs = self.inner.read()
         self._begin()
         kubelet = self._kubelet
         problem = f"the kubelet's {self._socket}: {kubelet.problem}" if kubelet and kubelet.problem else self._missing

@@ -108,31 +108,25 @@ class _LastInputsHead(msgspec.Struct, frozen=True):
     version: int = 1
 
 
-class Recalling:
+class Recalling(Sources):
     """Sources that remember. For one thread, but for `start` and `stop`."""
+
+    inner: Sources
 
     def __init__(self, inner: Sources, file: LastInputsFile, monotonic: Callable[[], float] = time.monotonic) -> None:
         """The file is read at `start`."""
-        self._inner, self._file, self._monotonic = inner, file, monotonic
+        self.inner, self._file, self._monotonic = inner, file, monotonic
         self._known = self._saved = LastInputs()
         self._saved_at = -NEVER
 
     def start(self) -> None:
-        """Start the threads that keep the readings fresh."""
+        """Read the file, and start the threads that keep the readings fresh."""
         self._known = self._saved = self._file.load(self._monotonic())
-        self._inner.start()
-
-    def wait(self, timeout_seconds: float) -> bool:
-        """Wait until everything was received once; False on timeout."""
-        return self._inner.wait(timeout_seconds)
-
-    def stop(self) -> None:
-        """Stop the threads that keep the readings fresh."""
-        self._inner.stop()
+        super().start()
 
     def read(self) -> AgentInputs:
         """Return the present inputs, or those known before this agent started."""
-        inputs, now = self._inner.read(), self._monotonic()
+        inputs, now = self.inner.read(), self._monotonic()
         self._known = newest(self._known, inputs, now)
         if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):
             self._file.save(self._known)

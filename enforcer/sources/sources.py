@@ -11,10 +11,11 @@ before it in force.
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.kube import KubeClient, Mirror
@@ -59,24 +60,28 @@ class AgentInputs:
     """What was not told but known before this agent started: "policy", "pods"."""
 
 
-class Sources(Protocol):
-    """The sources of the agent's inputs."""
+class Sources(ABC):
+    """The sources of the agent's inputs. inner: those that these add to."""
+
+    inner: Sources | None = None
 
     def start(self) -> None:
         """Start the threads that keep the readings fresh."""
-        ...
+        if self.inner:
+            self.inner.start()
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until everything was received once; False on timeout."""
-        ...
-
-    def read(self) -> AgentInputs:
-        """Return the present inputs."""
-        ...
+        return self.inner is None or self.inner.wait(timeout_seconds)
 
     def stop(self) -> None:
         """Stop the threads that keep the readings fresh."""
-        ...
+        if self.inner:
+            self.inner.stop()
+
+    @abstractmethod
+    def read(self) -> AgentInputs:
+        """Return the present inputs."""
 
 
 class WatchedFile(Generic[ValueT]):
@@ -120,7 +125,7 @@ class WatchedFile(Generic[ValueT]):
             self.error = error.message
 
 
-class FileSources:
+class FileSources(Sources):
     """Pods and policy from files, for a machine without an API server."""
 
     def __init__(self, node_name: str, pods: str, policy: str, monotonic: Monotonic = time.monotonic) -> None:
@@ -129,16 +134,10 @@ class FileSources:
         self._pods = WatchedFile(pods, documents.inventory_of, monotonic) if pods else None
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
-    def start(self) -> None:
-        """Do nothing: there is no background work."""
-
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
         """Return at once whether a policy and pods could be read."""
         inputs = self.read()
         return inputs.policy is not None and inputs.pods_age_seconds < NEVER
-
-    def stop(self) -> None:
-        """Do nothing: there is no background work."""
 
     def read(self) -> AgentInputs:
         """Read the agent's inputs from the files."""
@@ -158,7 +157,7 @@ class FileSources:
         )
 
 
-class ApiSources:
+class ApiSources(Sources):
     """Own node's pods, Node, NodeSLO and UsageForecast from the API server; a policy file goes before the NodeSLO."""
 
     def __init__(self, client: KubeClient, node_name: str, policy_file: str = "") -> None:

@@ -20,7 +20,7 @@ from cotenant.enforcer.runtime.messages import pod_resources as messages
 from cotenant.enforcer.runtime.pod_resources import PodResources, objection
 from cotenant.enforcer.sources.kubelet import Assignments
 from cotenant.enforcer.sources.kubelet_client import UNKNOWN, WithKubelet, add_assignments
-from cotenant.enforcer.sources.sources import AgentInputs
+from cotenant.enforcer.sources.sources import AgentInputs, Sources
 from tests.cluster.waiting import wait_for
 
 pytestmark = pytest.mark.server
@@ -32,7 +32,7 @@ SAID = Assignments(BOTH, {"default/own": frozenset({1})}, frozenset({0, 1}), sta
 NOTHING = Assignments()
 
 
-class Silent:
+class Silent(Sources):
     """Sources that know two pods."""
 
     def __init__(self, told: AgentInputs) -> None:

@@ -14,7 +14,7 @@ from cotenant.enforcer.agent import with_ages
 from cotenant.enforcer.contract import KubeQos, PodSpec
 from cotenant.enforcer.decide.loop import AgentMode, Ages, Memory, decide
 from cotenant.enforcer.sources.last_known import FILE, REFRESH_SECONDS, SAVE_SECONDS, LastInputsFile, Recalling
-from cotenant.enforcer.sources.sources import NEVER, AgentInputs
+from cotenant.enforcer.sources.sources import NEVER, AgentInputs, Sources
 from tests.enforcer.readings import container, pod, policy, seen
 
 ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
@@ -26,7 +26,7 @@ HEARD = AgentInputs((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
 
 
 @dataclass
-class Saying:
+class Saying(Sources):
     """Sources that say what a test tells them."""
 
     told: AgentInputs = SILENT
