@@ -116,7 +116,7 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True)
-class ProfiledPod:
+class PodUnderProfile:
     """A pod under a profile, and what of the profile could not be used."""
 
     pod: dict[str, Any]
@@ -125,7 +125,7 @@ class ProfiledPod:
 
 def apply_to(
     pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry], *, again: bool = False
-) -> ProfiledPod:
+) -> PodUnderProfile:
     """The pod under the profile; UsageError when its PriorityClass or its patch cannot be used.
 
     A label or annotation whose value the API server would refuse stays as it was, with a warning. again: the profile
@@ -155,7 +155,7 @@ def apply_to(
     if profile.patch:
         changed = apply_strategic_patch(changed, profile.patch)
     settle_priority(changed["spec"], pod["spec"], classes, profile.name)
-    return ProfiledPod(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
+    return PodUnderProfile(changed, tuple(_without_invalid(changed["metadata"], pod["metadata"], profile.name)))
 
 
 def settle_priority(

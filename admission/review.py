@@ -87,7 +87,7 @@ class _WrittenMetadata(msgspec.Struct, rename="camel"):
     annotations: msgspec.Raw = msgspec.Raw()
 
 
-class _Written(msgspec.Struct):
+class _WrittenObject(msgspec.Struct):
     metadata: _WrittenMetadata = msgspec.field(default_factory=_WrittenMetadata)
     spec: msgspec.Raw = msgspec.Raw()
     data: msgspec.Raw = msgspec.Raw()
@@ -196,10 +196,10 @@ def version_of(path: str, request: AdmissionRequest) -> tuple[str, str, str, str
     The API server gives each new review an id, and writes random names of one length into a pod's volumes: of a spec
     its length counts.
     """
-    written = _Written()
+    written = _WrittenObject()
     for raw in (request.new, request.old):
         try:
-            written = msgspec.json.decode(raw, type=_Written)
+            written = msgspec.json.decode(raw, type=_WrittenObject)
             break
         except UNDECODABLE:
             continue

@@ -39,7 +39,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy
 from cotenant.enforcer.observe.cpusets import beside_static_kubelet
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.acts import sample_of
-from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.status import FILE, NodeStatus, status
 from cotenant.enforcer.report.suppressed import SuppressionHistory, note
 from cotenant.enforcer.report.topology_report import MachineCpus, node_cpus
@@ -76,7 +76,7 @@ class AgentComponents:
     metrics: AgentMetrics
     reporter: ActionReporter
     evictions: PodEvictions
-    recorder: Recorder | None = None
+    recorder: TickRecorder | None = None
     surfaces: tuple[ResctrlKeeper | SysctlKeeper | TrafficKeeper, ...] = ()
     monotonic: Callable[[], float] = time.monotonic
 

@@ -53,7 +53,7 @@ from cotenant.enforcer.observe.observe import HostApplicationSpec, Observer
 from cotenant.enforcer.report.action_log import ActionReporter, AgentMetrics
 from cotenant.enforcer.report.device_writer import DeviceMetrics, DevicePublisher
 from cotenant.enforcer.report.node_metric_writer import Reporter, Whose
-from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.report.topology_writer import TopologyPublisher
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.settings.agent import EnforcerSettings
@@ -184,7 +184,10 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
     own = settings.section(EnforcerSettings)
     node = node_name(own, env)
     folder = Path(own.state_dir)
-    _made_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be made: {error.strerror}", fix="Set enforcer.state_dir.") from error
     running = strategies(own)
     with contextlib.ExitStack() as stack:
         client = None if own.pods_file else _client(settings, env)
@@ -217,7 +220,7 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
                 evictor=Evictor(client) if client and not own.dry_run else None,
                 stopper=_stopper(settings),
             ),
-            recorder=Recorder(Path(own.record_file), RECORD_CAP_BYTES) if own.record_file else None,
+            recorder=TickRecorder(Path(own.record_file), RECORD_CAP_BYTES) if own.record_file else None,
             surfaces=(
                 ResctrlKeeper(folder, tasks_in(hierarchy)),
                 SysctlKeeper(folder, Path(own.sysctl_root), Path(own.sysfs_root)),
@@ -324,13 +327,6 @@ def _flush_in_background(recorder: EventRecorder) -> Iterator[None]:
         thread.join(5.0)
         recorder.flush()
         recorder.close()
-
-
-def _made_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}", fix="Set enforcer.state_dir.") from error
 
 
 def _text(path: Path) -> str:

@@ -328,7 +328,7 @@ class NodeForecast:
 
 
 @dataclass(frozen=True, slots=True)
-class EvictionRefusal:
+class RefusedEviction:
     """An eviction that was refused: in whose words, and until when (monotonic) the pod is not asked to leave again."""
 
     until_seconds: float
@@ -359,7 +359,7 @@ class Observation:
     """Since the tick before."""
     recalled: tuple[str, ...] = ()
     """What is known from before this agent started alone: "policy", "pods"."""
-    eviction_refusals: Mapping[str, EvictionRefusal] = field(default_factory=dict)
+    eviction_refusals: Mapping[str, RefusedEviction] = field(default_factory=dict)
     """Pods, by uid, whose eviction was refused and is not asked for anew yet: nothing of theirs is about to be free."""
 
     @property

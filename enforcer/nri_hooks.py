@@ -21,7 +21,7 @@ from cotenant.base.settings.root import SettingSections
 from cotenant.enforcer.agent import Agent
 from cotenant.enforcer.apply.handover import AgentStop
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, container_resources
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings, container_resources
 from cotenant.enforcer.device_driver import ClaimedCpus, no_cpus
 from cotenant.enforcer.runtime import INSTALL
 from cotenant.enforcer.runtime.parents import Parents
@@ -91,7 +91,7 @@ class HookDecision:
     parents: Parents
     claimed_cpus: ClaimedCpus = no_cpus
 
-    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
+    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
         """Return the settings for a container being created, as `facts.Decide`."""
         admitted = self.agent.admitted(pod)
         resources = self._by_policy(admitted, container)
@@ -101,7 +101,7 @@ class HookDecision:
             resources = replace(resources, cpuset_cpus=format_cpus(cpus))
         return self.parents.fitted(resources, cgroup_parent, container.id)
 
-    def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerResources:
+    def _by_policy(self, pod: PodSpec, container: ContainerSpec) -> ContainerSettings:
         policy_and_ratio = None if self.ended() else self.agent.container_policy()
         if policy_and_ratio is None:
             return LEAVE

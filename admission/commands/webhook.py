@@ -99,7 +99,7 @@ def serve(client: KubeClient, settings: SettingSections, certificates: Certifica
     import platform
     import signal
 
-    from cotenant.admission.webhook_server.cluster_state import ClusterState
+    from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
     from cotenant.admission.webhook_server.service import WebhookService
     from cotenant.base.logs.metrics import Metrics
     from cotenant.base.process.clock import SystemClock
@@ -109,7 +109,7 @@ def serve(client: KubeClient, settings: SettingSections, certificates: Certifica
     keep_notes("webhook")
     queues = settings.section(QueueSettings)
     service = WebhookService(
-        ClusterState(client, native_gangs=queues.enabled and queues.gangs_by != "own"),
+        WebhookMirrors(client, native_gangs=queues.enabled and queues.gangs_by != "own"),
         settings.section(AdmissionSettings),
         certificates,
         SystemClock(),

@@ -102,7 +102,7 @@ class _AnnotatedWorkload(LabelledObject):
     spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
 
 
-class ClusterState:
+class WebhookMirrors:
     """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:

@@ -45,7 +45,18 @@ class WebhookServer:
 
     def show(self, pair: Pair) -> None:
         """Use this certificate from the next connection on; ValueError when it is unusable: the present one stays."""
-        context = _context(pair)
+        # A TLS context with this certificate and key. Raises ValueError when they cannot be used. OpenSSL reads them
+        # from files, which exist only during the call.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        with tempfile.TemporaryDirectory(prefix="cotenant-webhook-") as folder:  # mode 0700
+            certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
+            certificate.write_bytes(pair.certificate)
+            key.write_bytes(pair.key)
+            try:
+                context.load_cert_chain(certificate, key)
+            except OSError as error:
+                raise ValueError(f"the certificate cannot be used: {error}") from error
         if self._tls is None:
             self._tls = ServerTls(context)
         else:
@@ -65,21 +76,3 @@ class WebhookServer:
     def wait(self) -> None:
         """Block until the server ends."""
         self._listener.wait()
-
-
-def _context(pair: Pair) -> ssl.SSLContext:
-    """Return a TLS context with this certificate and key. Raises ValueError when they cannot be used.
-
-    OpenSSL reads them from files, which exist only during the call.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    with tempfile.TemporaryDirectory(prefix="cotenant-webhook-") as folder:  # mode 0700
-        certificate, key = Path(folder, "tls.crt"), Path(folder, "tls.key")
-        certificate.write_bytes(pair.certificate)
-        key.write_bytes(pair.key)
-        try:
-            context.load_cert_chain(certificate, key)
-        except OSError as error:
-            raise ValueError(f"the certificate cannot be used: {error}") from error
-    return context

@@ -26,7 +26,7 @@ from cotenant.admission.webhook_server.certificates import (
     SecretStore,
     policy_of,
 )
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.admission.webhook_server.server import WebhookServer
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import KubeClient
@@ -51,7 +51,7 @@ class WebhookService:
 
     def __init__(
         self,
-        state: ClusterState,
+        state: WebhookMirrors,
         settings: AdmissionSettings,
         certificates: Certificates,
         clock: Clock,

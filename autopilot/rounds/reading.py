@@ -166,11 +166,13 @@ def read_round(
     if scope.in_window:
         actions = msgspec.structs.replace(actions, windows=[])
         candidates = tuple(replace(candidate, limits=replace(candidate.limits, windows=())) for candidate in candidates)
+    # Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU.
+    soaking = busy(history.statuses.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
     inputs = RoundInputs(
         now_seconds,
         candidates,
         acts,
-        _busy(history, now_seconds),
+        soaking | {boost.workload for boost in history.boosts},
         cool_downs(history.statuses.values(), cool_down_hours * HOUR_SECONDS, now_seconds),
         decisions.left_alone,
         decisions.cleared_seconds,
@@ -194,12 +196,6 @@ def read_round(
         now_seconds,
     )
     return RoundReading(now_seconds, shown, decide(inputs), halt, stops, force, history, ended, unread, acts, floors)
-
-
-def _busy(history: LedgerHistory, now_seconds: float) -> frozenset[WorkloadRef]:
-    """Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU."""
-    soaking = busy(history.statuses.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
-    return soaking | {boost.workload for boost in history.boosts}
 
 
 def _collect_candidates(

@@ -17,7 +17,7 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Create
 from cotenant.enforcer.apply.eviction_worker import EvictionAnswer, EvictionQueue
-from cotenant.enforcer.contract import Evict, EvictionRefusal, Observation, PodSpec
+from cotenant.enforcer.contract import Evict, Observation, PodSpec, RefusedEviction
 from cotenant.enforcer.decide.evictions import (
     EvictionBudget,
     Rate,
@@ -71,7 +71,7 @@ class PodEvictions:
             if queue:
                 queue.stop()
 
-    def refusals(self, observation: Observation) -> dict[str, EvictionRefusal]:
+    def refusals(self, observation: Observation) -> dict[str, RefusedEviction]:
         """Report the answers that came since; pods, by uid, that the decision must not count on now.
 
         One that memory cannot wait for goes to the runtime instead, where the settings permit it: it counts as refused
@@ -88,7 +88,7 @@ class PodEvictions:
         resting = {
             uid: refusal for uid, refusal in self._resting.items() if observation.at_seconds < refusal.until_seconds
         }
-        return {uid: EvictionRefusal(refusal.until_seconds, refusal.why) for uid, refusal in resting.items()}
+        return {uid: RefusedEviction(refusal.until_seconds, refusal.why) for uid, refusal in resting.items()}
 
     def step(self, decided: TickDecision, observation: Observation) -> None:
         """Do one tick's work: report the outcome of earlier evictions, request those that are admitted now."""

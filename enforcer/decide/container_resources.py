@@ -60,7 +60,7 @@ BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerResources:
+class ContainerSettings:
     """The settings for a container or a pod; None = leave unchanged, NO_LIMIT = remove the limit.
 
     cpu_quota: microseconds per 100 ms; memory_limit: bytes; cpuset_cpus: list such as "0-2,5". broken: the reason why
@@ -79,7 +79,7 @@ class ContainerResources:
         return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
 
 
-LEAVE: Final = ContainerResources()
+LEAVE: Final = ContainerSettings()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ class _Extended(msgspec.Struct, frozen=True):
 class PodDecision:
     """The settings for a pod's own cgroup and those of its containers (by name, of every kind)."""
 
-    pod: ContainerResources = LEAVE
-    containers: Mapping[str, ContainerResources] = field(default_factory=dict)
+    pod: ContainerSettings = LEAVE
+    containers: Mapping[str, ContainerSettings] = field(default_factory=dict)
 
 
 def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDecision:
@@ -119,7 +119,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
     except (QuantityError, *UNDECODABLE) as bad:
         broken = f"{pod.key}: annotation {EXTENDED_SPEC_ANNOTATION} cannot be read: {bad}"
         if not pod.resources_known:
-            nothing = ContainerResources(broken=broken)
+            nothing = ContainerSettings(broken=broken)
             return PodDecision(nothing, {c.name: nothing for c in inside})
         amounts = _container_batch_amounts(pod)
     pod_resources = _without_kubelet_resets(_pod_total_resources(pod, amounts, policy, cpu_ratio), pod)
@@ -136,7 +136,7 @@ def decision(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> PodDec
 
 def container_resources(
     pod: PodSpec, container: ContainerSpec, policy: NodePolicy, cpu_ratio: float = 1.0
-) -> ContainerResources:
+) -> ContainerSettings:
     """Return the settings for a container.
 
     A container that the pod does not name is not counted in the pod, as ephemeral containers.
@@ -146,7 +146,7 @@ def container_resources(
     return decision(complete_pod, policy, cpu_ratio).containers.get(container.name, LEAVE)
 
 
-def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerResources:
+def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerSettings:
     """Return the settings for the pod's own cgroup: what its containers need at the same time.
 
     Its cpuset is never set.
@@ -236,10 +236,10 @@ def _amounts(requests: Mapping[str, int], limits: Mapping[str, int]) -> BatchAmo
 def _container_resources(
     container: ContainerSpec,
     amounts: Mapping[str, BatchAmounts] | None,
-    pod_resources: ContainerResources,
+    pod_resources: ContainerSettings,
     policy: NodePolicy,
     cpu_ratio: float,
-) -> ContainerResources:
+) -> ContainerSettings:
     """Amounts of one container: the annotation's, else those of its own batch requests and limits.
 
     Without both it is left alone. One that is not counted with its pod has its quota held at the pod's, which cgroup v1
@@ -253,12 +253,12 @@ def _container_resources(
     if own == BatchAmounts():
         return LEAVE
     mine = _set(own, policy, cpu_ratio)
-    return ContainerResources(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
+    return ContainerSettings(mine.cpu_shares, _at_most(mine.cpu_quota, pod_resources.cpu_quota), mine.memory_limit)
 
 
 def _pod_total_resources(
     pod: PodSpec, amounts: Mapping[str, BatchAmounts] | None, policy: NodePolicy, cpu_ratio: float
-) -> ContainerResources:
+) -> ContainerSettings:
     if not amounts:
         return LEAVE
     unlimited_cpu = any(a.limit_millicores <= 0 for a in amounts.values())
@@ -278,7 +278,7 @@ def _overhead(pod: PodSpec, resource: Resource) -> int:
     return sum(pod.overhead.get(name, 0) for name in (resource.value, EXTENDED_RESOURCES[Band.BATCH, resource]))
 
 
-def _without_kubelet_resets(own: ContainerResources, pod: PodSpec) -> ContainerResources:
+def _without_kubelet_resets(own: ContainerSettings, pod: PodSpec) -> ContainerSettings:
     """Return the settings without those that would remove a value of the kubelet's own, if it may have set any."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return own
@@ -290,8 +290,8 @@ def _without_kubelet_resets(own: ContainerResources, pod: PodSpec) -> ContainerR
     )
 
 
-def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> ContainerResources:
-    return ContainerResources(
+def _set(amounts: BatchAmounts, policy: NodePolicy, cpu_ratio: float) -> ContainerSettings:
+    return ContainerSettings(
         cpu_shares=shares_of(amounts.request_millicores),
         cpu_quota=NO_LIMIT if quota_suspended(policy) else quota_of(amounts.limit_millicores, cpu_ratio),
         memory_limit=amounts.limit_bytes if amounts.limit_bytes > 0 else NO_LIMIT,
@@ -302,8 +302,8 @@ def _at_most(mine: int | None, bound: int | None) -> int | None:
     return min(mine, bound) if mine is not None and bound is not None and min(mine, bound) > 0 else mine
 
 
-def _with_cpus(own: ContainerResources, cpus: str, of_pod: bool = False) -> ContainerResources:
+def _with_cpus(own: ContainerSettings, cpus: str, of_pod: bool = False) -> ContainerSettings:
     """Return the settings with the pod's own CPUs, "" = none."""
     if not cpus:
         return own
-    return ContainerResources(own.cpu_shares, NO_LIMIT, own.memory_limit, None if of_pod else cpus, own.broken)
+    return ContainerSettings(own.cpu_shares, NO_LIMIT, own.memory_limit, None if of_pod else cpus, own.broken)

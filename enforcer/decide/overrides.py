@@ -16,9 +16,9 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.enforcer.contract import KubeQos, PodSpec, Verdict
-from cotenant.enforcer.model.node_policy import Part
+from cotenant.enforcer.model.node_policy import PolicyPart
 
-PartT = TypeVar("PartT", bound=Part)
+PartT = TypeVar("PartT", bound=PolicyPart)
 UNREADABLE: Final = "AnnotationUnreadable"
 _BY_KUBE_QOS: Final = {
     KubeQos.GUARANTEED: QosClass.LSR,

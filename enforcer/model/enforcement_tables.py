@@ -79,18 +79,7 @@ class Retention:
 
 def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
     """The table with the news in it: each act once, newest first, no more than is kept."""
-    news = _series_once(stored, acts)
-    fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
-    table = fresh if stored is None else _concatenate_tables(stored, fresh)
-    times = table.columns["time"].astype(np.float64)
-    order = np.argsort(-times, kind="stable")
-    order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
-    _, first = np.unique(table.columns["id"][order].astype(str), return_index=True)
-    return table.take(order[np.sort(first)][: keep.rows])
-
-
-def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[AgentAction]:
-    """Acts of Events as what came since the last round: an Event that did not go on is nothing new."""
+    # Acts of Events as what came since the last round: an Event that did not go on is nothing new.
     totals: dict[str, int] = {}
     if stored is not None:
         for series, total in zip(stored.columns["series"], stored.columns["total"], strict=True):
@@ -106,7 +95,13 @@ def _series_once(stored: Table | None, acts: Iterable[AgentAction]) -> list[Agen
             news.append(replace(act, count=act.total - before))
         else:
             news.append(act)
-    return news
+    fresh = Table.from_rows(ENFORCEMENT, [row_of(act) for act in news])
+    table = fresh if stored is None else _concatenate_tables(stored, fresh)
+    times = table.columns["time"].astype(np.float64)
+    order = np.argsort(-times, kind="stable")
+    order = order[times[order] >= keep.now_seconds - keep.days * DAY_SECONDS]
+    _, first = np.unique(table.columns["id"][order].astype(str), return_index=True)
+    return table.take(order[np.sort(first)][: keep.rows])
 
 
 def _concatenate_tables(stored: Table, fresh: Table) -> Table:

@@ -42,11 +42,11 @@ def _wire(name: str) -> str:
     return first + "".join(_ACRONYMS.get(word, word.capitalize()) for word in rest)
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_defaults=True):
+class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_defaults=True):
     """Base of every part of the policy; an unset field is not encoded."""
 
 
-class Thresholds(Part, frozen=True):
+class Thresholds(PolicyPart, frozen=True):
     """The thresholds at which best effort is suppressed or evicted; percent of the node's capacity."""
 
     enable: bool
@@ -71,7 +71,7 @@ class Thresholds(Part, frozen=True):
     allocatable_evict_priority_threshold: Annotated[int, Meta(ge=0, le=7999)] | None = None
 
 
-class CpuQos(Part, frozen=True):
+class CpuQos(PolicyPart, frozen=True):
     """The CPU policy of a QoS class: which class yields, by group identity or core scheduling."""
 
     enable: bool
@@ -80,7 +80,7 @@ class CpuQos(Part, frozen=True):
     core_expeller: bool
 
 
-class MemoryQos(Part, frozen=True):
+class MemoryQos(PolicyPart, frozen=True):
     """Protection and background reclaim of memory cgroups; percent of request or limit, 0 = off."""
 
     enable: bool
@@ -99,7 +99,7 @@ class MemoryQos(Part, frozen=True):
     page_cache_reclaim_sync: bool | None = None
 
 
-class ResctrlQos(Part, frozen=True):
+class ResctrlQos(PolicyPart, frozen=True):
     """Share of the last-level cache and of memory bandwidth."""
 
     enable: bool
@@ -108,7 +108,7 @@ class ResctrlQos(Part, frozen=True):
     mba_percent: Percent
 
 
-class IoLimits(Part, frozen=True):
+class IoLimits(PolicyPart, frozen=True):
     """Limits on one block device; 0 and unset = none. Latencies in microseconds, weight 1..100 (unset = 100)."""
 
     read_iops: NotNegative | None = None
@@ -129,7 +129,7 @@ class IoLimits(Part, frozen=True):
     model_write_rand_iops: Positive | None = None
 
 
-class Block(Part, frozen=True):
+class Block(PolicyPart, frozen=True):
     """A block device, a volume group or a pod's volume."""
 
     name: str = ""
@@ -137,14 +137,14 @@ class Block(Part, frozen=True):
     limits: IoLimits | None = field(default=None, name="ioCfg")
 
 
-class BlkioQos(Part, frozen=True):
+class BlkioQos(PolicyPart, frozen=True):
     """Disk limits of a class."""
 
     enable: bool
     blocks: tuple[Block, ...] = ()
 
 
-class NetworkQos(Part, frozen=True):
+class NetworkQos(PolicyPart, frozen=True):
     """Network bandwidth of a class."""
 
     enable: bool
@@ -154,7 +154,7 @@ class NetworkQos(Part, frozen=True):
     egress_limit: Bandwidth
 
 
-class ClassPolicy(Part, frozen=True):
+class ClassPolicy(PolicyPart, frozen=True):
     """The policies of a QoS class."""
 
     cpu_qos: CpuQos
@@ -164,14 +164,14 @@ class ClassPolicy(Part, frozen=True):
     network_qos: NetworkQos
 
 
-class Mechanisms(Part, frozen=True):
+class Mechanisms(PolicyPart, frozen=True):
     """The kernel features that separate the CPU and network classes."""
 
     cpu_policy: CpuPolicy
     net_qos_policy: NetworkPolicy | None = None
 
 
-class ClassPolicies(Part, frozen=True):
+class ClassPolicies(PolicyPart, frozen=True):
     """The classes' policies; LSE pods follow those of LSR."""
 
     policies: Mechanisms
@@ -192,7 +192,7 @@ class ClassPolicies(Part, frozen=True):
         return by_class.get(qos, self.ls_class)
 
 
-class CpuBurst(Part, frozen=True):
+class CpuBurst(PolicyPart, frozen=True):
     """The extent to which a container may exceed its CPU limit for a short time, percent of the limit."""
 
     policy: BurstPolicy
@@ -203,7 +203,7 @@ class CpuBurst(Part, frozen=True):
     share_pool_threshold_percent: Percent
 
 
-class System(Part, frozen=True):
+class System(PolicyPart, frozen=True):
     """The node's own kernel settings."""
 
     min_free_kbytes_factor: Positive
@@ -217,7 +217,7 @@ class System(Part, frozen=True):
     sched_idle_saver_wmark: NotNegative | None = None
 
 
-class CgroupPath(Part, frozen=True):
+class CgroupPath(PolicyPart, frozen=True):
     """The path of a host application's cgroup: base / parentDir / relativePath."""
 
     base: str = ""
@@ -225,7 +225,7 @@ class CgroupPath(Part, frozen=True):
     relative_path: str = ""
 
 
-class HostApplication(Part, frozen=True):
+class HostApplication(PolicyPart, frozen=True):
     """A process group outside pods that counts, and is treated, like a pod of its class."""
 
     name: str = ""
@@ -235,7 +235,7 @@ class HostApplication(Part, frozen=True):
     strategy: dict[str, Any] | None = None
 
 
-class NodePolicy(Part, frozen=True):
+class NodePolicy(PolicyPart, frozen=True):
     """The whole policy of one node."""
 
     thresholds: Thresholds = field(name="resourceUsedThresholdWithBE")

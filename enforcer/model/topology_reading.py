@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cotenant.base.allocation.cpu_ownership import owners
@@ -65,15 +65,8 @@ def _devices(client: KubeClient, node: str) -> tuple[list[DeviceOwnership], Note
         inventory = inventory_of(body)
     except (ClusterError, UsageError) as error:
         return [], [("", f"devices: {error.message}")]
-    allocations, unread = _shares(pods)
-    return list(device_owners(inventory, allocations)), unread
-
-
-def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], Notes]:
-    """Return the device allocations of each pod that has not ended, and a note for each unreadable pod.
-
-    The keys are "namespace/name".
-    """
+    # The device allocations of each pod that has not ended, and a note for each unreadable pod. The keys are
+    # "namespace/name".
     allocations: dict[str, Allocations] = {}
     unread: Notes = []
     for pod in pods:
@@ -85,4 +78,4 @@ def _shares(pods: Iterable[Mapping[str, Any]]) -> tuple[dict[str, Allocations], 
                 allocations[name] = decode_allocations(text, name)
             except UsageError as error:
                 unread.append((name, f"left out: {error.message}"))
-    return allocations, unread
+    return list(device_owners(inventory, allocations)), unread

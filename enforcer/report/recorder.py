@@ -46,7 +46,7 @@ class Tick(msgspec.Struct, frozen=True, omit_defaults=True):
     policy: dict[str, Any] | None = None
 
 
-class Recorder:
+class TickRecorder:
     """Appends to a file; at its cap the file becomes FILE.1 and a new one begins. For one thread."""
 
     def __init__(self, path: Path, cap_bytes: int) -> None:

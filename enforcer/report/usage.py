@@ -47,7 +47,7 @@ class UsageWindow(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Sums:
+class _UsageSums:
     """One pod or host application in one bucket."""
 
     millicores: float = 0.0
@@ -70,7 +70,7 @@ class UsageHistory:
 
     keep_seconds: float = 1800.0
     samples: deque[NodeUsageSample] = field(default_factory=deque)
-    buckets: deque[tuple[float, dict[str, _Sums]]] = field(default_factory=deque)
+    buckets: deque[tuple[float, dict[str, _UsageSums]]] = field(default_factory=deque)
 
     def take(self, observation: Observation) -> None:
         """Add the reading of one more tick."""
@@ -79,7 +79,7 @@ class UsageHistory:
             self.buckets.append((observation.at_seconds, {}))
         bucket = self.buckets[-1][1]
         for key, group in groups.items():
-            bucket.setdefault(key, _Sums()).add(group)
+            bucket.setdefault(key, _UsageSums()).add(group)
         if not self.samples or observation.at_seconds - self.samples[-1].at_seconds >= LEAST_APART_SECONDS:
             self.samples.append(_sample(observation, list(groups.values())))
         while self.samples and observation.at_seconds - self.samples[0].at_seconds > self.keep_seconds:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import structlog
 
 from cotenant.enforcer.contract import ContainerSpec
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, has_skip_hooks_label
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings, has_skip_hooks_label
 from cotenant.enforcer.decide.device_environment import device_environment
 from cotenant.enforcer.runtime.bounded import Bounded, Late
 from cotenant.enforcer.runtime.cri_messages import (
@@ -305,7 +305,7 @@ class CriHooks:
 
     async def _decide_in_time(
         self, facts: RuntimePod, container: str, seconds: float, container_id: str = ""
-    ) -> ContainerResources | None:
+    ) -> ContainerSettings | None:
         """The decision; None when it fails or is late, and the pod has not asked to be left alone.
 
         container_id: of a container that has been made.

@@ -13,7 +13,7 @@ import msgspec
 
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.enforcer.contract import NO_LIMIT
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.facts import RuntimePod
 from cotenant.enforcer.runtime.messages import cri, hook
 
@@ -72,7 +72,7 @@ def cgroup_parent_of(info: str) -> str:
         return ""
 
 
-def lay_over(resources: Any, decision: ContainerResources) -> bool:
+def lay_over(resources: Any, decision: ContainerSettings) -> bool:
     """Put the decision into CRI's Resources; whether it changed something.
 
     A limit is taken away (-1) only where the request sets one: what has none needs no change.

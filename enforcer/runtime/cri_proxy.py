@@ -27,7 +27,7 @@ from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.hang_up import end_on_hang_up
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
+from cotenant.enforcer.decide.container_resources import ContainerSettings, container_resources
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.cri_forward import SERVICES, Forward
@@ -178,7 +178,7 @@ class PolicyDecision:
         self._stamp: tuple[int, int] | None = None
         self._policy = node_policy.decode({})
 
-    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
+    def __call__(self, pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
         """The decision for one container."""
         self._refresh()
         resources = container_resources(pod, container, self._policy)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings
 from cotenant.enforcer.runtime.cri_messages import facts_of_listed
 from cotenant.enforcer.runtime.facts import RuntimePod
 
@@ -25,7 +25,7 @@ class KnownContainer:
     id: str
     sandbox_id: str
     name: str
-    decided: ContainerResources = LEAVE
+    decided: ContainerSettings = LEAVE
     answered: bytes = b""
     undecided: bytes | None = None
 
@@ -46,7 +46,7 @@ class SandboxStore:
         self.containers[container.id] = container
 
     def hold(
-        self, container_id: str, applied: ContainerResources, answered: bytes, undecided: bytes | None = None
+        self, container_id: str, applied: ContainerSettings, answered: bytes, undecided: bytes | None = None
     ) -> None:
         """Remember what was set."""
         if (container := self.containers.get(container_id)) is not None:

@@ -16,9 +16,9 @@ from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.protocol import EXTENDED_SPEC_ANNOTATION
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 
-Decide = Callable[[PodSpec, ContainerSpec, str], ContainerResources]
+Decide = Callable[[PodSpec, ContainerSpec, str], ContainerSettings]
 """What a container shall have, below this cgroup parent ("" = not known); called while its creation waits.
 
 A ContainerSpec with an id is of a container that has been made: it may use memory already.

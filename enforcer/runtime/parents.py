@@ -15,7 +15,7 @@ from pathlib import Path
 from cotenant.base.allocation.cpu_lists import parse_cpus
 from cotenant.base.errors import CotenantError
 from cotenant.enforcer.contract import NO_LIMIT, Knob
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.decide.settle import at_least, limit_floor
 from cotenant.enforcer.observe.cgroupfs import Hierarchy
 from cotenant.enforcer.observe.layout import Driver, Layout, Runtime
@@ -30,7 +30,7 @@ class Parents:
 
     root: Path
 
-    def fitted(self, decision: ContainerResources, cgroup_parent: str, container_id: str = "") -> ContainerResources:
+    def fitted(self, decision: ContainerSettings, cgroup_parent: str, container_id: str = "") -> ContainerSettings:
         """The decision less what the cgroups above would not take, and no memory limit below use.
 
         container_id: of a container that has been made; "" for a new one, which uses nothing yet. A quota that does not

@@ -30,7 +30,7 @@ _OPTIONS: Final = (
 )
 
 
-class PodResources:
+class PodResourcesClient:
     """The service behind a socket; `assignments` (its newest answer) and `problem` may be read from any thread."""
 
     def __init__(self, socket: Path) -> None:

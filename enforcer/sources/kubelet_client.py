@@ -20,7 +20,7 @@ from cotenant.enforcer.sources.kubelet import NOT_ASKED, Assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
 
 if TYPE_CHECKING:
-    from cotenant.enforcer.runtime.pod_resources import PodResources
+    from cotenant.enforcer.runtime.pod_resources import PodResourcesClient
 
 UNKNOWN: Final = (
     "it is not known whether the kubelet gives CPUs out itself: cpusets of Guaranteed pods and of pods without a label"
@@ -36,7 +36,7 @@ class WithKubelet(Sources):
     def __init__(self, inner: Sources, socket: str, static_cpus: bool) -> None:
         """socket: of the podresources service, empty = not asked; static_cpus: as `KubeletConfig`."""
         self.inner, self._socket = inner, Path(socket) if socket else None
-        self._kubelet: PodResources | None = None
+        self._kubelet: PodResourcesClient | None = None
         self._missing = ""
         self._before = Assignments(static_cpus=static_cpus or None)
 
@@ -74,12 +74,12 @@ class WithKubelet(Sources):
             self._missing = f"the kubelet's {self._socket}: there is no such socket"
             return
         try:
-            from cotenant.enforcer.runtime.pod_resources import PodResources
+            from cotenant.enforcer.runtime.pod_resources import PodResourcesClient
         except ModuleNotFoundError as missing:
             self._missing = f"the kubelet is not asked: {missing.name} is missing: {INSTALL}"
             self._socket = None
             return
-        self._kubelet, self._missing = PodResources(self._socket), ""
+        self._kubelet, self._missing = PodResourcesClient(self._socket), ""
         self._kubelet.start()
 
 

@@ -34,7 +34,7 @@ from cotenant.enforcer.contract import (
     Verdict,
     Want,
 )
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources, PodDecision, decision
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings, PodDecision, decision
 from cotenant.enforcer.decide.cpu_bandwidth import ratio_of
 from cotenant.enforcer.decide.knobs import newer_weight_of, shares_of, weight_of
 from cotenant.enforcer.decide.kubelet_values import Values, sets_no_quotas, values_before_hooks, values_of_pod
@@ -55,7 +55,7 @@ class _Weights:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
+class _PodTotals:
     """The wants for a pod, the same by a runtime's newer conversion of shares, and by what that one is known.
 
     broken: the reason why the annotation cannot be read, or "". left, wanted: weights of containers that keep the
@@ -75,7 +75,7 @@ class BeTotals(Stateless):
     name = NAME
 
     def __init__(self) -> None:
-        self._known: Unchanged[_Decided] = Unchanged()
+        self._known: Unchanged[_PodTotals] = Unchanged()
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
         """CPU weight, CPU quota and memory limit for every live pod labelled BE, and its containers.
@@ -97,7 +97,7 @@ class BeTotals(Stateless):
         return Step(StrategyPlan(wants, verdicts=tuple(verdicts)), state)
 
 
-def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _Decided:
+def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:
     """Return what is decided for a pod."""
     wants = tuple(_wants_of(pod, of, quotas_off))
     asked = {w.path: int(w.value) for w in wants if _is_container_weight(w)}
@@ -107,7 +107,7 @@ def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _Decided:
         if container.group is not None and container.group.path not in asked
     }
     left = {path: shares for path, shares in kubelets.items() if isinstance(shares, int)}
-    return _Decided(wants, tuple(map(_newly_converted, wants)), of.pod.broken, _weights(left), _weights(asked))
+    return _PodTotals(wants, tuple(map(_newly_converted, wants)), of.pod.broken, _weights(left), _weights(asked))
 
 
 def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
@@ -131,7 +131,7 @@ def _newly_converted(want: Want) -> Want:
     return replace(want, value=value, back_to=back_to, made_from=made_from)
 
 
-def _converts_newly(pod: PodReading, of: _Decided) -> bool:
+def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
     """Return whether this pod's runtime converts shares by the newer formula, as its containers' weights show.
 
     Beside a container that is left alone ours must weigh by the same formula; else those count that a hook has made.
@@ -162,7 +162,7 @@ def _wants_of(pod: PodReading, of: PodDecision, quotas_off: bool) -> Iterator[Wa
 
 
 def _wants(
-    group: GroupReading, resources: ContainerResources, whose: str, kubelets: Values, made_from: Values, strict: bool
+    group: GroupReading, resources: ContainerSettings, whose: str, kubelets: Values, made_from: Values, strict: bool
 ) -> Iterator[Want]:
     """Yield the values that batch resources give to one cgroup.
 

@@ -22,8 +22,8 @@ from cotenant.enforcer.strategies.eviction.cpu_evict import Sample, satisfaction
 from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_use, withdrawn_classes
 from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import (
-    Candidate,
     Choices,
+    EvictionCandidate,
     Task,
     TaskName,
     best_effort_only,
@@ -141,7 +141,7 @@ def _antagonist(observation: Observation, findings: Findings) -> Iterator[Task]:
     )
 
 
-def _unit_measure(_: Candidate) -> int:
+def _unit_measure(_: EvictionCandidate) -> int:
     return 1
 
 

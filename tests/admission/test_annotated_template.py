@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.kube import connect
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.changes.model.annotated_resources import (
@@ -43,14 +43,14 @@ def deployment(bare: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def mirrored(folder: Path, body: dict[str, Any]) -> Iterator[tuple[Any, ClusterState]]:
+def mirrored(folder: Path, body: dict[str, Any]) -> Iterator[tuple[Any, WebhookMirrors]]:
     """A client of the server, and the webhook's view of it."""
     with EmbeddedServer() as server:
         api = embedded_api(server)
         api.create("/api/v1/namespaces", {"metadata": {"name": "shop"}})
         api.create(PATH, body)
         client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(folder / "kubeconfig"))))
-        state = ClusterState(client)
+        state = WebhookMirrors(client)
         state.start()
         try:
             yield api, state

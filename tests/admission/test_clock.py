@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cotenant.admission.settings import AdmissionSettings
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.admission.webhook_server.service import Certificates, WebhookService
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.moments import micro_moment
@@ -47,6 +47,6 @@ def test_gates_are_lifted_a_minute_after_a_promise_has_ended_by_the_time_of_the_
         with closing(connect(kube)) as client:
             certificates, settings = Certificates(tmp_path, True), AdmissionSettings(port=0)
             metrics, clock = Metrics("test", "3"), ShiftedClock(ahead_seconds)
-            service = WebhookService(ClusterState(client), settings, certificates, clock, metrics, "cotenant")
+            service = WebhookService(WebhookMirrors(client), settings, certificates, clock, metrics, "cotenant")
             service.watchdog.free_forgotten()
         assert gates_of(api.get(f"{PODS}/train")) == ((QUOTA_GATE,) if waits else ())

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from cotenant.admission.profile import Profile
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.kube import connect
 from cotenant.base.kube.reflection import Item
 from cotenant.base.process.in_hand import STILL_SECONDS
@@ -131,7 +131,7 @@ def test_one_object_on_which_the_view_fails_is_missing_from_it_and_all_others_ar
         "{current-context: c, contexts: [{name: c, context: {cluster: c}}],"
         " clusters: [{name: c, cluster: {server: 'http://127.0.0.1:1'}}]}"
     )
-    state = ClusterState(connect(KubeSettings(kubeconfig=str(file))))  # of which nothing is asked
+    state = WebhookMirrors(connect(KubeSettings(kubeconfig=str(file))))  # of which nothing is asked
     named: dict[str, Any] = {"a": "a", "b": "b", "bad": 7}  # names are sorted, and a number is no name
     items = {("", key): Item("u", "1", Profile(name=name)) for key, name in named.items()}
     state.mirrors["profiles"]._state.replace(items)

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from cotenant.admission.settings import AdmissionSettings
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.admission.webhook_server.registration import registration_objects
 from cotenant.admission.webhook_server.service import Certificates, WebhookService
 from cotenant.base.kube import KubeClient, Writer
@@ -81,7 +81,7 @@ def running(
     settings = AdmissionSettings(**{"port": 0, **options})
     prepare(plane, settings)
     service = WebhookService(
-        ClusterState(client or plane.client(account(plane, WEBHOOK)), native_gangs),
+        WebhookMirrors(client or plane.client(account(plane, WEBHOOK)), native_gangs),
         settings,
         Certificates(certificates, True, "https://127.0.0.1"),
         SystemClock(),

@@ -17,7 +17,7 @@ import pytest
 
 from cotenant.enforcer.contract import PodSpec
 from cotenant.enforcer.runtime.messages import pod_resources as messages
-from cotenant.enforcer.runtime.pod_resources import PodResources, objection
+from cotenant.enforcer.runtime.pod_resources import PodResourcesClient, objection
 from cotenant.enforcer.sources.kubelet import Assignments
 from cotenant.enforcer.sources.kubelet_client import UNKNOWN, WithKubelet, add_assignments
 from cotenant.enforcer.sources.sources import AgentInputs, Sources
@@ -159,7 +159,7 @@ def test_a_kubelet_that_does_not_answer_is_a_note_and_holds_nobody_up(tmp_path: 
     with socket.socket(socket.AF_UNIX) as dumb:
         dumb.bind(str(tmp_path / "s"))
         dumb.listen()
-        asking = PodResources(tmp_path / "s")
+        asking = PodResourcesClient(tmp_path / "s")
         asking.start()
         wait_for("the deadline", lambda: asking.problem.startswith(("DEADLINE_EXCEEDED", "UNAVAILABLE")))
         asking.stop()

@@ -19,7 +19,7 @@ from cotenant.enforcer.decide.container_resources import (
     BATCH_MEMORY,
     LEAVE,
     SHARES_MIN,
-    ContainerResources,
+    ContainerSettings,
     container_resources,
     decision,
     pod_resources,
@@ -49,7 +49,7 @@ def pod(*containers: ContainerSpec, annotation: object = None, qos: QosClass = Q
     return PodSpec("jobs", "p", "u", qos_class=qos, containers=containers, annotations=annotations, **more)
 
 
-def of(spec: PodSpec, at: NodePolicy = PLAIN, ratio: float = 1.0, name: str = "main") -> ContainerResources:
+def of(spec: PodSpec, at: NodePolicy = PLAIN, ratio: float = 1.0, name: str = "main") -> ContainerSettings:
     container = next(c for c in (*spec.containers, *spec.init_containers) if c.name == name)
     return container_resources(spec, container, at, ratio)
 
@@ -95,8 +95,8 @@ def test_the_annotation_decides() -> None:
     sides = {"requests": {BATCH_CPU: 500, BATCH_MEMORY: "64Mi"}, "limits": {BATCH_CPU: "1k", BATCH_MEMORY: "128Mi"}}
     spec = pod(batch(9999, 999 * MIB), annotation={"containers": {"main": sides}})
     # 500 * 1024 // 1000 = 512; 1k = 1000 millicores * 100 us
-    assert of(spec) == ContainerResources(512, 100_000, 128 * MIB)
-    assert pod_resources(spec, PLAIN) == ContainerResources(512, 100_000, 128 * MIB)
+    assert of(spec) == ContainerSettings(512, 100_000, 128 * MIB)
+    assert pod_resources(spec, PLAIN) == ContainerSettings(512, 100_000, 128 * MIB)
 
 
 WIDE = {BATCH_CPU: 64_000, BATCH_MEMORY: 2**40}
@@ -114,7 +114,7 @@ WIDE = {BATCH_CPU: 64_000, BATCH_MEMORY: 2**40}
 )
 def test_the_annotation_of_a_running_pod_never_widens_what_it_was_admitted_with(annotation: object) -> None:
     spec = pod(batch(500, 64 * MIB), annotation=annotation)
-    admitted = ContainerResources(512, 50_000, 64 * MIB)  # 500 * 1024 // 1000 shares, 500 * 100 us
+    admitted = ContainerSettings(512, 50_000, 64 * MIB)  # 500 * 1024 // 1000 shares, 500 * 100 us
     assert of(spec) == admitted
     assert replace(pod_resources(spec, PLAIN), broken="") == admitted
 
@@ -140,31 +140,31 @@ def test_no_annotation_gives_a_pod_more_weight_or_a_looser_limit(
 def test_a_runtime_that_sees_no_resources_goes_by_the_annotation_alone() -> None:
     sides = {"requests": {BATCH_CPU: 500}, "limits": {BATCH_CPU: 500}}
     spec = pod(ContainerSpec("main"), annotation={"containers": {"main": sides}}, resources_known=False)
-    assert of(spec) == ContainerResources(512, 50_000, NO_LIMIT)
+    assert of(spec) == ContainerSettings(512, 50_000, NO_LIMIT)
 
 
 def test_without_it_the_containers_own_batch_requests_count() -> None:
-    assert of(pod(batch(2000, 64 * MIB))) == ContainerResources(2048, 200_000, 64 * MIB)
+    assert of(pod(batch(2000, 64 * MIB))) == ContainerSettings(2048, 200_000, 64 * MIB)
 
 
 def test_a_pod_is_the_sum_of_its_containers() -> None:
     spec = pod(batch(500, 10 * MIB), batch(250, 20 * MIB, "side"))
     # shares of 750: 768; quota 75000; memory 30 MiB
-    assert pod_resources(spec, PLAIN) == ContainerResources(768, 75_000, 30 * MIB)
-    assert pod_resources(spec, PLAIN, 1.5) == ContainerResources(768, 50_000, 30 * MIB)
+    assert pod_resources(spec, PLAIN) == ContainerSettings(768, 75_000, 30 * MIB)
+    assert pod_resources(spec, PLAIN, 1.5) == ContainerSettings(768, 50_000, 30 * MIB)
 
 
 def test_one_container_without_a_limit_leaves_the_pod_without() -> None:
     spec = pod(batch(500, 10 * MIB), batch(250, None, "side", limits=False))
-    assert pod_resources(spec, PLAIN) == ContainerResources(768, NO_LIMIT, NO_LIMIT)
-    assert of(spec, name="side") == ContainerResources(256, NO_LIMIT, NO_LIMIT)
+    assert pod_resources(spec, PLAIN) == ContainerSettings(768, NO_LIMIT, NO_LIMIT)
+    assert of(spec, name="side") == ContainerSettings(256, NO_LIMIT, NO_LIMIT)
 
 
 def test_a_sidecar_that_the_annotation_does_not_name_has_the_smallest_share_and_no_limit() -> None:
     spec = pod(
         batch(None, None), ContainerSpec("side"), annotation={"containers": {"main": {"limits": {BATCH_CPU: 500}}}}
     )
-    assert of(spec, name="side") == ContainerResources(2, NO_LIMIT, NO_LIMIT)
+    assert of(spec, name="side") == ContainerSettings(2, NO_LIMIT, NO_LIMIT)
     assert pod_resources(spec, PLAIN).cpu_quota == NO_LIMIT
 
 
@@ -195,8 +195,8 @@ def test_a_pod_may_ask_to_be_left_alone() -> None:
 def test_whole_cpus_of_its_own_come_without_a_quota() -> None:
     annotations = {RESOURCE_STATUS_ANNOTATION: '{"cpuset": "2-3"}'}
     spec = pod(ContainerSpec("main", limits={"cpu": 2000}), qos=QosClass.LSR, annotations=annotations)
-    assert of(spec) == ContainerResources(None, NO_LIMIT, None, "2-3")
-    assert pod_resources(spec, PLAIN) == ContainerResources(None, NO_LIMIT)
+    assert of(spec) == ContainerSettings(None, NO_LIMIT, None, "2-3")
+    assert pod_resources(spec, PLAIN) == ContainerSettings(None, NO_LIMIT)
 
 
 def test_more_cpus_than_it_asks_for_do_not_free_a_pod_of_its_limit() -> None:
@@ -272,14 +272,12 @@ def test_a_pod_has_what_its_containers_need_at_once(
     note = {"containers": {"main": sides}} if annotated else None
     spec = pod(batch(500, 64 * MIB), init_containers=early, annotation=note)
     found = decision(spec, PLAIN)
-    assert found.pod == ContainerResources(shares, quota, memory)
-    assert found.containers["main"] == ContainerResources(512, 50_000, 64 * MIB)
+    assert found.pod == ContainerSettings(shares, quota, memory)
+    assert found.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
     for container in early:
         millicores = container.limits.get(BATCH_CPU, 0)
         limit = container.limits.get(BATCH_MEMORY, NO_LIMIT)
-        assert found.containers[container.name] == ContainerResources(
-            shares_of(millicores), quota_of(millicores), limit
-        )
+        assert found.containers[container.name] == ContainerSettings(shares_of(millicores), quota_of(millicores), limit)
 
 
 def test_an_ephemeral_container_is_left_alone_and_takes_no_limit_from_its_pod() -> None:
@@ -287,12 +285,12 @@ def test_an_ephemeral_container_is_left_alone_and_takes_no_limit_from_its_pod() 
     known = pod(batch(500, 64 * MIB), ephemeral_containers=(debug,))
     for spec in (known, pod(batch(500, 64 * MIB))):  # the API server has it, or has not yet
         assert container_resources(spec, debug, PLAIN) == LEAVE
-        assert pod_resources(spec, PLAIN) == ContainerResources(512, 50_000, 64 * MIB)
+        assert pod_resources(spec, PLAIN) == ContainerSettings(512, 50_000, 64 * MIB)
 
 
 def test_a_pod_whose_only_batch_container_is_a_sidecar_is_one_too() -> None:
     spec = pod(ContainerSpec("main"), init_containers=(sidecar(1000, 192 * MIB),))
-    assert decision(spec, PLAIN).containers["proxy"] == ContainerResources(1024, 100_000, 192 * MIB)
+    assert decision(spec, PLAIN).containers["proxy"] == ContainerSettings(1024, 100_000, 192 * MIB)
 
 
 def test_limits_of_the_kubelets_own_beside_batch_resources_stay() -> None:
@@ -300,6 +298,6 @@ def test_limits_of_the_kubelets_own_beside_batch_resources_stay() -> None:
     injected = ContainerSpec("proxy", requests={"cpu": 100}, limits={"cpu": 200, "memory": 64 * MIB})
     spec = pod(batch(500, 64 * MIB), injected, kube_qos=KubeQos.BURSTABLE)
     found = decision(spec, PLAIN)
-    assert found.containers["main"] == ContainerResources(512, 50_000, 64 * MIB)
+    assert found.containers["main"] == ContainerSettings(512, 50_000, 64 * MIB)
     assert found.containers["proxy"].empty
     assert (found.pod.cpu_quota, found.pod.memory_limit) == (None, None)

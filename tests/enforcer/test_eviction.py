@@ -21,8 +21,8 @@ from cotenant.enforcer.strategies.eviction.victims import (
     EVICTION_ENABLED_LABEL,
     EVICTION_POLICY_ANNOTATION,
     EVICTION_PRIORITY_ANNOTATION,
-    Candidate,
     Choices,
+    EvictionCandidate,
     Task,
     TaskName,
     candidate,
@@ -42,7 +42,7 @@ def job(name: str, cpu: float = 100.0, memory: int = MIB, **others: Any) -> PodR
     return pod(name, cpu=CpuUse(cpu), memory=MemoryUse(memory, memory), **given)
 
 
-def use(resource: Resource, one: Candidate) -> int:
+def use(resource: Resource, one: EvictionCandidate) -> int:
     return one.use(resource)
 
 

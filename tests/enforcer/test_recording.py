@@ -13,7 +13,7 @@ from cotenant.enforcer.contract import CpuUse, Knob, Level, MemoryUse, Observati
 from cotenant.enforcer.decide.loop import Ages, Memory, decide
 from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.node_policy import NodePolicy
-from cotenant.enforcer.report.recorder import Recorder, replay_recording
+from cotenant.enforcer.report.recorder import TickRecorder, replay_recording
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from tests.enforcer.readings import TIERS, KubeQos, container, node, pod, policy, seen
 
@@ -52,7 +52,7 @@ def recorded(
     path: Path, ticks: list[Observation], running: tuple[Strategy[Any], ...], cap_bytes: int = 1 << 30
 ) -> list[tuple[Want, ...]]:
     """Record a run; the wants of each tick."""
-    recorder, memory, told = Recorder(path, cap_bytes), Memory(), []
+    recorder, memory, told = TickRecorder(path, cap_bytes), Memory(), []
     for number, at in enumerate(ticks):
         in_force = ON if number % 7 else None
         before = memory

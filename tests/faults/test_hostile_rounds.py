@@ -17,7 +17,7 @@ import yaml
 from bench.platform.fuzz import seeds
 from bench.platform.fuzz.hostile import annotated_pod, replaced, worst
 from cotenant.admission.review import ReviewContext, answer
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.autopilot.rounds.cluster_state import read_policies
 from cotenant.base.allocation.topology_document import COLLECTION
 from cotenant.base.cluster import Inventory
@@ -209,7 +209,7 @@ def of_queues(client: KubeClient) -> set[str]:
 
 def of_webhook(client: KubeClient) -> set[str]:
     """What the webhook goes by while it answers."""
-    state = ClusterState(client, native_gangs=True)
+    state = WebhookMirrors(client, native_gangs=True)
     listed(state.mirrors)
     view = state.view()
     resource = {"group": "", "version": "v1", "resource": "pods"}

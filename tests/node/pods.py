@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources, container_resources
+from cotenant.enforcer.decide.container_resources import ContainerSettings, container_resources
 from cotenant.enforcer.model import node_policy
 from cotenant.enforcer.runtime.parents import Parents
 
@@ -45,11 +45,11 @@ def own_gpus(*ids: str) -> Mapping[str, str]:
     return {"scheduling.koordinator.sh/device-allocated": json.dumps({"gpu": shares})}
 
 
-def decide(pod: PodSpec, container: ContainerSpec, cgroup_parent: str = "") -> ContainerResources:
+def decide(pod: PodSpec, container: ContainerSpec, cgroup_parent: str = "") -> ContainerSettings:
     """The real decision, by the built-in policy, whatever the cgroups above allow."""
     return container_resources(pod, container, POLICY)
 
 
-def decide_as_a_node(pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerResources:
+def decide_as_a_node(pod: PodSpec, container: ContainerSpec, cgroup_parent: str) -> ContainerSettings:
     """The same, fitted to this machine's cgroups, as agent and proxy do."""
     return Parents(CGROUPS).fitted(decide(pod, container), cgroup_parent, container.id)

@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.bounded import Bounded, Late
 from cotenant.enforcer.runtime.cri_hooks import CriHooks, ForwardedCall, patience
 from cotenant.enforcer.runtime.cri_messages import cgroup_parent_of, lay_over, merge_environment
@@ -83,12 +83,12 @@ def test_a_container_sees_the_gpus_that_its_pod_has_shares_of() -> None:
 def test_a_decision_that_raises_or_hangs_passes_the_request_as_it_came() -> None:
     over = threading.Event()
 
-    def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerResources:
+    def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerSettings:
         raise ZeroDivisionError
 
-    def hanging(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerResources:
+    def hanging(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerSettings:
         over.wait(60)
-        return ContainerResources(cpu_shares=3)
+        return ContainerSettings(cpu_shares=3)
 
     raw = creation(batch_pod())
     assert run(hooks(broken).enter("CreateContainer", raw)).request == raw
@@ -103,7 +103,7 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
     """A kubelet starts its pods side by side: who comes second waits for its turn within its own limit."""
     going, over = threading.Event(), threading.Event()
 
-    def unhurried(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def unhurried(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         going.set()
         over.wait(60)
         return pods.decide(pod, of)
@@ -133,7 +133,7 @@ def test_a_hook_takes_no_more_than_its_limit_and_a_quarter_of_the_callers_time(
 def test_a_slow_decision_is_waited_for_as_long_as_a_kubelet_bears() -> None:
     """On a busy node a thread gets its turn late; after a tenth of a second the container went without limits."""
 
-    def slow(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def slow(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         time.sleep(0.3)  # the fault itself
         return pods.decide(pod, of)
 
@@ -146,9 +146,9 @@ def test_a_container_that_started_without_a_decision_is_set_right() -> None:
     over = threading.Event()
     sent: list[tuple[str, Any]] = []
 
-    def hanging(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def hanging(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         over.wait(60)
-        return ContainerResources(cpu_shares=512, cpu_quota=NO_LIMIT, memory_limit=pods.BATCH_BYTES)
+        return ContainerSettings(cpu_shares=512, cpu_quota=NO_LIMIT, memory_limit=pods.BATCH_BYTES)
 
     async def update(container_id: str, resources: Any) -> None:
         sent.append((container_id, resources))
@@ -192,7 +192,7 @@ def test_hook_servers_stay_registered_while_their_folder_cannot_be_read(tmp_path
 def test_what_was_set_is_kept_when_a_later_decision_fails() -> None:
     broken = threading.Event()
 
-    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         if broken.is_set():
             raise ZeroDivisionError
         return pods.decide(pod, of)
@@ -215,7 +215,7 @@ def test_a_decision_knows_whether_the_container_has_been_made() -> None:
     """What has been made may use more than its memory limit; the real decision looks at its cgroup."""
     asked: list[str] = []
 
-    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def decide(pod: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         asked.append(of.id)
         return pods.decide(pod, of)
 
@@ -272,7 +272,7 @@ LIMIT = st.none() | st.just(NO_LIMIT) | st.integers(1000, 10**6)
 @given(LIMIT, st.sampled_from([-1, 0, 5000, 70_000]))
 def test_a_limit_is_set_as_decided_and_taken_away_only_where_one_is_asked(wanted: int | None, asked: int) -> None:
     resources = cri.Resources(cpu_quota=asked, memory_limit_in_bytes=asked)
-    lay_over(resources, ContainerResources(cpu_quota=wanted, memory_limit=wanted))
+    lay_over(resources, ContainerSettings(cpu_quota=wanted, memory_limit=wanted))
     expected = asked if wanted is None or (wanted == NO_LIMIT and asked <= 0) else wanted
     assert (resources.cpu_quota, resources.memory_limit_in_bytes) == (expected, expected)
 

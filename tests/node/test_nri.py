@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.messages import nri
@@ -196,7 +196,7 @@ def test_a_method_or_service_that_it_does_not_know_is_unimplemented(runtime: Fak
 
 
 def test_a_decision_that_raises_changes_nothing_and_refuses_nothing(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerResources:
+    def broken(_: PodSpec, __: ContainerSpec, ___: str) -> ContainerSettings:
         raise ZeroDivisionError
 
     made = plugin(broken)
@@ -211,7 +211,7 @@ def test_a_decision_that_hangs_is_answered_without_and_the_next_ones_do_not_queu
 ) -> None:
     hanging, over = threading.Event(), threading.Event()
 
-    def slow(asked: PodSpec, of: ContainerSpec, _: str) -> ContainerResources:
+    def slow(asked: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         if not over.is_set():
             hanging.set()
             over.wait(60)

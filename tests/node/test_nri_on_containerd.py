@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from cotenant.enforcer.contract import ContainerSpec, PodSpec
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.bounded import Bounded
 from cotenant.enforcer.runtime.facts import Decide
 from cotenant.enforcer.runtime.nri.plugin import NriEvent, NriEventType, NriPlugin
@@ -123,7 +123,7 @@ def test_a_decision_that_hangs_costs_its_limit_and_the_container_starts(
 ) -> None:
     over = threading.Event()
 
-    def slow(pod: PodSpec, container: ContainerSpec, _: str) -> ContainerResources:
+    def slow(pod: PodSpec, container: ContainerSpec, _: str) -> ContainerSettings:
         over.wait(60)
         return pods.decide(pod, container)
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.enforcer.contract import NO_LIMIT
-from cotenant.enforcer.decide.container_resources import ContainerResources
+from cotenant.enforcer.decide.container_resources import ContainerSettings
 from cotenant.enforcer.runtime.parents import Parents, chain
 
 POD = "/kubepods/besteffort/pod1"
-HALF_A_CORE = ContainerResources(cpu_shares=512, cpu_quota=50_000)
+HALF_A_CORE = ContainerSettings(cpu_shares=512, cpu_quota=50_000)
 
 
 def tree(root: Path, **quotas: int) -> Parents:
@@ -53,14 +53,14 @@ def test_an_ancestors_quota_is_compared_by_its_own_period(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("cpus", "expected"), [("0-1", "0-1"), ("3-4", None)])
 def test_cpus_that_the_parent_has_not_are_left_out(tmp_path: Path, cpus: str, expected: str | None) -> None:
-    found = tree(tmp_path).fitted(ContainerResources(cpuset_cpus=cpus, cpu_quota=NO_LIMIT), POD)
+    found = tree(tmp_path).fitted(ContainerSettings(cpuset_cpus=cpus, cpu_quota=NO_LIMIT), POD)
     assert (found.cpuset_cpus, found.cpu_quota) == (expected, NO_LIMIT)
 
 
 @pytest.mark.parametrize("parent", ["", "/elsewhere/pod2", "../../etc"])
 def test_what_cannot_be_checked_is_left_to_the_kubelet(tmp_path: Path, parent: str) -> None:
-    wanted = ContainerResources(cpu_shares=512, cpu_quota=50_000, cpuset_cpus="0")
-    assert tree(tmp_path).fitted(wanted, parent) == ContainerResources(cpu_shares=512)
+    wanted = ContainerSettings(cpu_shares=512, cpu_quota=50_000, cpuset_cpus="0")
+    assert tree(tmp_path).fitted(wanted, parent) == ContainerSettings(cpu_shares=512)
 
 
 def test_cgroup_v2_has_no_such_rule(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_no_path_leads_out_of_the_root(text: str) -> None:
     assert not {"", ".", ".."} & set(parts)
 
 
-LIMITED = ContainerResources(memory_limit=64 << 20)
+LIMITED = ContainerSettings(memory_limit=64 << 20)
 
 
 def container_on(root: Path, version: int, name: str, used: int, cache: int, limit: str) -> Parents:

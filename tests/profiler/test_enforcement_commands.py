@@ -24,7 +24,7 @@ from cotenant.enforcer.decide.registry import strategies
 from cotenant.enforcer.model.enforcement import Gathering
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.enforcer.report.action_log import LOG_FILE, ActionReporter, AgentMetrics
-from cotenant.enforcer.report.recorder import Recorder
+from cotenant.enforcer.report.recorder import TickRecorder
 from cotenant.enforcer.settings.agent import EnforcerSettings
 from cotenant.profiler.enforcement.commands import app
 from cotenant_lab.simulation.api_server import EmbeddedServer
@@ -119,7 +119,7 @@ def test_a_line_that_is_being_written_is_left_for_the_next_time(tmp_path: Path, 
 
 def test_a_recording_is_decided_again_and_told_as_a_dry_run_with_its_cpu(tmp_path: Path, url: str) -> None:
     path, running, memory = tmp_path / "seen.jsonl", strategies(EnforcerSettings()), Memory()
-    recorder = Recorder(path, 1 << 30)
+    recorder = TickRecorder(path, 1 << 30)
     for tick in moments(20):
         before = memory
         decided, memory = decide(tick, ON, before, running, AGES)

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from cotenant.enforcer.contract import NO_LIMIT, ContainerSpec
-from cotenant.enforcer.decide.container_resources import LEAVE, ContainerResources
+from cotenant.enforcer.decide.container_resources import LEAVE, ContainerSettings
 from cotenant.enforcer.decide.device_environment import device_environment
 from cotenant.enforcer.dra.claim import keys_in
 from cotenant.enforcer.runtime.facts import Decide, RuntimePod, pod_spec
@@ -70,7 +70,7 @@ def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: D
     return answer
 
 
-def changes_to(current: Any, decision: ContainerResources) -> Any | None:
+def changes_to(current: Any, decision: ContainerSettings) -> Any | None:
     """NRI's Resources with only the fields that differ from the current ones; None when none does."""
     changes = nri.Resources()
     if decision.cpu_shares is not None and current.cpu.shares.value != decision.cpu_shares:
@@ -91,7 +91,7 @@ def _differs(current: int, decided: int | None) -> bool:
     return decided is not None and (max(current, 0) if decided == NO_LIMIT else current) != max(decided, 0)
 
 
-def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> ContainerResources:
+def _resources_of(facts: RuntimePod, container: Any, decide: Decide) -> ContainerSettings:
     """Return the settings for a container that has been created."""
     return decide(pod_spec(facts), _spec(container, container.id), facts.cgroup_parent)
 

@@ -28,7 +28,7 @@ from cotenant.enforcer.contract import Knob, Observation, Verdict
 from cotenant.enforcer.decide.knobs import MICROSECONDS_PER_MILLICORE
 from cotenant.enforcer.model.node_policy import Thresholds
 from cotenant.enforcer.strategies.eviction.victims import (
-    Candidate,
+    EvictionCandidate,
     Task,
     TaskName,
     best_effort_only,
@@ -100,11 +100,11 @@ def _task(observation: Observation, amount: int, mean: Sample) -> Task:
     return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
 
 
-def _order(candidate: Candidate) -> tuple[int, float, str]:
+def _order(candidate: EvictionCandidate) -> tuple[int, float, str]:
     return priority_value(candidate.pod), -candidate.use(Resource.CPU) / max(_request(candidate), 1), candidate.pod.key
 
 
-def _request(candidate: Candidate) -> int:
+def _request(candidate: EvictionCandidate) -> int:
     return candidate.requests[Resource.CPU]
 
 

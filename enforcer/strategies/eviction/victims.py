@@ -75,7 +75,7 @@ class TaskName(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class EvictionCandidate:
     """A pod with what it would free, in millicores and bytes; uses are None without a figure.
 
     Memory is what is resident (anonymous), because page cache is available without an eviction; where that is not
@@ -92,7 +92,7 @@ class Candidate:
         return self.uses.get(resource) or 0
 
 
-Measure = Callable[[Candidate], int]
+Measure = Callable[[EvictionCandidate], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class Task:
     resource: Resource
     amount: int
     why: str
-    candidates: Sequence[Candidate]
+    candidates: Sequence[EvictionCandidate]
     measure: Measure
     counts: Callable[[PodSpec], bool] = lambda _: True
     urgent: bool = False
@@ -135,7 +135,7 @@ class Choices:
         return pod.deleting and at_seconds - self.leaving_since.get(pod.uid, at_seconds) < settings.pending_seconds
 
 
-def candidate(pod: PodReading) -> Candidate:
+def candidate(pod: PodReading) -> EvictionCandidate:
     """Measured use and requested reclaimed capacity of a pod, by resource: millicores and bytes.
 
     Use is None where it is not measured. Memory counts anonymous pages, which an eviction frees; where they
@@ -145,7 +145,7 @@ def candidate(pod: PodReading) -> Candidate:
     read = pod.group.memory if pod.group else None
     memory = None if read is None else read.anon or read.working_set
     uses = {Resource.CPU: None if cpu is None else max(int(cpu), 0), Resource.MEMORY: memory}
-    return Candidate(pod.spec, uses, {r: requested(pod.spec, r) for r in Resource})
+    return EvictionCandidate(pod.spec, uses, {r: requested(pod.spec, r) for r in Resource})
 
 
 def requested(pod: PodSpec, resource: Resource) -> int:
@@ -270,14 +270,14 @@ def _last_seconds(requested: Iterable[RequestedEviction], before: Mapping[Resour
 
 
 def _choose_victims(
-    tasks: Iterable[Task], leaving: Sequence[Candidate], passed_over: set[str]
-) -> list[tuple[Task, Candidate]]:
+    tasks: Iterable[Task], leaving: Sequence[EvictionCandidate], passed_over: set[str]
+) -> list[tuple[Task, EvictionCandidate]]:
     """Choose candidates task by task until each task's amount is covered.
 
     Pods that leave already and pods chosen by earlier tasks are credited to a task where they free something of it, so
     that two tasks with the same cause do not evict twice.
     """
-    taken: list[tuple[Task, Candidate]] = []
+    taken: list[tuple[Task, EvictionCandidate]] = []
     for task in tasks:
         freed = [*leaving, *(c for _, c in taken)]
         credit = sum(max(task.measure(c), 0) for c in freed if task.counts(c.pod))
@@ -297,7 +297,7 @@ def _choose_victims(
     return taken
 
 
-def _evict(candidate: Candidate, task: Task, settings: BestEffortSettings) -> Evict:
+def _evict(candidate: EvictionCandidate, task: Task, settings: BestEffortSettings) -> Evict:
     """The eviction of a chosen pod, with what it releases (millicores, bytes) where that is known.
 
     Pods outside best effort leave through the API server only, and are never urgent.

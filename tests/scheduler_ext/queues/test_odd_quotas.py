@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cotenant.admission.webhook_server.cluster_state import ClusterState
+from cotenant.admission.webhook_server.cluster_state import WebhookMirrors
 from cotenant.base.json_documents.json_pointer import escape_pointer_key
 from cotenant.base.kube import connect
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION, QUOTA_GATE, QUOTA_GROUP
@@ -119,7 +119,7 @@ def test_webhook_and_manager_mean_the_same_one_of_two_quotas_of_a_name(cluster: 
     cluster.quota("team", {}, namespace="lab")
     cluster.quota("team", {}, namespace="shop")
     with closing(connect(cluster.kube)) as client:
-        state = ClusterState(client)
+        state = WebhookMirrors(client)
         state.mirrors["quotas"].list_once()
         webhook = state.view().quotas
     manager = QuotaTree(cluster.view().quotas)
