@@ -12,7 +12,7 @@ if __name__ == "__main__":
     # end the agent (or, as process 1 of a container, be lost), and what a killed predecessor had set would stay.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
 
-    from cotenant.base.process.hang_up import end_on_hang_up
+    from cotenant.base.process.endings import end_on_hang_up
 
     end_on_hang_up()
 

@@ -20,8 +20,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import CPU_SAMPLE_WEIGHT, HistogramBatch, buckets_of, total_buckets_of
 from cotenant.base.usage.lanes import Lanes
 from cotenant.base.usage.portrait import SLOTS_PER_DAY, Floats, Pattern, Portraits, RefT
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, Usage
-from cotenant.profiler.group_reduce import Rows, reduce_columns, reduce_rows
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, FloatMatrix, TimeGrid, Usage
+from cotenant.profiler.pool import Rows, reduce_columns, reduce_rows
 from cotenant.profiler.settings import PortraitSettings
 
 PATTERN_DAYS: Final = 2.0
@@ -344,3 +344,30 @@ def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: 
         return days
     fresh = np.full((len(days), min(moved, days.shape[1])), fill)
     return np.append(days[:, moved:], fresh, axis=1)
+
+
+def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
+    """Slots in which no pod ran, (n, slots), from sums over pods: a process always holds memory, so its sum is 0 then.
+
+    cpu, memory: (n, slots), gaps NaN. Where the memory is not known, CPU of exactly 0 says the same.
+    """
+    idle: npt.NDArray[np.bool_] = np.where(np.isnan(memory), cpu, memory) == 0
+    return idle
+
+
+def while_running(
+    histograms: HistogramBatch, values: FloatMatrix, idle: npt.NDArray[np.bool_], grid: TimeGrid
+) -> HistogramBatch:
+    """The histograms of `values` (n, grid.size) without the samples of idle slots; what never ran stays as it is.
+
+    They are made anew, and not by taking zeros away: weights from before a long rest have long gone by then.
+    """
+    running = np.isfinite(values) & ~idle
+    rows = np.flatnonzero(running.any(axis=1) & (np.isfinite(values) & idle).any(axis=1))
+    if not len(rows):
+        return histograms
+    part = np.where(running[rows], values[rows], np.float32(np.nan))
+    made = HistogramBatch.empty(len(rows), histograms.buckets, histograms.half_life_seconds).add(part, grid.times())
+    weights, total, reference = histograms.weights.copy(), histograms.total.copy(), histograms.reference_seconds.copy()
+    weights[rows], total[rows], reference[rows] = made.weights, made.total, made.reference_seconds
+    return replace(histograms, weights=weights, total=total, reference_seconds=reference)

@@ -1,8 +1,14 @@
-"""EDGE: the kernel's lock on an open file (`flock`): it ends with the process that holds it, however that ends."""
+"""EDGE: the kernel's lock on an open file (`flock`), and which process of this machine has it.
+
+It ends with the process that holds it, however that ends. The kernel's list of locks (`/proc/locks`) names no process
+of another machine or container.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -28,3 +34,34 @@ def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
             fix=f"Its file system may have no locks (NFS with nolock, some FUSE): {instead}.",
         ) from error
     return True
+
+
+_STOPPED = ("T", "t")
+"""States of a process in `/proc/PID/stat`: by a signal, by a debugger."""
+
+
+@dataclass(frozen=True, slots=True)
+class LockingProcess:
+    """A process that has a lock. stopped: by SIGSTOP or a debugger, so that it will not free it by itself."""
+
+    pid: int
+    stopped: bool
+
+
+def locking_process(path: Path) -> LockingProcess | None:
+    """Return the process that has the file's lock (`flock`); None where it cannot be known."""
+    try:
+        status = path.stat()
+        lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
+        place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+        # "1: FLOCK  ADVISORY  WRITE 4711 08:01:131090 0 EOF"; who waits has "->" after the number.
+        fields = (line.split() for line in lines)
+        found = [int(words[4]) for words in fields if words[1] == "FLOCK" and words[5] == place and int(words[4]) > 0]
+        if not found:
+            return None
+        state = (
+            Path(f"/proc/{found[0]}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+        )
+    except (OSError, ValueError, IndexError):
+        return None
+    return LockingProcess(found[0], state in _STOPPED)

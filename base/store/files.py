@@ -25,8 +25,7 @@ import msgspec
 from fsspec.implementations.local import LocalFileSystem
 
 from cotenant.base.errors import StoreConflict, StoreCorrupt, StoreError, StoreForbidden, UsageError
-from cotenant.base.process.file_lock import LOCAL_OR_BUCKET, try_lock
-from cotenant.base.process.lock_holder import locking_process
+from cotenant.base.process.file_lock import LOCAL_OR_BUCKET, locking_process, try_lock
 from cotenant.base.process.private_files import make_private_folder, open_private
 from cotenant.base.store import parquet
 from cotenant.base.store.bucket_lease import acquire_lease

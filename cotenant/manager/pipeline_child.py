@@ -18,8 +18,8 @@ from cotenant.base.kube import connect
 from cotenant.base.kube.live import LiveCluster, observe
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.process.child_process import PARENT_GONE, follow_parent, job_from
 from cotenant.base.process.clock import SystemClock
+from cotenant.base.process.endings import PARENT_GONE, follow_parent, job_from
 from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.progress import Silent
 from cotenant.base.settings.sections.store import store_url

@@ -10,7 +10,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import Floats, HistogramBatch
 from cotenant.pipeline.analysis import WorkloadAnalysis
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL
-from cotenant.profiler.time_run import idle_slots, while_running
+from cotenant.profiler.portrait import idle_slots, while_running
 
 
 def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:

@@ -13,8 +13,7 @@ from cotenant.dashboard.frame.view import ACT
 from cotenant.dashboard.tables import display
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
-from cotenant.profiler.recorder import timetable
-from cotenant.profiler.recorder.status import RecorderStatus
+from cotenant.profiler.recorder.status import RecorderStatus, moment_of
 from cotenant.recommender.settings import (
     BacktestSettings,
     CotenantSettings,
@@ -113,7 +112,7 @@ def _list(window_days: float | None, since_seconds: float | None = None) -> Comp
 
 
 def _moment_words(stage: Stage, since_seconds: float) -> str:
-    return f"From {display.moment(timetable.moment_of(since_seconds, stage.days))}"
+    return f"From {display.moment(moment_of(since_seconds, stage.days))}"
 
 
 def _time_words(stage: Stage) -> str:

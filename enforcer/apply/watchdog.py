@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from cotenant.base.errors import UsageError
-from cotenant.base.process.hang_up import end_on_hang_up
+from cotenant.base.process.endings import end_on_hang_up
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.journal import LOCK, OriginalValues
 from cotenant.enforcer.decide.changes import Done

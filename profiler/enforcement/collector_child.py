@@ -15,7 +15,7 @@ import structlog
 
 from cotenant.base.errors import CotenantError, SourceError
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.process.child_process import follow_parent, job_from
+from cotenant.base.process.endings import follow_parent, job_from
 from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 from cotenant.base.store import Store

@@ -155,7 +155,7 @@ def test_a_job_that_cannot_be_read_is_a_fault_that_is_seen() -> None:
 
 def test_a_child_whose_parent_is_killed_ends_soon_and_without_a_traceback() -> None:
     """The parent holds the child's pipes, is killed, and the child, which would work for an hour, is gone."""
-    child = "from cotenant.base.process.child_process import follow_parent; import time; follow_parent(); " \
+    child = "from cotenant.base.process.endings import follow_parent; import time; follow_parent(); " \
             "print('ready', flush=True); time.sleep(3600)"  # fmt: skip
     program = (
         "import subprocess, sys, time\n"

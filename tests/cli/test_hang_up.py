@@ -95,7 +95,7 @@ def test_a_demo_whose_terminal_is_closed_leaves_no_file(tmp_path: Path, until: s
 
 BODY = """
 import os, signal, sys, threading
-from cotenant.base.process.hang_up import end_on_hang_up
+from cotenant.base.process.endings import end_on_hang_up
 end_on_hang_up()
 ended = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: ended.set())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cotenant.base.usage.histogram import CPU_BUCKETS, HistogramBatch
 from cotenant.base.usage.usage import DAY_SECONDS, TimeGrid
-from cotenant.profiler.time_run import idle_slots, while_running
+from cotenant.profiler.portrait import idle_slots, while_running
 
 STEP, SLOTS = 300, 288
 START = 1_700_006_400

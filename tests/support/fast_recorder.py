@@ -31,7 +31,7 @@ import numpy as np
 from cotenant.base.identity import NodeRef, PodContainerRef
 from cotenant.base.kube import Lease, connect, fresh_identity
 from cotenant.base.logs.telemetry import configure_logging
-from cotenant.base.process.lock_holder import locking_process
+from cotenant.base.process.file_lock import locking_process
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.store.store import Store

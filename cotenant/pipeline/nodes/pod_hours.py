@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass
 from cotenant.base.resource import Resource
 from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage, as_sparse
 from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid
-from cotenant.profiler.group_reduce import reduce_rows
+from cotenant.profiler.pool import reduce_rows
 from cotenant.recommender.colocation.pods import PodFacts, demand_terms
 
 Floats = npt.NDArray[np.float64]

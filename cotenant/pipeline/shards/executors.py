@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging, settings_in_force
-from cotenant.base.process.hang_up import FROM_A_TERMINAL
+from cotenant.base.process.endings import FROM_A_TERMINAL
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 

@@ -43,7 +43,7 @@ from cotenant.base.kubernetes.protocol import (
 )
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.problem import first_of
-from cotenant.base.process.child_process import follow_parent, job_from
+from cotenant.base.process.endings import follow_parent, job_from
 from cotenant.base.process.in_hand import ObjectVersion, in_hand, keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings

@@ -29,8 +29,7 @@ from cotenant.pipeline.stored_history import load
 from cotenant.profiler.recorder.exposition import THROTTLED, parse_resource_metrics, parse_throttled_time
 from cotenant.profiler.recorder.kubelets import KubeletRules
 from cotenant.profiler.recorder.service import GRACE_SECONDS, Recorder
-from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
-from cotenant.profiler.recorder.timetable import coming_results
+from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus, coming_results
 from cotenant.profiler.settings import ProfilerSettings, PrometheusSettings
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation
 from cotenant.settings import Settings

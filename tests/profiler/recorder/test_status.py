@@ -13,8 +13,7 @@ from cotenant.base.identity import NodeRef
 from cotenant.base.resource import MIB
 from cotenant.profiler.recorder.gaps import RecordingGap, count_missing, gap_before, gaps_between, join_gaps
 from cotenant.profiler.recorder.slots import ClosedSlot
-from cotenant.profiler.recorder.status import NodeSource, PresentUse, RecorderStatus
-from cotenant.profiler.recorder.timetable import RESULTS, coming_results, moment_of
+from cotenant.profiler.recorder.status import RESULTS, NodeSource, PresentUse, RecorderStatus, coming_results, moment_of
 
 BEGUN = datetime(2026, 11, 26, 10, 4, 30, tzinfo=UTC).timestamp()
 NONE = np.empty(0)

@@ -1,0 +1,70 @@
+"""EDGE: how a program of ours ends with its terminal, and a child process with its parent.
+
+SIGHUP, which a terminal sends that is closed, would end it at once: a recorder would keep its Lease, an agent what it
+has set, a demo its folder. A parent that was killed ends no child by itself: the child would go on for minutes beside
+the parent's successor, and would fail at its answer, which nobody reads any more.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from typing import IO, Final, TypeVar
+
+import msgspec
+
+from cotenant.base.json_documents.undecodable import UNDECODABLE
+
+FROM_A_TERMINAL: Final = (signal.SIGINT, signal.SIGHUP)
+"""Signals that reach every process of a terminal, children too."""
+
+
+def end_on_hang_up() -> None:
+    """Treat SIGHUP as SIGTERM from now on, unless it is ignored, as behind `nohup`. For the main thread."""
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        terminals = [number for number in range(3) if os.isatty(number)]
+        signal.signal(signal.SIGHUP, lambda *_: _hang_up(terminals))
+
+
+def _hang_up(terminals: Sequence[int]) -> None:
+    # A line that can no longer be written must not keep a program from ending in good order.
+    gone = [number for number in terminals if not os.isatty(number)]
+    if gone:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for number in gone:
+            os.dup2(nowhere, number)
+        os.close(nowhere)
+    signal.raise_signal(signal.SIGTERM)
+
+
+JobT = TypeVar("JobT")
+PARENT_GONE: Final = 1
+"""Exit code of a child whose parent has gone."""
+_POLL_SECONDS: Final = 0.5
+
+
+def follow_parent() -> None:
+    """End this process soon after the one that started it, and leave to that one what a terminal tells both."""
+    for number in FROM_A_TERMINAL:
+        signal.signal(number, signal.SIG_IGN)
+    threading.Thread(target=_end_after, args=(os.getppid(),), name="parent", daemon=True).start()
+
+
+def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> JobT:
+    """The job that the parent writes, as JSON, or as one line of it; SystemExit when it was gone before that."""
+    text = pipe.readline() if one_line else pipe.read()
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except UNDECODABLE:
+        if text.rstrip().endswith(b"}"):
+            raise  # it was written to its end: a fault of ours, which is to be seen
+        raise SystemExit(PARENT_GONE) from None
+
+
+def _end_after(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_POLL_SECONDS)
+    os._exit(PARENT_GONE)
