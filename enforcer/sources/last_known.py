@@ -50,7 +50,8 @@ class LastInputs(msgspec.Struct, frozen=True):
 class _LastInputsRecord(msgspec.Struct, frozen=True):
     boot: str
     node_name: str
-    known: LastInputs
+    known: msgspec.Raw = msgspec.Raw(b"{}")
+    """LastInputs, read once the version is known."""
     version: int = 1
 
 
@@ -76,16 +77,16 @@ class LastInputsFile:
             raw = stream.read(SIZE_CAP_BYTES + 1)
         if len(raw) > SIZE_CAP_BYTES:
             raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
-        head = msgspec.json.decode(raw, type=_LastInputsHead)
-        if not self._boot or (head.boot, head.node_name) != (self._boot, self._node):
+        record = msgspec.json.decode(raw, type=_LastInputsRecord)
+        if not self._boot or (record.boot, record.node_name) != (self._boot, self._node):
             return LastInputs()
-        if head.version > VERSION:
+        if record.version > VERSION:
             self.problem = (
-                f"{self._path} was written by a newer agent (version {head.version}, this one knows {VERSION}): it is "
-                "not used, and replaced by the next inputs"
+                f"{self._path} was written by a newer agent (version {record.version}, this one knows {VERSION}): it "
+                "is not used, and replaced by the next inputs"
             )
             return LastInputs()
-        last = msgspec.json.decode(raw, type=_LastInputsRecord).known
+        last = msgspec.json.decode(record.known, type=LastInputs)
         if max(last.policy_at, last.pods_at) > now:
             raise UsageError("it is from the future of this machine's clock")
         return last
@@ -93,19 +94,13 @@ class LastInputsFile:
     def save(self, last: LastInputs) -> None:
         """Replace it. It need not outlive a power cut: after one it is nothing."""
         try:
-            replace_atomically(
-                self._path, msgspec.json.encode(_LastInputsRecord(self._boot, self._node, last, VERSION)), on_disk=False
-            )
+            known = msgspec.Raw(msgspec.json.encode(last))
+            record = _LastInputsRecord(self._boot, self._node, known, VERSION)
+            replace_atomically(self._path, msgspec.json.encode(record), on_disk=False)
         except OSError as refused:
             self.problem = f"{self._path} cannot be written: {refused.strerror}"
         else:
             self.problem = ""
-
-
-class _LastInputsHead(msgspec.Struct, frozen=True):
-    boot: str
-    node_name: str
-    version: int = 1
 
 
 class Recalling(Sources):
