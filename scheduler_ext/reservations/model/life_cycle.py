@@ -88,10 +88,10 @@ class PlanState(State):
     bar: str
 
 
-_RELEASE: Final = {
+_RELEASE: Final[Mapping[str, str]] = {
     PlanPhase.RELEASED: "the window or the demand is over, the approval was withdrawn, or the next is due"
 }
-_NEXT: Final = {PlanPhase.PROPOSED: "the next occurrence"}
+_NEXT: Final[Mapping[str, str]] = {PlanPhase.PROPOSED: "the next occurrence"}
 PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.RESERVED: PlanState(
         Stage.KEPT, "reserved before the window",
@@ -136,7 +136,7 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
 }  # fmt: skip
 """Every phase, in the order of lists: what runs now, what comes, what waits for a person, what went wrong, the rest."""
 
-_END: Final = {
+_END: Final[Mapping[str, str]] = {
     Phase.SUCCEEDED: "its pod took it, and it serves once",
     Phase.FAILED: "it expired or lost its node",
 }
