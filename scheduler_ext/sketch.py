@@ -69,7 +69,13 @@ def _from_sketch(sketch: Json, spec: Json) -> Converted:
         template["spec"] = on_node(template.get("spec") or {}, str(node))
     now: dict[str, Any] = {"template": template, "owners": _owners(spec.get("resourceOwners"), namespace, notes)}
     if "timeToLiveInSeconds" in spec:
-        now["ttl"] = _ttl(spec["timeToLiveInSeconds"])
+        seconds = spec["timeToLiveInSeconds"]
+        if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
+            raise UsageError(
+                f"spec.timeToLiveInSeconds {format_value(seconds)} is not a whole number of seconds, 0 or more",
+                fix="Write 300, or 0 for a Reservation without an end.",
+            )
+        now["ttl"] = f"{seconds}s"
     if "status" in sketch:
         notes.append("Its status is left out: the controller says it.")
     body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
@@ -131,15 +137,6 @@ def _controller(controller: Json, notes: list[str]) -> dict[str, Any]:
         )
     notes.append(f"{controller['name']} is the name of a ReplicaSet: kind Deployment became ReplicaSet.")
     return {**controller, "kind": "ReplicaSet"}
-
-
-def _ttl(seconds: Any) -> str:
-    if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
-        raise UsageError(
-            f"spec.timeToLiveInSeconds {format_value(seconds)} is not a whole number of seconds, 0 or more",
-            fix="Write 300, or 0 for a Reservation without an end.",
-        )
-    return f"{seconds}s"
 
 
 def _object(path: str, value: Any) -> Json:

@@ -107,6 +107,11 @@ class Condition:
         names = ("type", "status", "reason", "message", "lastTransitionTime")
         return cls(*(str(body.get(name) or "") for name in names))
 
+    def body(self) -> dict[str, str]:
+        """Return the condition as an object's status has it."""
+        texts = {"type": self.type, "status": self.status, "reason": self.reason, "message": self.message}
+        return {**texts, "lastTransitionTime": self.since}
+
 
 def toleration(body: Json) -> Toleration:
     """Parse an entry of a pod's `tolerations`; UsageError where it is no object."""

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures.gantt import Bar
 from cotenant.dashboard.nodes.workload_story import Row
@@ -20,7 +21,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,
     PeakWindow,
     Plan,
-    PlanCondition,
     PlanDecision,
     Span,
     proposal_name,
@@ -78,7 +78,7 @@ def more_windows(plan: Plan) -> tuple[PeakWindow, ...]:
     return tuple(peak for peak in plan.windows if peak.span != window_of(plan))
 
 
-def condition(plan: Plan, kind: str) -> PlanCondition | None:
+def condition(plan: Plan, kind: str) -> Condition | None:
     """One of its conditions."""
     return next((condition for condition in plan.status.conditions if condition.type == kind), None)
 
@@ -208,7 +208,7 @@ def next_step(plan: Plan, now_seconds: float) -> str:
     return sentences.get(phase, why or "No capacity was available in time.")
 
 
-def _asks(plan: Plan, approved: PlanCondition | None) -> str:
+def _asks(plan: Plan, approved: Condition | None) -> str:
     """Why it is not approved (yet)."""
     decision = decision_in_force(plan)
     if decision and decision.by:

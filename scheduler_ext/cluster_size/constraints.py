@@ -25,7 +25,6 @@ from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
     ZONE_LABEL,
     ClusterState,
-    PodRules,
     PodTerm,
     SizedNode,
     SizedPod,
@@ -155,13 +154,17 @@ class CompiledCluster:
 def compile_cluster(state: ClusterState) -> CompiledCluster:
     """Arrays of a state; a pod whose node is not among the nodes counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
-    resources = _resource_names(state)
+    asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
+    resources = (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))
     builder = _Builder(state, {name: number for number, name in enumerate(resources)})
     class_of = np.array([builder.class_number(pod) for pod in state.pods], dtype=np.int64)
     builder.link_classes()
     most = LARGEST // (len(state.pods) + len(state.nodes) + 1)  # so that no sum of any of these exceeds 64 bits
     allocatable = np.array([[n.allocatable.get(name, 0) for n in state.nodes] for name in resources], dtype=np.int64)
-    allocatable, demand = np.minimum(allocatable, most - 1), np.minimum(_demand(builder.classes, len(resources)), most)
+    matrix = np.zeros((len(builder.classes), len(resources)), dtype=np.int64)
+    for number, pod_class in enumerate(builder.classes):
+        matrix[number, pod_class.columns] = pod_class.amounts
+    allocatable, demand = np.minimum(allocatable, most - 1), np.minimum(matrix, most)
     keys = {ZONE_LABEL, *(domain.topology_key for domain in builder.domain_counts)}
     node_of = np.array([places.get(pod.node, -1) for pod in state.pods], dtype=np.int64)
     return CompiledCluster(
@@ -228,13 +231,6 @@ def _pods_of_node(node_of: Ints, nodes: int) -> list[Ints]:
     return np.split(pods, ends[:-1]) if nodes else []
 
 
-def _demand(classes: Sequence[PodClass], resources: int) -> Ints:
-    matrix = np.zeros((len(classes), resources), dtype=np.int64)
-    for number, pod_class in enumerate(classes):
-        matrix[number, pod_class.columns] = pod_class.amounts
-    return matrix
-
-
 def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:
     """Shares of a median node; the number of pods, of which each is one, does not count."""
     if not allocatable.shape[1]:
@@ -243,11 +239,6 @@ def _class_sizes(allocatable: Ints, demand: Ints) -> Floats:
     capacity[len(SCORED)] = np.inf
     capacity[capacity <= 0] = np.inf
     return np.asarray((demand / capacity).max(axis=1, initial=0.0))
-
-
-def _resource_names(state: ClusterState) -> tuple[str, ...]:
-    asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
-    return (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))
 
 
 def _domain_numbers(nodes: Sequence[SizedNode], key: str) -> npt.NDArray[np.intp]:
@@ -392,7 +383,11 @@ class _Builder:
             selects_itself = is_selected(CounterKey(term.namespaces, term.selector), pod)
             domain = self._domain(DomainCount(number, term.topology_key))
             pod_class.affinity.append(AffinityCheck(domain, selects_itself))
-        keyed = self._keyed_nodes(rules)
+        keys = tuple(spread.topology_key for spread in rules.spread)
+        if keys not in self._keyed:
+            flags = [all(key in node.facts.labels for key in keys) for node in self.state.nodes]
+            self._keyed[keys] = np.array(flags, dtype=np.bool_)
+        keyed = self._keyed[keys]
         for spread in rules.spread:
             namespaces = frozenset((pod.namespace,))
             key = CounterKey(namespaces, spread.selector, staying=True)
@@ -406,14 +401,6 @@ class _Builder:
             domain = self._domain(DomainCount(number, spread.topology_key, self._mask_number(eligible)))
             own = int(spread.selector.matches(pod.labels))
             pod_class.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
-
-    def _keyed_nodes(self, rules: PodRules) -> Flags:
-        """Nodes that have the labels of all the pod's spread constraints: others are no domain of any."""
-        keys = tuple(spread.topology_key for spread in rules.spread)
-        if keys not in self._keyed:
-            flags = [all(key in node.facts.labels for key in keys) for node in self.state.nodes]
-            self._keyed[keys] = np.array(flags, dtype=np.bool_)
-        return self._keyed[keys]
 
     def _counter(self, term: PodTerm) -> int:
         return self.counters.setdefault(CounterKey(term.namespaces, term.selector), len(self.counters))

@@ -210,22 +210,18 @@ class PlacingState:
         cluster, whole = self.cluster, parent._domain(number)
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
         state = _DomainState(whole.of_node[self.kept], eligible, whole.sums.copy())
-        gone = self._places_of_gone(parent)
-        for class_number in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
-            for place in gone.get(class_number, ()):
-                if whole.counts_on(place):
-                    state.sums[whole.of_node[place]] -= 1
-        return state
-
-    def _places_of_gone(self, parent: PlacingState) -> Mapping[int, Sequence[int]]:
-        """Class -> the places that its pods had in the parent, of the pods that went."""
+        # Class -> the places that its pods had in the parent, of the pods that went.
         if self._gone_of_class is None:
             found: dict[int, list[int]] = defaultdict(list)
             classes, places = self.cluster.class_of[self.gone].tolist(), parent.place_of[self.gone].tolist()
             for class_number, place in zip(classes, places, strict=True):
                 found[class_number].append(place)
             self._gone_of_class = dict(found)
-        return self._gone_of_class
+        for class_number in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
+            for place in self._gone_of_class.get(class_number, ()):
+                if whole.counts_on(place):
+                    state.sums[whole.of_node[place]] -= 1
+        return state
 
     def mask_of(self, pod_class: PodClass) -> Flags:
         """Living nodes that the class may use by selector, affinity, taints and volumes."""
@@ -269,7 +265,7 @@ class PlacingState:
         for spread in pod_class.spread:
             yield ~self._spread_allows(spread)
         if pod_class.affinity:
-            first = self._is_first_of_its_kind(pod_class)
+            first = all(check.own and not self._domain(check.domain).sums[:-1].any() for check in pod_class.affinity)
             for check in pod_class.affinity:
                 yield self._affinity_refuses(check, first=first)
 
@@ -278,10 +274,6 @@ class PlacingState:
         domain = self._domain(check.domain)
         without = domain.of_node < 0
         return without if first else without | (domain.sums[domain.of_node] <= 0)
-
-    def _is_first_of_its_kind(self, pod_class: PodClass) -> bool:
-        """No pod satisfies any of its terms, and it satisfies all itself: the first of a group may be placed."""
-        return all(check.own and not self._domain(check.domain).sums[:-1].any() for check in pod_class.affinity)
 
     def _spread_allows(self, check: SpreadCheck) -> Flags:
         domain = self._domain(check.domain)

@@ -92,7 +92,8 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
         requests = requests | counted
         rules = rules_of(spec, meta.namespace, meta.labels or {}, volumes, objects)
         _require_stock(wire)
-        _require_budgets(objects)
+        if objects.budgets is None:
+            raise NotModelledError("disruption budgets, because they could not be read")
     except NotModelledError as error:
         broken = str(error)
     except UsageError as error:
@@ -239,18 +240,15 @@ def _require_stock(wire: SizedPodWire) -> None:
         raise NotModelledError("affinity to Reservations")
 
 
-def _require_budgets(objects: ClusterObjects) -> None:
-    if objects.budgets is None:
-        raise NotModelledError("disruption budgets, because they could not be read")
-
-
 def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:
     """Node affinities of the pod's volumes, and how many each CSI driver attaches."""
     claims, attached = [], dict[str, int]()
     for volume in wire.spec.volumes or ():
         claim = claim_of(volume)
         if claim is None:
-            _require_harmless(volume)
+            kinds = set(volume) - {"name"} - HARMLESS_VOLUMES - {"hostPath"}
+            if kinds:
+                raise NotModelledError(f"volumes of kind {min(kinds)}")
         else:
             claims.append(claim)
     if claims and (objects.volumes is None or objects.attach_limits is None):
@@ -263,12 +261,6 @@ def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, 
         if bound is not None and bound.driver:
             attached[ATTACHED + bound.driver] = attached.get(ATTACHED + bound.driver, 0) + 1
     return affinities, attached
-
-
-def _require_harmless(volume: Mapping[str, Any]) -> None:
-    kinds = set(volume) - {"name"} - HARMLESS_VOLUMES - {"hostPath"}
-    if kinds:
-        raise NotModelledError(f"volumes of kind {min(kinds)}")
 
 
 def _host_ports(spec: SizedPodSpec) -> dict[str, int]:

@@ -115,13 +115,11 @@ def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
         budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
         volumes=read_volumes(client, gaps),
         attach_limits=_read_attach_limits(client, gaps),
-        namespaces=None if namespaces is None else {n["metadata"]["name"]: _labels(n) for n in namespaces},
+        namespaces=None
+        if namespaces is None
+        else {n["metadata"]["name"]: (n["metadata"].get("labels") or {}) for n in namespaces},
         now_seconds=client.clock().now_seconds(),
     )
-
-
-def _labels(body: Json) -> Mapping[str, str]:
-    return body["metadata"].get("labels") or {}
 
 
 def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:

@@ -21,7 +21,6 @@ from cotenant.base.kubernetes.quantity import add
 from cotenant.base.progress import Progress
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
-from cotenant.base.table import Table
 from cotenant.base.text import counted, moment
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
@@ -93,14 +92,10 @@ def read_scan(store: Store) -> StoredScan:
         store.cluster,
         proposals_of(recommendations.rows()),
         overview,
-        _names(nodes),
+        frozenset(str(row["node"]) for row in nodes.rows()),
         proposed=proposed_of(recommendations.rows()),
         busiest=None if inventory is None else busiest_moment(inventory),
     )
-
-
-def _names(nodes: Table) -> frozenset[str]:
-    return frozenset(str(row["node"]) for row in nodes.rows())
 
 
 def reason_without(scan: StoredScan, state: ClusterState) -> str:

@@ -191,7 +191,7 @@ def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     known = _fill_gaps(measured, NOTHING)
     young = _young(pod, measured, metric)
-    used = _larger(pod.estimate, known) if young else known
+    used = (max(pod.estimate[0], known[0]), max(pod.estimate[1], known[1])) if young else known
     prod_used = NOTHING
     if pod.prod and measured is not None and not is_prod:
         prod_used = pod.estimate
@@ -317,10 +317,6 @@ def _fill_gaps(measured: Pair | None, instead: Pair) -> Pair:
 
 def _plus(first: Pair, second: Pair) -> Pair:
     return first[0] + second[0], first[1] + second[1]
-
-
-def _larger(first: Pair, second: Pair) -> Pair:
-    return max(first[0], second[0]), max(first[1], second[1])
 
 
 def _pair(percentages: Percentages) -> Pair:

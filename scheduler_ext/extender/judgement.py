@@ -128,8 +128,9 @@ class NodeVerdicts:
         at = np.flatnonzero(self.codes)
         if not len(at):
             return NodeRefusals(at, at, (), ())
-        distinct, which = np.unique(self._keys(at), return_inverse=True)
-        parts = [_decode_key(key) for key in distinct.tolist()]
+        keys: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
+        distinct, which = np.unique(keys, return_inverse=True)
+        parts = [(key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24) for key in distinct.tolist()]
         return NodeRefusals(
             at, which, tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts)
         )
@@ -145,11 +146,6 @@ class NodeVerdicts:
                 by_reason[RULES[code], words_of(code, percents, slots)] = number
         return dict(sorted(by_reason.items(), key=lambda item: (-item[1], item[0])))
 
-    def _keys(self, at: npt.NDArray[np.intp]) -> Integers:
-        """Code, percentage and half hour of some nodes, each as one number."""
-        keys: Integers = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
-        return keys
-
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusals:
@@ -164,11 +160,6 @@ class NodeRefusals:
         """Words for each refused node."""
         reasons = self.words
         return [reasons[i] for i in self.which.tolist()]
-
-
-def _decode_key(key: int) -> tuple[int, int, int]:
-    """Code, percentage, half hour."""
-    return key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24
 
 
 def _ends(values: Integers) -> tuple[int, int]:

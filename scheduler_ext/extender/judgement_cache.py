@@ -133,7 +133,14 @@ class Opinions:
             if 2 * len(due) > len(snapshot.names):
                 opinion = self._kept[kind] = self._of_all(snapshot, pod, now_seconds)
             else:
-                self._renew(opinion, snapshot, pod, due, now_seconds)
+                # Judge all that changed anew.
+                verdicts = load_rules.check_load(snapshot, due, pod, now_seconds, self._settings)
+                mine = opinion.verdicts
+                mine.codes[due], mine.percent[due], mine.slot[due] = verdicts.codes, verdicts.percent, verdicts.slot
+                points = load_rules.points(snapshot, due, pod, now_seconds, self._settings)
+                opinion.points[due], opinion.standings[due] = points, _of_reporting(snapshot, due, points)
+                opinion.until = min(opinion.until, self._same_until(snapshot, due, now_seconds))
+                opinion.changed[due], opinion.stale, opinion.since = False, False, now_seconds
         self._last = (snapshot, pod, now_seconds, opinion)
         self._kept.move_to_end(kind)
         if len(self._kept) > KINDS:
@@ -161,16 +168,6 @@ class Opinions:
             standings=_of_reporting(snapshot, slice(None), points),
             changed=np.zeros(len(snapshot.names), dtype=np.bool_),
         )
-
-    def _renew(self, opinion: Opinion, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> None:
-        """Judge all that changed anew."""
-        verdicts = load_rules.check_load(snapshot, rows, pod, now_seconds, self._settings)
-        mine = opinion.verdicts
-        mine.codes[rows], mine.percent[rows], mine.slot[rows] = verdicts.codes, verdicts.percent, verdicts.slot
-        points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
-        opinion.points[rows], opinion.standings[rows] = points, _of_reporting(snapshot, rows, points)
-        opinion.until = min(opinion.until, self._same_until(snapshot, rows, now_seconds))
-        opinion.changed[rows], opinion.stale, opinion.since = False, False, now_seconds
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
         """Return the Unix time when the next of these nodes' reports expires; until then time changes no opinion.

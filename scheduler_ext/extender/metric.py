@@ -145,20 +145,15 @@ def metric_of(wire: MetricWire) -> LoadMetric:
         for p in status.pods_metric or ()
         if p is not None and (measured := _pod_pair(p.pod_usage)) is not None
     }
+    cpu, memory = _amounts(node.system_usage if node else None)
     return LoadMetric(
         updated_seconds=status.update_time.timestamp() if status.update_time else None,
         report_seconds=DEFAULT_REPORT_SECONDS if interval is None else interval,
         usage=usage,
-        system=_system_usage(node.system_usage if node else None, usage, pods),
+        system=(_rest(cpu, 0, usage, pods), _rest(memory, 1, usage, pods)),
         aggregated=_aggregated_usages(node.aggregated_node_usages) if node and node.aggregated_node_usages else {},
         pods=pods,
     )
-
-
-def _system_usage(reported: _ResourceMap | None, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
-    """Return the usage outside of pods; of a resource that is not reported, what the node uses beyond its pods."""
-    cpu, memory = _amounts(reported)
-    return _rest(cpu, 0, usage, pods), _rest(memory, 1, usage, pods)
 
 
 def _rest(reported: float, place: int, usage: Pair | None, pods: Mapping[str, tuple[Pair, bool]]) -> float:

@@ -140,6 +140,8 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         unread = error.message
     # a bound placeholder reserves capacity and uses none; before that it stands for its owner
     silent = bool(unread or (placeholder_of is not None and spec.node_name))
+    annotated_seconds = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
+    candidates = [float(x) for x in (annotated_seconds, spec.active_deadline_seconds) if x]
     return PodFacts(
         identity=identity,
         node=spec.node_name,
@@ -148,7 +150,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
         requests=weight.requests,
         estimate=(0.0, 0.0) if silent else weight.estimate,
         predicted=(0.0, 0.0) if silent else _predicted_usage(annotations) or weight.estimate,
-        run_seconds=_run_seconds(annotations, spec.active_deadline_seconds),
+        run_seconds=min(candidates, default=math.inf),
         assigned_seconds=assigned,
         young_until=_young_until(annotations, assigned, initialized, settings),
         ended=wire.status.phase in ENDED_PHASES,
@@ -300,12 +302,6 @@ def _young_until(
     if after_scheduled and placed is not None:
         return placed + after_scheduled
     return None
-
-
-def _run_seconds(annotations: Mapping[str, str], deadline: float | None) -> float:
-    annotated_seconds = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
-    candidates = [float(x) for x in (annotated_seconds, deadline) if x]
-    return min(candidates, default=math.inf)
 
 
 def _seconds(text: str) -> int | None:

@@ -136,7 +136,10 @@ def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         columns[:, np.frombuffer(frame.rows, np.int32)] = np.frombuffer(frame.values).reshape(-1, WIDTH).T
         moved = replace(moved, columns=columns)
     if frame.ahead or frame.first_slot != moved.first_slot:
-        moved = replace(moved, ahead=_update_forecasts(moved, frame), first_slot=frame.first_slot)
+        ahead = moved.ahead.copy() if moved.first_slot == frame.first_slot else np.full_like(moved.ahead, np.nan)
+        values = np.frombuffer(frame.ahead).reshape(-1, 2, SLOTS)
+        ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
+        moved = replace(moved, ahead=ahead, first_slot=frame.first_slot)
     if frame.rows or frame.ahead_rows:
         moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], _touched_rows(frame)))
     if frame.reservations or frame.fresh or frame.names is not None:
@@ -191,13 +194,6 @@ def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         heads=heads,
         quoted=quoted,
     )
-
-
-def _update_forecasts(moved: NodeSnapshot, frame: Frame) -> Floats:
-    ahead = moved.ahead.copy() if moved.first_slot == frame.first_slot else np.full_like(moved.ahead, np.nan)
-    values = np.frombuffer(frame.ahead).reshape(-1, 2, SLOTS)
-    ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
-    return ahead
 
 
 def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:

@@ -92,7 +92,8 @@ def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetr
     counted = _plus(_not_negative(balance[False]), _not_negative(balance[True]))
     if doubtful == (0.0, 0.0):
         return counted
-    return _plus(counted, _least(doubtful, _excess(outlook, metric, watch.now_seconds)))
+    second = _excess(outlook, metric, watch.now_seconds)
+    return _plus(counted, (min(doubtful[0], second[0]), min(doubtful[1], second[1])))
 
 
 def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> Pair:
@@ -109,10 +110,6 @@ def _excess(outlook: Outlook, metric: LoadMetric | None, now_seconds: float) -> 
 
 def _plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
     return first[0] + factor * second[0], first[1] + factor * second[1]
-
-
-def _least(first: Pair, second: Pair) -> Pair:
-    return min(first[0], second[0]), min(first[1], second[1])
 
 
 def _not_negative(pair: Pair) -> Pair:

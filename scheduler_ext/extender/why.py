@@ -170,7 +170,7 @@ def parse_scheduler_message(message: str) -> list[RuleRefusal]:
 def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     if not with_rules:
         return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
-    return _silent(stance), _yielded_rule_text(stance)
+    return (f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""), _yielded_rule_text(stance)
 
 
 def _not_tried(pod: PodFacts, settings: ExtenderSettings) -> list[str]:
@@ -182,10 +182,6 @@ def _not_tried(pod: PodFacts, settings: ExtenderSettings) -> list[str]:
         for rule, on, allocator in rules
         if pod.wants_bind and not on and allocator.concerns(claim)
     ]
-
-
-def _silent(stance: Posture) -> str:
-    return f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""
 
 
 def _yielded_rule_text(stance: Posture) -> str:

@@ -126,7 +126,14 @@ class LoadTaintController(Feature):
             self.interval_seconds = self._settings.interval_seconds if given_back else OFF_SECONDS
             return ControllerDecision(given_back, notes)
         loads = self._loads(now_seconds)
-        kept_away = self._daemon_sets(now_seconds)
+        # DaemonSets whose pods a refused node would not get: their controller goes by the template's tolerations.
+        if now_seconds - self._looked_seconds >= DAEMON_SETS_SECONDS:
+            listed = self._client.list("/apis/apps/v1/daemonsets", DaemonSetWire)
+            self._kept_away = tuple(
+                sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in listed if not pod.tolerates_load)
+            )
+            self._looked_seconds = now_seconds
+        kept_away = self._kept_away
         arguments = replace(self._arguments, refused_share=0.0) if kept_away else self._arguments
         plan = decide(loads, arguments, now_seconds)
         if self._metrics:
@@ -211,16 +218,6 @@ class LoadTaintController(Feature):
                 while mirror.error is None and time.monotonic() < deadline and not mirror.wait_synced(0.05):
                     continue
         return self._watching
-
-    def _daemon_sets(self, now_seconds: float) -> tuple[str, ...]:
-        """DaemonSets whose pods a refused node would not get: their controller goes by the template's tolerations."""
-        if now_seconds - self._looked_seconds >= DAEMON_SETS_SECONDS:
-            listed = self._client.list("/apis/apps/v1/daemonsets", DaemonSetWire)
-            self._kept_away = tuple(
-                sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in listed if not pod.tolerates_load)
-            )
-            self._looked_seconds = now_seconds
-        return self._kept_away
 
     def _patches(self, due: Sequence[LoadTaintChange]) -> Iterator[Patch]:
         self._after = {node_address(change.name): change.after for change in due}

@@ -6,7 +6,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
-from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport, QuotaRow
+from cotenant.scheduler_ext.queues.model.report import GangState, QueueReport
 from cotenant.scheduler_ext.queues.view import QueueView
 
 MOST_ROWS: Final = 4000
@@ -52,7 +52,11 @@ class QueueMetrics:
         rows = {(row.quota, row.resource): row for row in report.quotas}
         shown = sorted(rows)[:MOST_ROWS]
         for key in shown:
-            self._row(rows[key])
+            row = rows[key]
+            scale = 1000 if row.resource == "cpu" else 1
+            self._runtime.labels(row.quota, row.resource).set(row.runtime / scale)
+            self._used.labels(row.quota, row.resource).set(row.used / scale)
+            self._request.labels(row.quota, row.resource).set(row.request / scale)
         for key in self._rows - set(shown):
             for gauge in (self._runtime, self._used, self._request):
                 gauge.remove(*key)
@@ -67,9 +71,3 @@ class QueueMetrics:
         self._missed.set(sum(pod.missed for pod in view.pods))
         for state in GangState:
             self._gangs.labels(state.value).set(sum(gang.state is state for gang in report.gangs))
-
-    def _row(self, row: QuotaRow) -> None:
-        scale = 1000 if row.resource == "cpu" else 1
-        self._runtime.labels(row.quota, row.resource).set(row.runtime / scale)
-        self._used.labels(row.quota, row.resource).set(row.used / scale)
-        self._request.labels(row.quota, row.resource).set(row.request / scale)

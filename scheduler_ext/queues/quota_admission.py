@@ -142,20 +142,18 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     rounds = [_TreeRound(tree, account, queues, usable, settings) for tree in forest.trees]
     for round_ in rounds:
         round_.admit()
-    admitted_pods = [*(admitted for r in rounds for admitted in r.admitted_pods), *_of_no_quota(view)]
+    admitted_pods = [
+        *(admitted for r in rounds for admitted in r.admitted_pods),
+        *[
+            AdmittedPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
+            for pod in view.pods
+            if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
+        ],
+    ]
     waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *_of_bad_quotas(view, forest)]
     uses = {name: use for r in rounds for name, use in r.uses().items()}
     stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
     return QuotaAdmission(forest, tuple(admitted_pods), tuple(waiting_pods), uses, stuck)
-
-
-def _of_no_quota(view: QueueView) -> list[AdmittedPod]:
-    """Pods whose quota is gone, or is one of the system's: nothing bounds them."""
-    return [
-        AdmittedPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
-        for pod in view.pods
-        if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
-    ]
 
 
 def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[WaitingPod]:
@@ -256,7 +254,10 @@ class _TreeRound:
             if unit.obstacle or behind or lacks:
                 remaining.append(unit)
             else:
-                self._let_go(unit)
+                why = self._sum(unit)
+                for quota, need in unit.needs.items():
+                    self.account.add(quota, need, unit.firm_needs.get(quota, {}))
+                self.admitted_pods += [AdmittedPod(pod, why) for pod in unit.pods]
         self.pending[name] = remaining
 
     def _serve_all(self) -> bool:
@@ -265,12 +266,6 @@ class _TreeRound:
         for name in self.pending:
             self._serve(name)
         return len(self.admitted_pods) > before
-
-    def _let_go(self, unit: QueueUnit) -> None:
-        why = self._sum(unit)
-        for quota, need in unit.needs.items():
-            self.account.add(quota, need, unit.firm_needs.get(quota, {}))
-        self.admitted_pods += [AdmittedPod(pod, why) for pod in unit.pods]
 
     def _sum(self, unit: QueueUnit) -> str:
         """Why it fits, in figures of its first quota."""
@@ -415,7 +410,12 @@ class _TreeRound:
         result = self.result or runtime_quota(self.layout, {}, self.layout.array(self._demand()), scaling=False)
         arrays = (result.minimum, result.request, result.child_request)
         minimum, request, child_request = (self.layout.by_group(array) for array in arrays)
-        firm, account = self._firm_requests(), self.account
+        # Used and waited for by pods that may not be preempted, children included.
+        account, firm = self.account, {name: dict(self.account.firm[name]) for name in self.layout.names}
+        for unit in (unit for units in self.pending.values() for unit in units):
+            for quota, needs in unit.firm_needs.items():
+                for name in (quota, *account.ancestors[quota]):
+                    add_amounts(firm.setdefault(name, {}), needs)
         uses: dict[str, QuotaUse] = {}
         for name in self.layout.names:
             bounded = self.usable[name].maximum
@@ -425,13 +425,3 @@ class _TreeRound:
             figures = (minimum[name], limit, request[name], child_request[name], used, firm_request, firm_used, ungated)
             uses[name] = QuotaUse(*figures, waiting)
         return uses
-
-    def _firm_requests(self) -> dict[str, dict[str, int]]:
-        """Used and waited for by pods that may not be preempted, children included."""
-        requests = {name: dict(self.account.firm[name]) for name in self.layout.names}
-        for units in self.pending.values():
-            for unit in units:
-                for quota, amounts in unit.firm_needs.items():
-                    for name in (quota, *self.account.ancestors[quota]):
-                        add_amounts(requests.setdefault(name, {}), amounts)
-        return requests

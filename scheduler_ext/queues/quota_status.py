@@ -56,7 +56,13 @@ def status_intents(
     unread = {place for place, _ in view.unreadable}
     intents = []
     for name, use in admission.uses.items():
-        annotations = _annotations(use)
+        annotations = {
+            RUNTIME_ANNOTATION: use.limit,
+            REQUEST_ANNOTATION: use.request,
+            CHILD_REQUEST_ANNOTATION: use.child_request,
+            NON_PREEMPTIBLE_REQUEST_ANNOTATION: use.firm_request,
+            NON_PREEMPTIBLE_USED_ANNOTATION: use.firm_used,
+        }
         if name in profiles:
             amount, unschedulable = profile_capacity(profiles[name], view.nodes)
             annotations |= {TOTAL_ANNOTATION: amount, UNSCHEDULABLE_ANNOTATION: unschedulable}
@@ -108,16 +114,6 @@ def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[st
         with suppress(UsageError):
             moments[name] = moment_of(quota.published.get(annotation), annotation)
     return {name: moment for name, moment in moments.items() if moment is not None}
-
-
-def _annotations(use: QuotaUse) -> dict[str, Amounts]:
-    return {
-        RUNTIME_ANNOTATION: use.limit,
-        REQUEST_ANNOTATION: use.request,
-        CHILD_REQUEST_ANNOTATION: use.child_request,
-        NON_PREEMPTIBLE_REQUEST_ANNOTATION: use.firm_request,
-        NON_PREEMPTIBLE_USED_ANNOTATION: use.firm_used,
-    }
 
 
 def _is_status_outdated(quota: QuotaNode, use: QuotaUse, annotations: Mapping[str, Amounts]) -> bool:

@@ -122,21 +122,19 @@ def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
         for _, family in families:
             row_of.update({name: len(names) + i for i, name in enumerate(family)})
             names += family
-        depths.append(_siblings(first, families))
+        sizes = [len(family) for _, family in families]
+        depths.append(
+            Siblings(
+                first,
+                first + sum(sizes),
+                np.array([parent for parent, _ in families], dtype=np.intp),
+                np.cumsum([0, *sizes[:-1]], dtype=np.intp),
+                np.repeat(np.arange(len(sizes), dtype=np.intp), sizes),
+            )
+        )
         families = [(row_of[name], children.get(name, [])) for name in names[first:]]
     resources = tuple(sorted({r for name in names for r in quotas[name].maximum}))
     return _arrays([quotas[name] for name in names], resources, tuple(depths), row_of)
-
-
-def _siblings(first: int, families: Sequence[tuple[int, list[str]]]) -> Siblings:
-    sizes = [len(family) for _, family in families]
-    return Siblings(
-        first,
-        first + sum(sizes),
-        np.array([parent for parent, _ in families], dtype=np.intp),
-        np.cumsum([0, *sizes[:-1]], dtype=np.intp),
-        np.repeat(np.arange(len(sizes), dtype=np.intp), sizes),
-    )
 
 
 def _arrays(
@@ -305,19 +303,16 @@ def _share_remainder(depth: Siblings, weight: Exact, remaining: Exact, runtime: 
         part, remainder = product // divisor, product % divisor
         residual = remaining - np.add.reduceat(part, depth.starts, axis=0)
         if (residual > 0).any():
-            part = part + (_rank(depth, remainder) < residual[depth.family])
+            # Place of each row in its family by its remainder, the largest first, ties in the order of rows (of
+            # names).
+            order = np.argsort(-remainder, axis=0, kind="stable")
+            order = np.take_along_axis(order, np.argsort(depth.family[order], axis=0, kind="stable"), axis=0)
+            places = np.arange(len(remainder), dtype=np.intp) - depth.starts[depth.family]
+            rank = np.empty(remainder.shape, dtype=np.intp)
+            np.put_along_axis(rank, order, np.broadcast_to(places[:, None], remainder.shape), axis=0)
+            part = part + (rank < residual[depth.family])
         runtime = runtime + part
         surplus = np.where(hungry, np.maximum(runtime - request, 0), 0)
         runtime = runtime - surplus
         remaining = np.add.reduceat(surplus, depth.starts, axis=0)
         hungry = hungry & (runtime < request)
-
-
-def _rank(depth: Siblings, remainder: Exact) -> Index:
-    """Place of each row in its family by its remainder, the largest first, ties in the order of rows (of names)."""
-    order = np.argsort(-remainder, axis=0, kind="stable")
-    order = np.take_along_axis(order, np.argsort(depth.family[order], axis=0, kind="stable"), axis=0)
-    places = np.arange(len(remainder), dtype=np.intp) - depth.starts[depth.family]
-    rank = np.empty(remainder.shape, dtype=np.intp)
-    np.put_along_axis(rank, order, np.broadcast_to(places[:, None], remainder.shape), axis=0)
-    return rank

@@ -120,7 +120,15 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
         if state_of(load, inputs.now_seconds, expiration_seconds) is Reason.OK:
             table.with_metric[row] = True
             table.usage[row], table.prod[row] = _usage(load)
-            table.leaving[row], table.prod_leaving[row] = _leaving_usage(load, inputs.now_seconds)
+            # (all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows
+            # how long.
+            leaving, prod = np.zeros(2), np.zeros(2)
+            for pod in load.pods:
+                if pod.leaving and not pod.is_stuck(inputs.now_seconds):
+                    usage = np.array(usage_of(pod, load.metric) or (0.0, 0.0))
+                    leaving += usage
+                    prod += usage * pod.facts.prod
+            table.leaving[row], table.prod_leaving[row] = leaving, prod
     table.ahead *= _level(table)
     np.fmax.reduce(table.ahead, axis=0, out=table.peak)
     return table
@@ -169,17 +177,6 @@ def _usage(load: NodeLoad) -> tuple[tuple[float, float], tuple[float, float]]:
     return (cpu, memory), (prod_cpu, prod_memory)
 
 
-def _leaving_usage(load: NodeLoad, now_seconds: float) -> tuple[Floats, Floats]:
-    """(all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows how long."""
-    leaving, prod = np.zeros(2), np.zeros(2)
-    for pod in load.pods:
-        if pod.leaving and not pod.is_stuck(now_seconds):
-            usage = np.array(usage_of(pod, load.metric) or (0.0, 0.0))
-            leaving += usage
-            prod += usage * pod.facts.prod
-    return leaving, prod
-
-
 def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadArgs) -> list[PoolThresholds]:
     """Each pool with its nodes and their thresholds; a node belongs to the first pool that selects it."""
     free = np.ones(len(table.names), dtype=np.bool_)
@@ -190,17 +187,13 @@ def pools_of(inputs: RebalanceInputs, table: LoadTable, arguments: LowNodeLoadAr
         selected = [all(selector.matches(load.node.labels) for selector in parsed) for load in inputs.loads]
         rows = np.flatnonzero(free & np.array(selected, dtype=np.bool_))
         free[rows] = False
-        pools.append(_with_thresholds(pool, rows, table))
+        with_metric = rows[table.with_metric[rows]]
+        low, high = _amounts(pool, pool.low_thresholds, pool.high_thresholds, table, table.usage, with_metric)
+        prod_low, prod_high = _amounts(
+            pool, pool.prod_low_thresholds, pool.prod_high_thresholds, table, table.prod, with_metric
+        )
+        pools.append(PoolThresholds(pool, rows, low, high, prod_low, prod_high))
     return pools
-
-
-def _with_thresholds(pool: NodePoolArgs, rows: npt.NDArray[np.intp], table: LoadTable) -> PoolThresholds:
-    with_metric = rows[table.with_metric[rows]]
-    low, high = _amounts(pool, pool.low_thresholds, pool.high_thresholds, table, table.usage, with_metric)
-    prod_low, prod_high = _amounts(
-        pool, pool.prod_low_thresholds, pool.prod_high_thresholds, table, table.prod, with_metric
-    )
-    return PoolThresholds(pool, rows, low, high, prod_low, prod_high)
 
 
 def _amounts(

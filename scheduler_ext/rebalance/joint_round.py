@@ -6,7 +6,6 @@ HighNodeLoad's alone (`decide` leaves it out); one that pods are moved from or t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cotenant.base.reasons import Reason
@@ -57,15 +56,13 @@ def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode
     if emptying is None:
         return RoundWrites(tuple(removed))
     begun = [mark for mark in emptying.marks if mark.change is MarkChange.SET and mode.empties]
-    return RoundWrites((*removed, *begun), _only_from(emptying, [*begun, *existing], removed))
+    marks = [*begun, *existing]
+    nodes = {mark.node for mark in marks} - {mark.node for mark in removed}
+    return RoundWrites(
+        (*removed, *begun), replace(emptying, moves=tuple(move for move in emptying.moves if move.source in nodes))
+    )
 
 
 def _is_taken(mark: NodeMark, mode: RoundMode) -> bool:
     """While pods are moved, capacity counts twice: only somebody's need ends it then, no pod that finds no place."""
     return mark.change is MarkChange.TAKEN and (mode.settled or mark.reason in NEEDED)
-
-
-def _only_from(plan: RebalancePlan, marks: Sequence[NodeMark], away: Sequence[NodeMark]) -> RebalancePlan:
-    """The plan with the moves off these nodes, but those whose mark is taken away."""
-    nodes = {mark.node for mark in marks} - {mark.node for mark in away}
-    return replace(plan, moves=tuple(move for move in plan.moves if move.source in nodes))

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.models.pod import MovablePod, MovablePodSpec
+from cotenant.base.kubernetes.models.pod import MovablePod
 from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.owners import DEPLOYMENT_CONFIG_LABEL, TEMPLATE_HASH_LABEL, workload_by_name
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
@@ -142,6 +142,9 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
     created, deleted = more.metadata.creation_timestamp, more.metadata.deletion_timestamp
     owners = facts.identity.controllers
     claims = tuple(v.persistent_volume_claim.claim_name for v in volumes if v.persistent_volume_claim is not None)
+    spec = more.spec
+    values = (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
+    parts = {name: raw for name, raw in zip(_PLACEMENT, values, strict=True) if bytes(raw)}
     return RebalancePod(
         facts=facts,
         priority=more.spec.priority or 0,
@@ -159,7 +162,7 @@ def pod_of(raw: bytes | msgspec.Raw, settings: LoadAwareSettings) -> RebalancePo
         volumes=None if claims else (),
         eviction_cost=_int32_or_zero(annotations.get(EVICTION_COST_ANNOTATION, "")),
         deletion_cost=_int32_or_zero(annotations.get(DELETION_COST_ANNOTATION, "")),
-        placement=_placement(more.spec),
+        placement=msgspec.json.encode(parts) if parts else b"",
     )
 
 
@@ -170,12 +173,6 @@ def _int32_or_zero(text: str) -> int:
     except ValueError:
         return 0
     return number if -(2**31) <= number < 2**31 else 0
-
-
-def _placement(spec: MovablePodSpec) -> bytes:
-    values = (spec.node_selector, spec.affinity, spec.tolerations, spec.topology_spread_constraints)
-    parts = {name: raw for name, raw in zip(_PLACEMENT, values, strict=True) if bytes(raw)}
-    return msgspec.json.encode(parts) if parts else b""
 
 
 @dataclass(frozen=True, slots=True)

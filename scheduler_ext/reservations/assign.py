@@ -73,7 +73,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
         if (
             reservation.open_to_owners
             and reservation.mode(default) is Mode.PINNED
-            and not _is_expired(reservation, view)
+            and not reservation.expired(view.now_seconds)
         ):
             capacity = _reservation_capacity(reservation, view)
             if capacity.placeholders or capacity.busy:
@@ -209,7 +209,3 @@ def _match_key(capacity: ReservationCapacity) -> object:
         tuple(sorted(capacity.left.items())),
     )
     return (r.owners, r.taints, r.allocate_policy, r.order, sums)
-
-
-def _is_expired(reservation: Reservation, view: ReservationView) -> bool:
-    return reservation.expired(view.now_seconds)

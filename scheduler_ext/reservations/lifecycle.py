@@ -90,7 +90,8 @@ def _maintain_active_reservation(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> Care:
     """One that neither ended nor is being handed over."""
-    mode, owners = reservation.mode(Mode(settings.mode)), _owners(reservation, view)
+    mode, node = reservation.mode(Mode(settings.mode)), reservation.status.node
+    owners = [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
     takers = _takers(reservation, view) if mode is Mode.LAST_RESORT else ()
     if takers:
         return Care(tuple(claim_patch(pod, reservation) for pod in takers))
@@ -257,12 +258,6 @@ def _surplus(
     replaced = [i for i in made if isinstance(i, Create) and i.address.resource == "pods"]
     deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
     return [*made, *deletions]
-
-
-def _owners(reservation: Reservation, view: ReservationView) -> list[PodView]:
-    """Pods on its node that got its capacity."""
-    node = reservation.status.node
-    return [p for p in view.allocated.get(reservation.uid, ()) if not node or p.node == node]
 
 
 def _takers(reservation: Reservation, view: ReservationView) -> list[PodView]:

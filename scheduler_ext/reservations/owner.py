@@ -89,7 +89,7 @@ def pin_affinity(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
 def _claim_operations(pod: PodView, reservation: Reservation) -> list[Json]:
     whose = msgspec.json.encode({"name": reservation.name, "uid": reservation.uid}).decode()
     return [
-        *_version(pod),
+        {"op": "replace", "path": "/metadata/resourceVersion", "value": pod.version},
         *_set("labels", pod.identity.labels, {RESERVATION_LABEL: label_of(reservation.name)}),
         *_set("annotations", pod.identity.annotations, {RESERVATION_ALLOCATED_ANNOTATION: whose}),
     ]
@@ -103,10 +103,6 @@ def _set(what: str, current: Mapping[str, str], texts: Mapping[str, str]) -> lis
         {"op": "add", "path": f"/metadata/{what}/{escape_pointer_key(key)}", "value": value}
         for key, value in texts.items()
     ]
-
-
-def _version(pod: PodView) -> list[Json]:
-    return [{"op": "replace", "path": "/metadata/resourceVersion", "value": pod.version}]
 
 
 def _patch(pod: PodView, operations: list[Json], why: str) -> Patch:

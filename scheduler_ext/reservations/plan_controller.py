@@ -91,6 +91,10 @@ class PlanController(Feature):
         self._forget(active, nearby, now_seconds)
         version, buffers = self._buffers(all_plans)
         owners, unknown = self._owners(active, now_seconds)
+        allocatable: dict[str, int] = {}  # of all nodes; while they are not known no budget is checked
+        for watched in self._mirrors["nodes"].snapshot().values():
+            for resource, amount in watched.node.allocatable.items():
+                allocatable[resource.value] = allocatable.get(resource.value, 0) + amount
         view = PlanView(
             plans=all_plans,
             unreadable=frozenset(key_of(*place) for place in mirror.refusals),
@@ -99,7 +103,7 @@ class PlanController(Feature):
             autoscalers=self._autoscalers(all_plans, now_seconds),
             buffers=buffers,
             buffer_version=version,
-            allocatable=self._allocatable(),
+            allocatable=allocatable,
             batch=self._batch(),
             waiting=self._waiting_pods(),
             quota_left={p.namespace: self._quota(p.namespace, now_seconds) for p in active},
@@ -171,7 +175,7 @@ class PlanController(Feature):
         owner, pods = found
         return OwnerView(
             owner,
-            pending=sum(_waits(pod) for pod in pods),
+            pending=sum(_phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName") for pod in pods),
             running=sum(_phase(pod) == "Running" for pod in pods),
             pods=frozenset(pod["metadata"]["name"] for pod in pods if _is_assigned(pod)),
             fresh=frozenset(
@@ -217,14 +221,6 @@ class PlanController(Feature):
             return "", {}
         return version, {reservation["metadata"]["labels"][PLAN_LABEL]: reservation for reservation in listed}
 
-    def _allocatable(self) -> dict[str, int]:
-        """Return the allocatable amounts of all nodes; {} while nodes are not known: then no budget is checked."""
-        total: dict[str, int] = {}
-        for watched in self._mirrors["nodes"].snapshot().values():
-            for resource, amount in watched.node.allocatable.items():
-                total[resource.value] = total.get(resource.value, 0) + amount
-        return total
-
     def _waiting_pods(self) -> tuple[PodView, ...] | None:
         """Pods that no node has place for; None where the feature that watches them (reservations) is off."""
         pods = self._mirrors.get("pending-pods")
@@ -266,10 +262,6 @@ class PlanController(Feature):
 
 def _phase(pod: Json) -> str:
     return str((pod.get("status") or {}).get("phase") or "")
-
-
-def _waits(pod: Json) -> bool:
-    return _phase(pod) == "Pending" and not (pod.get("spec") or {}).get("nodeName")
 
 
 def _is_assigned(pod: Json) -> bool:

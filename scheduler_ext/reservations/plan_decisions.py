@@ -161,7 +161,10 @@ def _plan_intents(
     intents = _realisation_intents(view, stepped, next_step, reservations, now_seconds)
     body = status_body(next_step.status, plan.generation)
     if body != status_body(plan.status, plan.generation):
-        intents.append(_status(plan, body))
+        address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
+        intents.append(
+            Apply(address, address.manifest(KIND, status=dict(body)), "status", why=f"it is {body.get('phase')}")
+        )
     return intents
 
 
@@ -405,11 +408,6 @@ def _expires(plan: Plan, window: Span, now_seconds: float) -> float:
     if plan.ttl_seconds:
         return plan.status.reserve_at_seconds + plan.ttl_seconds
     return window.end_seconds + plan.extend_by_seconds + 60 * TTL_MARGIN_MINUTES
-
-
-def _status(plan: Plan, body: Mapping[str, Any]) -> Apply:
-    address = Address(OWN_GROUP, PLURAL, plan.name, plan.namespace)
-    return Apply(address, address.manifest(KIND, status=dict(body)), "status", why=f"it is {body.get('phase')}")
 
 
 def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> list[Intent]:

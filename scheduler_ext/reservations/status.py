@@ -82,11 +82,4 @@ def _body(status: ReservationStatus) -> dict[str, Any]:
 
 def condition_body(c: Condition) -> Mapping[str, str]:
     """A condition as an object's status has it."""
-    return {
-        "type": c.type,
-        "status": c.status,
-        "reason": c.reason,
-        "message": c.message,
-        "lastTransitionTime": c.since,
-        "lastProbeTime": c.since,
-    }
+    return {**c.body(), "lastProbeTime": c.since}

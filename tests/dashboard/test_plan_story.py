@@ -12,6 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from cotenant.base.errors import UsageError
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.resource import Resource
 from cotenant.base.text import moment as said_moment
 from cotenant.dashboard.figures import gantt
@@ -28,7 +29,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     OccurrenceProgress,
     PeakWindow,
     Plan,
-    PlanCondition,
     PlanDecision,
     PlanOwner,
     PlanReservation,
@@ -123,7 +123,7 @@ def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
 
 
 def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
-    over = PlanCondition("Reserved", "False", "OverBudget", "cpu: 71.0 % of the cluster would be held.")
+    over = Condition("Reserved", "False", "OverBudget", "cpu: 71.0 % of the cluster would be held.")
     stopped = plan(PlanPhase.APPROVED, status={"conditions": (over,)})
     assert "71.0 %" in story.next_step(stopped, SIX)
     assert "71.0 %" in story.bar_label(plan(PlanPhase.FAILED, status={"conditions": (over,)}))

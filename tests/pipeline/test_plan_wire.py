@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from cotenant.base.errors import CotenantError
 from cotenant.base.kubernetes.moments import seconds_of
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
     PeakWindow,
-    PlanCondition,
     PlanReservation,
     PlanStatus,
     Score,
@@ -95,7 +95,7 @@ STATUSES = st.builds(
     ),
     score=st.none() | SCORES,
     history=st.lists(SCORES, max_size=3).map(tuple),
-    conditions=st.just((PlanCondition("Approved", "True", "ByPerson", "ann", "2027-03-05T18:00:00Z"),)),
+    conditions=st.just((Condition("Approved", "True", "ByPerson", "ann", "2027-03-05T18:00:00Z"),)),
 )  # fmt: skip
 
 

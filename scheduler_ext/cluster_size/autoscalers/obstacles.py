@@ -197,18 +197,15 @@ def _pod_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Ob
     for pod in state.pods:
         if pod.node in known:
             for rule in _pod_rules(pod, known[pod.node], autoscalers):
-                found[_controller(pod), rule].append(pod)
+                namespace, kind, name = (
+                    pod.owner.split("/", 2) if pod.owner.count("/") >= 2 else (pod.namespace, "Pod", pod.name)
+                )
+                found[f"{kind} {namespace}/{name}", rule].append(pod)
     for (controller, rule), pods in sorted(found.items(), key=lambda item: (item[0][0], item[0][1].setting)):
         nodes = tuple(sorted({pod.node for pod in pods}))
         yield Obstacle(
             controller, rule.setting, rule.obeyed_by, rule.words, nodes, rule.even_empty, pods[0].namespace, len(pods)
         )
-
-
-def _controller(pod: SizedPod) -> str:
-    """Return KIND NAMESPACE/NAME of a pod's controller, of the pod itself without one."""
-    namespace, kind, name = pod.owner.split("/", 2) if pod.owner.count("/") >= 2 else (pod.namespace, "Pod", pod.name)
-    return f"{kind} {namespace}/{name}"
 
 
 def forbidding_annotation(annotations: Mapping[str, str]) -> tuple[str, str] | None:

@@ -77,7 +77,11 @@ class HardwareAllocation:
                 continue
             on_node = self._pods_on(client, node)
             entries = active_holdings(ledger, self._fates(client, ledger, on_node))
-            hardware = _hardware(client, concerned, node, wire)
+            documents = {a.collection: body for a in concerned if (body := _document(client, a.collection, node))}
+            claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
+            hardware = NodeHardware(
+                node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed
+            )
             allotment = _allotment(concerned, hardware, claim, all_holdings(entries, on_node.values()))
             if allotment.refusal:
                 return allotment
@@ -121,12 +125,6 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
     except ClusterConflict:
         return False
     return True
-
-
-def _hardware(client: KubeClient, allocators: Sequence[Allocator], node: str, wire: LabelledObject) -> NodeHardware:
-    documents = {a.collection: body for a in allocators if (body := _document(client, a.collection, node))}
-    claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
-    return NodeHardware(node, wire.metadata.labels or {}, wire.metadata.annotations or {}, documents, claimed)
 
 
 def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> Allotment:

@@ -137,7 +137,10 @@ class ExtenderApp:
 
     def _answer_get(self, request: Request) -> Response:
         if request.path == "/metrics":
-            self._watch_posture()
+            now = self._now()
+            snapshot = self._parts.view.snapshot
+            self._report_stance(decide.posture(snapshot, now, self._settings))
+            self.counts.set_view(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
             return Response(200, *self._parts.metrics.exposition())
         if request.path == "/why":
             return self._last_verdict_response(request.query)
@@ -255,12 +258,6 @@ class ExtenderApp:
             pod=pod.key,
             nodes=node_count,
         )
-
-    def _watch_posture(self) -> None:
-        now = self._now()
-        snapshot = self._parts.view.snapshot
-        self._report_stance(decide.posture(snapshot, now, self._settings))
-        self.counts.set_view(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
 
     def _report_stance(self, stance: Posture) -> None:
         """Log once when load rules stop to apply, and when they apply again."""

@@ -240,6 +240,8 @@ class NodeTable:
         rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
         again = slot != self._slot
         ahead = [n for n in index if n in self.outlooks] if full or again else sorted(self._forecast & index.keys())
+        empty = np.full((2, SLOTS), np.nan)
+        peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in ahead]
         return Frame(
             sent_seconds=monotonic_seconds,
             sources=dict(sources),
@@ -248,7 +250,7 @@ class NodeTable:
             rows=_numbers(rows, index),
             values=rows_of((self.state(n, now_seconds) for n in rows), self.settings).tobytes(),
             ahead_rows=_numbers(ahead, index),
-            ahead=self._encode_outlooks(ahead, slot),
+            ahead=np.array(peaks).tobytes(),
             first_slot=slot,
             guards=self.guards if self._other_guards else None,
             placeholders=self._placeholders() if self._other_placeholders else None,
@@ -286,12 +288,6 @@ class NodeTable:
             hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body}, claimed)
             rooms[name] = count_free(hardware, self._on[name].values() if name in self._on else ())
         return rooms
-
-    def _encode_outlooks(self, names: list[str], slot: int) -> bytes:
-        """Return the peaks of nodes by slot of their forecasts, float64 (nodes, 2, SLOTS) as bytes; NaN without one."""
-        empty = np.full((2, SLOTS), np.nan)
-        peaks = [self.outlooks[n].slots(slot, SLOTS, SLOT_SECONDS) if n in self.outlooks else empty for n in names]
-        return np.array(peaks).tobytes()
 
     def _doubtful(self) -> set[str]:
         """Nodes whose numbers rest on what their forecast says for now."""

@@ -219,7 +219,7 @@ class _GangRound:
             return
         capacity = _Capacity(self.view, [*self.queue, *self.placing], [s.group for s in self.statuses])
         for group in self.placing:
-            capacity.take(_members_without_capacity(group))
+            capacity.take(member_groups(pod for pod in group.chosen if not group.has_capacity(pod)))
         for position, group in enumerate(sorted(self.queue, key=self.rank), 1):
             _, not_before = self.attempts.get(group.key, (0, 0.0))
             if self.now < not_before:
@@ -334,11 +334,6 @@ def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
     gates = sorted({gate for pod in waiting for gate in pod.gates if not gate.startswith("cotenant.dev/")})
     members = agree(len(waiting), "member waits", "members wait")
     return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{members} for gates: {', '.join(gates)}"
-
-
-def _members_without_capacity(group: GangGroup) -> tuple[MemberGroup, ...]:
-    """Members of a group that is being placed whose capacity is not bound yet."""
-    return member_groups(pod for pod in group.chosen if not group.has_capacity(pod))
 
 
 def _in_transit(view: QueueView, groups: Sequence[GangGroup]) -> dict[str, dict[str, int]]:

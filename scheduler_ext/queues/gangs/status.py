@@ -26,7 +26,10 @@ def pod_group_intents(statuses: Iterable[GangStatus], now_seconds: float) -> Ite
     for status in statuses:
         for members in status.group.gangs:
             if members.gang.from_pod_group and (changed := changed_status(members, status.state, now_seconds)):
-                yield _intent(members, changed)
+                gang = members.gang
+                address = Address(QUOTA_GROUP, "podgroups", gang.name, gang.namespace)
+                body = address.manifest("PodGroup", {"uid": gang.uid} if gang.uid else {}, status=changed)
+                yield Apply(address, body, why=f"it is {changed['phase']}")
 
 
 def changed_status(members: GangMembers, state: GangState, now_seconds: float) -> dict[str, Any]:
@@ -68,10 +71,3 @@ def phase_of(members: GangMembers, state: GangState) -> str:
     if bound or state in _OPENING_STATES:
         return "Scheduling"
     return "PreScheduling" if len(members.pods) >= least > 0 else "Pending"
-
-
-def _intent(members: GangMembers, status: dict[str, Any]) -> Apply:
-    gang = members.gang
-    address = Address(QUOTA_GROUP, "podgroups", gang.name, gang.namespace)
-    body = address.manifest("PodGroup", {"uid": gang.uid} if gang.uid else {}, status=status)
-    return Apply(address, body, why=f"it is {status['phase']}")

@@ -11,7 +11,7 @@ from cotenant.base.errors import NoData
 from cotenant.base.people import Person
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.text import format_value
-from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, QuotaRow, WaitingPodRow
+from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, WaitingPodRow
 
 HISTORY_SECONDS: Final = 86_400
 HISTORY_STEP_SECONDS: Final = 300
@@ -58,7 +58,9 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
     namespaces = who.reads
     if namespaces is None:
         return report
-    own_quotas = {row.quota for row in report.quotas if _is_of(row, namespaces)}
+    own_quotas = {
+        row.quota for row in report.quotas if (bool(row.namespaces) and namespaces.issuperset(row.namespaces))
+    }
     others = _Others(
         namespaces, frozenset(row.quota for row in report.quotas) - own_quotas, _names_in(report, namespaces)
     )
@@ -131,10 +133,6 @@ class _Others:
         place = re.split(r"[/ ]", named)[1:]
         own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)
         return own and self.words(text, "") == text
-
-
-def _is_of(row: QuotaRow, namespaces: frozenset[str]) -> bool:
-    return bool(row.namespaces) and namespaces.issuperset(row.namespaces)
 
 
 def _sentence(code: str) -> str:

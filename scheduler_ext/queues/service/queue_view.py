@@ -49,17 +49,6 @@ class _NotMade(msgspec.Struct):
     regarding: _Subject = msgspec.field(default_factory=_Subject)
 
 
-def _runs(client: KubeClient, tree: QuotaTree) -> dict[str, tuple[float, ...]]:
-    """Return the run times in seconds of the ended pods of each quota that the API server still has, ascending."""
-    runs: dict[str, list[float]] = {}
-    for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):
-        quota = tree.of_pod(pod.metadata.namespace, pod.metadata.labels or {})
-        seconds = pod.run_seconds()
-        if quota is not None and seconds is not None:
-            runs.setdefault(quota.name, []).append(seconds)
-    return {quota: tuple(sorted(those)) for quota, those in runs.items()}
-
-
 def _unmade(client: KubeClient) -> dict[str, str]:
     """Return the manager's Events on objects that asked for something which could not be made, by the asker's address.
 
@@ -111,7 +100,16 @@ def read_view(
                 hidden.enter_context(mirrors[name].hide(keys))
             view = QueueViewBuilder(mirrors).view(now_seconds)
             if any(pod.waits_for_quota for pod in view.pods):
-                view = replace(view, runs=_runs(client, QuotaTree(view.quotas)))
+                # Run times in seconds of the ended pods of each quota that the API server still has,
+                # ascending.
+                tree = QuotaTree(view.quotas)
+                runs: dict[str, list[float]] = {}
+                for pod in client.list("/api/v1/pods", EndedPodWire, fieldSelector=SUCCEEDED):
+                    quota = tree.of_pod(pod.metadata.namespace, pod.metadata.labels or {})
+                    seconds = pod.run_seconds()
+                    if quota is not None and seconds is not None:
+                        runs.setdefault(quota.name, []).append(seconds)
+                view = replace(view, runs={quota: tuple(sorted(those)) for quota, those in runs.items()})
             return use(replace(view, unreadable=(*unreadable, *view.unreadable), unmade=unmade))
 
     places = [(name, key) for name, mirror in mirrors.items() for key in mirror.snapshot()]

@@ -109,16 +109,12 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
         return _of_upstream(document, plugins)
     migration, warnings = migration_of(document, plugins, list(deviations(load, HighNodeLoadArgs, path)))
     arguments = msgspec.convert(load, HighNodeLoadArgs)
-    refuse(_contradictions(arguments, path))
-    return EmptyingArgs(arguments, migration, tuple(warnings))
-
-
-def _contradictions(arguments: HighNodeLoadArgs, path: str) -> list[str]:
     problems = low_above_high_problems(f"{path}.lowThresholds", arguments.low_thresholds, arguments.high_thresholds)
     problems += unreadable_selector(arguments.node_selector, f"{path}.nodeSelector")
     for number, selector in enumerate(arguments.pod_selectors):
         problems += unreadable_selector(selector.selector, f"{path}.podSelectors[{number}].selector")
-    return problems
+    refuse(problems)
+    return EmptyingArgs(arguments, migration, tuple(warnings))
 
 
 def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:

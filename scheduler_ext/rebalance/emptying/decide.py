@@ -228,7 +228,8 @@ def _begin_nodes(work: _EmptyingRound) -> Reason:
     """Begin nodes, cheapest first, while fewer than maxEmptyingNodes are on the way; OK when one was begun."""
     under_way = sum(mark.change is not MarkChange.TAKEN and mark.pods > 0 for mark in work.marks)
     most, begun_nodes, reason = work.arguments.high_node_load.max_emptying_nodes - under_way, 0, Reason.NODES_BUSY
-    for row in _cheapest_first(work):
+    rows = np.flatnonzero(_under_used(work)).tolist()
+    for row in sorted(rows, key=lambda row: _cost(work, _must_leave(work, row), row)):
         if begun_nodes >= most:
             return Reason.OK if begun_nodes else Reason.EMPTYING_LIMIT
         if row in work.arrived or work.table.names[row] in work.arguments.busy:
@@ -249,12 +250,6 @@ def _mark(work: _EmptyingRound, row: int, change: MarkChange, reason: Reason) ->
     cost = _cost(work, pods, row)
     approved = work.inputs.loads[row].mark == APPROVED
     return NodeMark(work.table.names[row], change, reason, len(pods), _horizon(work), cost, approved)
-
-
-def _cheapest_first(work: _EmptyingRound) -> list[int]:
-    """Under-used nodes by the price of all their moves; an empty one costs nothing."""
-    rows = np.flatnonzero(_under_used(work)).tolist()
-    return sorted(rows, key=lambda row: _cost(work, _must_leave(work, row), row))
 
 
 def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:

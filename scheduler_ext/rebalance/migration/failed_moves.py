@@ -46,7 +46,7 @@ def resting_pods(
             continue
         if job.pod.uid:
             failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
-        if _was_in_vain(job):
+        if job.status.source[0] and job.status.holds(EVICTION) and not job.status.holds(POD_BOUND):
             failed[job.status.source[0]].append((failed_seconds(job, default_ttl_seconds), job))
     found = {key: _last(key, those) for key, those in failed.items()}
     return {key: move for key, move in found.items() if now_seconds < move.until_seconds}
@@ -73,11 +73,6 @@ def free_name(name: str, taken: Collection[str]) -> str:
     """`name`, or the first of name-2, name-3 ... that no job has: the next try of the same pod."""
     names = (name if number == 1 else f"{name}-{number}" for number in range(1, len(taken) + 2))
     return next(name for name in names if name not in taken)
-
-
-def _was_in_vain(job: MigrationJob) -> bool:
-    """Return whether the pod of a failed job ended and no successor took the capacity."""
-    return bool(job.status.source[0]) and job.status.holds(EVICTION) and not job.status.holds(POD_BOUND)
 
 
 def _last(key: str, failed: Sequence[tuple[float, MigrationJob]]) -> FailedMove:

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
@@ -194,17 +195,6 @@ class PlanReservation:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanCondition:
-    """One condition; `since`: lastTransitionTime as written."""
-
-    type: str
-    status: str
-    reason: str
-    message: str = ""
-    since: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class PlanStatus:
     """The status of a plan; phase None: it has not been processed yet."""
 
@@ -219,7 +209,7 @@ class PlanStatus:
     score: Score | None = None
     history: tuple[Score, ...] = ()
     settings_digest: str = ""
-    conditions: tuple[PlanCondition, ...] = ()
+    conditions: tuple[Condition, ...] = ()
 
     @property
     def scores(self) -> tuple[Score, ...]:

@@ -6,10 +6,12 @@ Pure. What is not known is left out of a status, so that server-side apply gives
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import MISSING, fields
+from typing import Any, Final, TypeVar
 
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment, moment_of, seconds_of
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.pod_request import parse_quantities
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
@@ -21,7 +23,6 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     OccurrenceProgress,
     PeakWindow,
     Plan,
-    PlanCondition,
     PlanDecision,
     PlanOwner,
     PlanReservation,
@@ -35,6 +36,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 Json = Mapping[str, Any]
+_Part = TypeVar("_Part", Expected, PlanReservation, OccurrenceProgress, Score)
 
 
 def parse_plan(body: Json) -> Plan:
@@ -127,19 +129,19 @@ def status_body(status: PlanStatus, generation: int) -> dict[str, Any]:
             "count": status.count,
         }
     if status.expected:
-        body["expected"] = _expected_body(status.expected)
+        body["expected"] = _body(status.expected, _EXPECTED)
     if status.units:
-        body["reservations"] = [_unit_body(unit) for unit in status.units]
+        body["reservations"] = [_body(unit, _UNIT) for unit in status.units]
     if status.progress.as_of_seconds:
-        body["progress"] = _progress_body(status.progress)
+        body["progress"] = _body(status.progress, _PROGRESS)
     if status.score:
-        body["score"] = _score_body(status.score)
+        body["score"] = _body(status.score, _SCORE)
     if status.history:
-        body["history"] = [_score_body(score) for score in status.history]
+        body["history"] = [_body(score, _SCORE) for score in status.history]
     if status.settings_digest:
         body["settingsDigest"] = status.settings_digest
     if status.conditions:
-        body["conditions"] = [_condition_body(condition) for condition in status.conditions]
+        body["conditions"] = [condition.body() for condition in status.conditions]
     return body
 
 
@@ -192,150 +194,91 @@ def _approval(body: Json, what: str) -> Approval | None:
 
 
 def _status(body: Json, what: str) -> PlanStatus:
+    expected, scored = body.get("expected"), body.get("score")
     return PlanStatus(
         phase=PlanPhase(body["phase"]) if body.get("phase") else None,
         window=parse_span(body.get("window"), f"{what}: status.window"),
         reserve_at_seconds=moment_of(body.get("reserveAt"), what) or 0.0,
         lead_seconds=int(body.get("leadSeconds") or 0),
         count=_pods(body.get("count"), f"{what}: status.count"),
-        expected=_parse_expected(body.get("expected")),
-        units=tuple(
-            PlanReservation(str(u.get("name")), u.get("nodeName") or "", u.get("phase") or "", u.get("usedBy") or "")
-            for u in body.get("reservations") or ()
-        ),
-        progress=_progress(body.get("progress") or {}, what),
-        score=_score(body.get("score"), what),
-        history=tuple(s for entry in body.get("history") or () if (s := _score(entry, what))),
+        expected=_read(Expected, _EXPECTED, expected, what) if expected else None,
+        units=tuple(_read(PlanReservation, _UNIT, unit, what) for unit in body.get("reservations") or ()),
+        progress=_read(OccurrenceProgress, _PROGRESS, body.get("progress") or {}, what),
+        score=_read(Score, _SCORE, scored, what) if scored else None,
+        history=tuple(_read(Score, _SCORE, entry, what) for entry in body.get("history") or () if entry),
         settings_digest=str(body.get("settingsDigest") or ""),
-        conditions=tuple(
-            PlanCondition(
-                str(c.get("type")), str(c.get("status")), c.get("reason") or "", c.get("message") or "",
-                c.get("lastTransitionTime") or "",
-            )
-            for c in body.get("conditions") or ()
-        ),
-    )  # fmt: skip
-
-
-def _parse_expected(body: Any) -> Expected | None:
-    if not body:
-        return None
-    return Expected(
-        hit_ratio=float(body.get("hitRatio") or 0),
-        missed_pods=float(body.get("missedPods") or 0),
-        occurrences=int(body.get("occurrences") or 0),
-        idle_core_hours=float(body.get("idleCoreHours") or 0),
-        displaced_batch_core_hours=float(body.get("displacedBatchCoreHours") or 0),
-        cost=float(body.get("cost") or 0),
-        currency=str(body.get("currency") or ""),
+        conditions=tuple(Condition.parse(condition) for condition in body.get("conditions") or ()),
     )
 
 
-def _expected_body(expected: Expected) -> dict[str, Any]:
-    body = {
-        "hitRatio": round(expected.hit_ratio, 4),
-        "missedPods": round(expected.missed_pods, 3),
-        "occurrences": expected.occurrences,
-        "idleCoreHours": round(expected.idle_core_hours, 3),
-        "displacedBatchCoreHours": round(expected.displaced_batch_core_hours, 3),
-        "cost": round(expected.cost, 4),
-    }
-    return {**body, "currency": expected.currency} if expected.currency else body
+_MOMENT: Final = "moment"
+_Fields = tuple[tuple[str, str, Any], ...]
+_EXPECTED: Final[_Fields] = (
+    ("hitRatio", "hit_ratio", 4),
+    ("missedPods", "missed_pods", 3),
+    ("occurrences", "occurrences", int),
+    ("idleCoreHours", "idle_core_hours", 3),
+    ("displacedBatchCoreHours", "displaced_batch_core_hours", 3),
+    ("cost", "cost", 4),
+    ("currency", "currency", str),
+)
+"""Name on the wire, attribute, and kind: a type, a number of digits, or a moment."""
+_UNIT: Final[_Fields] = (
+    ("name", "name", str),
+    ("nodeName", "node", str),
+    ("phase", "phase", str),
+    ("usedBy", "used_by", str),
+)
+_PROGRESS: Final[_Fields] = (
+    ("asOf", "as_of_seconds", _MOMENT),
+    ("heldPodSeconds", "reserved_pod_seconds", 1),
+    ("usedPodSeconds", "used_pod_seconds", 1),
+    ("missedPodSeconds", "missed_pod_seconds", 1),
+    ("mostHeld", "most_reserved", int),
+    ("mostUsed", "most_used", int),
+    ("mostMissed", "most_missed", int),
+    ("availableAt", "available_at_seconds", _MOMENT),
+    ("changedAt", "changed_at_seconds", _MOMENT),
+    ("lentCoreSeconds", "lent_core_seconds", 1),
+    ("mostNeeded", "most_needed", int),
+    ("mostOthersWaiting", "most_others_waiting", int),
+)
+_SCORE: Final[_Fields] = (
+    ("start", "start_seconds", _MOMENT),
+    ("end", "end_seconds", _MOMENT),
+    ("held", "reserved", int),
+    ("used", "used", int),
+    ("missed", "missed", int),
+    ("hitRatio", "hit_ratio", 4),
+    ("coverage", "coverage", 4),
+    ("idleCoreHours", "idle_core_hours", 3),
+    ("cost", "cost", 4),
+    ("missedCoreMinutes", "missed_core_minutes", 1),
+    ("leadSeconds", "lead_seconds", int),
+    ("lentCoreHours", "lent_core_hours", float),
+    ("planned", "planned", int),
+    ("needed", "needed", int),
+    ("othersWaiting", "others_waiting", int),
+)
 
 
-def _unit_body(unit: PlanReservation) -> dict[str, str]:
-    fields = {"name": unit.name, "nodeName": unit.node, "phase": unit.phase, "usedBy": unit.used_by}
-    return {key: value for key, value in fields.items() if value}
+def _read(kind: type[_Part], fields_of: _Fields, body: Json, what: str) -> _Part:
+    """A part of the status; what is not written has its default, else 0."""
+    values: dict[str, Any] = {field.name: 0 for field in fields(kind) if field.default is MISSING}
+    for name, attribute, form in fields_of:
+        if (value := body.get(name)) is not None:
+            read = float if isinstance(form, int) else form
+            values[attribute] = (moment_of(value, what) or 0.0) if form is _MOMENT else read(value)
+    return kind(**values)
 
 
-def _progress(body: Json, what: str) -> OccurrenceProgress:
-    return OccurrenceProgress(
-        as_of_seconds=moment_of(body.get("asOf"), what) or 0.0,
-        reserved_pod_seconds=float(body.get("heldPodSeconds") or 0),
-        used_pod_seconds=float(body.get("usedPodSeconds") or 0),
-        missed_pod_seconds=float(body.get("missedPodSeconds") or 0),
-        most_reserved=int(body.get("mostHeld") or 0),
-        most_used=int(body.get("mostUsed") or 0),
-        most_missed=int(body.get("mostMissed") or 0),
-        available_at_seconds=moment_of(body.get("availableAt"), what),
-        changed_at_seconds=moment_of(body.get("changedAt"), what) or 0.0,
-        lent_core_seconds=body.get("lentCoreSeconds"),
-        most_needed=body.get("mostNeeded"),
-        most_others_waiting=body.get("mostOthersWaiting"),
-    )
-
-
-def _progress_body(progress: OccurrenceProgress) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "asOf": moment(progress.as_of_seconds),
-        "heldPodSeconds": round(progress.reserved_pod_seconds, 1),
-        "usedPodSeconds": round(progress.used_pod_seconds, 1),
-        "missedPodSeconds": round(progress.missed_pod_seconds, 1),
-        "mostHeld": progress.most_reserved,
-        "mostUsed": progress.most_used,
-        "mostMissed": progress.most_missed,
-    }
-    if progress.available_at_seconds is not None:
-        body["availableAt"] = moment(progress.available_at_seconds)
-    if progress.changed_at_seconds:
-        body["changedAt"] = moment(progress.changed_at_seconds)
-    if progress.lent_core_seconds is not None:
-        body["lentCoreSeconds"] = round(progress.lent_core_seconds, 1)
-    optional = {"mostNeeded": progress.most_needed, "mostOthersWaiting": progress.most_others_waiting}
-    return {**body, **{key: value for key, value in optional.items() if value is not None}}
-
-
-def _score(body: Any, what: str) -> Score | None:
-    if not body:
-        return None
-    start = moment_of(body.get("start"), what) or 0.0
-    return Score(
-        start,
-        moment_of(body.get("end"), what) or start,
-        reserved=int(body.get("held") or 0),
-        used=int(body.get("used") or 0),
-        missed=int(body.get("missed") or 0),
-        hit_ratio=float(body.get("hitRatio") or 0),
-        coverage=float(body.get("coverage", 1)),
-        idle_core_hours=float(body.get("idleCoreHours") or 0),
-        cost=float(body.get("cost") or 0),
-        missed_core_minutes=float(body.get("missedCoreMinutes") or 0),
-        lead_seconds=body.get("leadSeconds"),
-        lent_core_hours=body.get("lentCoreHours"),
-        planned=body.get("planned"),
-        needed=body.get("needed"),
-        others_waiting=body.get("othersWaiting"),
-    )
-
-
-def _score_body(score: Score) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "start": moment(score.start_seconds),
-        "end": moment(score.end_seconds),
-        "held": score.reserved,
-        "used": score.used,
-        "missed": score.missed,
-        "hitRatio": round(score.hit_ratio, 4),
-        "coverage": round(score.coverage, 4),
-        "idleCoreHours": round(score.idle_core_hours, 3),
-        "cost": round(score.cost, 4),
-        "missedCoreMinutes": round(score.missed_core_minutes, 1),
-    }
-    optional = {
-        "leadSeconds": score.lead_seconds,
-        "lentCoreHours": score.lent_core_hours,
-        "planned": score.planned,
-        "needed": score.needed,
-        "othersWaiting": score.others_waiting,
-    }
-    return {**body, **{key: value for key, value in optional.items() if value is not None}}
-
-
-def _condition_body(condition: PlanCondition) -> dict[str, str]:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": condition.since,
-    }
+def _body(part: Any, fields_of: _Fields) -> dict[str, Any]:
+    """The part on the wire, without what is not known: None, an empty text, the moment 0."""
+    body: dict[str, Any] = {}
+    for name, attribute, form in fields_of:
+        value = getattr(part, attribute)
+        if value is None or (not value and form in (_MOMENT, str)):
+            continue
+        rounded = round(value, form) if isinstance(form, int) else value
+        body[name] = moment(value) if form is _MOMENT else rounded
+    return body

@@ -152,6 +152,7 @@ class Reservation:
         name = str(meta.get("name") or "")
         what = f"reservation {name}"
         template = object_of(spec.get("template"), f"{what}: template")
+        ttl = spec.get("ttl")
         return cls(
             name=name,
             uid=str(meta.get("uid") or ""),
@@ -164,7 +165,7 @@ class Reservation:
             template=template,
             size={n: a for n, a in requests_of(object_of(template.get("spec"), what), what).items() if a},
             owners=tuple(_owner(owner, f"{what}: owners[{i}]") for i, owner in enumerate(spec.get("owners") or ())),
-            ttl_seconds=_ttl(spec.get("ttl"), what),
+            ttl_seconds=DEFAULT_TTL_SECONDS if ttl is None else seconds_of(str(ttl), f"{what}: ttl"),
             expires_seconds=moment_of(spec.get("expires"), what),
             allocate_once=spec.get("allocateOnce") is not False,
             allocate_policy=_policy(spec.get("allocatePolicy"), what),
@@ -291,10 +292,6 @@ def affinity_of(pod: PodIdentity) -> Affinity:
         )
     except (UsageError, AttributeError, TypeError, *UNDECODABLE):
         return Affinity()
-
-
-def _ttl(ttl: Any, what: str) -> float:
-    return DEFAULT_TTL_SECONDS if ttl is None else seconds_of(str(ttl), f"{what}: ttl")
 
 
 def _policy(policy: Any, what: str) -> AllocatePolicy:

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cotenant.base.kubernetes.moments import moment
+from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.text import counted
 from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase, Stage
 from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     OccurrenceProgress,
     Plan,
-    PlanCondition,
     PlanDecision,
     PlanReservation,
     PlanStatus,
@@ -36,6 +35,7 @@ from cotenant.scheduler_ext.reservations.plans.hold import CHANGE_INTERVAL_SECON
 from cotenant.scheduler_ext.reservations.plans.lead import Lead
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
 from cotenant.scheduler_ext.reservations.plans.size import Counts, most
+from cotenant.scheduler_ext.reservations.status import merge_conditions
 
 APPROVED: Final = "Approved"
 RESERVED: Final = "Reserved"
@@ -206,22 +206,18 @@ def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanSte
 def _given_up(inputs: _StepInputs, status: PlanStatus, window: Span) -> PlanStep:
     """The window passed without reserved capacity: Missed when it was approved, else the next one is proposed."""
     if status.phase is PlanPhase.APPROVED:
-        reason, message = _why_missed(status)
+        condition = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
+        reason, message = (
+            (condition.reason, condition.message)
+            if condition
+            else ("Missed", "The deadline passed before capacity was reserved.")
+        )
         ended = replace(status, phase=PlanPhase.SCORED if reason == NO_DEMAND else PlanPhase.MISSED)
         return PlanStep(_add_score(inputs, _with_condition(inputs, ended, RESERVED, reason, message)))
     following = next_window(inputs.plan, inputs.now, inputs.seen.lead.seconds)
     if following is None or following == window:
         return PlanStep(status)
     return _step_before_reservation(inputs, replace(status, window=following, phase=PlanPhase.PROPOSED))
-
-
-def _why_missed(status: PlanStatus) -> tuple[str, str]:
-    condition = next((c for c in status.conditions if c.type == RESERVED and c.message), None)
-    return (
-        (condition.reason, condition.message)
-        if condition
-        else ("Missed", "The deadline passed before capacity was reserved.")
-    )
 
 
 def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
@@ -463,11 +459,7 @@ def _with_condition(
     inputs: _StepInputs, status: PlanStatus, kind: str, reason: str, message: str, true: bool = False
 ) -> PlanStatus:  # fmt: skip
     """The status with one condition set; its time changes only with its truth."""
-    before = next((c for c in status.conditions if c.type == kind), None)
-    word = str(true)
-    since = before.since if before and before.status == word and before.since else moment(inputs.now)
-    others = tuple(c for c in status.conditions if c.type != kind)
-    conditions = (*others, PlanCondition(kind, word, reason, message, since))
+    conditions = merge_conditions(status.conditions, (Condition(kind, str(true), reason, message),), inputs.now)
     return replace(status, conditions=tuple(sorted(conditions, key=lambda c: c.type)))
 
 

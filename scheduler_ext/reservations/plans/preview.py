@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cotenant.base.text import counted, percent
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Span
+from cotenant.scheduler_ext.reservations.model.plan import Plan, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult, Preview
 
 Counts = npt.NDArray[np.int64]
@@ -56,6 +56,11 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     then = forecast_pods_per_node(plan, place.nodes)
     late = None if then is None else plan.count - int(then.sum())
     expected = plan.status.expected
+    without = "Without it, pods of this workload compete for free capacity when the peak begins"
+    without += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
+    if expected and expected.occurrences:
+        without += f" In {counted(expected.occurrences, 'past peak')}"
+        without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
     return Preview(
         count=plan.count,
         window=window,
@@ -71,7 +76,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         expected=expected,
         guards=guards,
         notes=tuple(_notes(plan, missing, late)),
-        without=_outcome_without_plan(plan, missing, expected),
+        without=without,
         windows=plan.windows,
         standby=plan.standby,
         standby_core_hours=plan.standby_core_hours,
@@ -132,13 +137,3 @@ def _notes(plan: Plan, missing: int, late: int | None) -> list[str]:
             f"{late} of {counted(plan.count, 'pod')} {fit} on no node when the window begins: nodes are busier then."
         )
     return notes
-
-
-def _outcome_without_plan(plan: Plan, missing: int, expected: Expected | None) -> str:
-    """Return a text on the outcome when nothing is reserved."""
-    text = "Without it, pods of this workload compete for free capacity when the peak begins"
-    text += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
-    if expected and expected.occurrences:
-        text += f" In {counted(expected.occurrences, 'past peak')}"
-        text += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
-    return text

@@ -192,7 +192,10 @@ def _pasts(usage: Usage[WorkloadRef], rows: list[int], settings: SettingSections
     of_plans = settings.section(PlanSettings)
     recent = usage.tail((settings.section(ForecastingSettings).history_days + of_plans.backtest_days + 7) * day)
     demand = recent.values[rows].astype(np.float64)
-    weeks_before = a_week_before(_pad_to_hours(demand, recent.grid), recent.grid.step_seconds)[:, -demand.shape[1] :]
+    per_hour = HOUR_SECONDS // recent.grid.step_seconds
+    weeks_before = a_week_before(
+        np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan), recent.grid.step_seconds
+    )[:, -demand.shape[1] :]
     in_force = _rehearsed_quantiles(recent, rows, settings)
     span = slice(-of_plans.backtest_days * day, None)
     reaction = lead(_WISH_SECONDS, (), of_plans).seconds + recent.grid.step_seconds
@@ -294,12 +297,6 @@ def _extra(sizes: dict[WorkloadRef, Size], ahead: Forecasts[WorkloadRef]) -> dic
         if more and not pod_counts.all():
             extra[i] = more * size.request_millicores
     return extra
-
-
-def _pad_to_hours(demand: Floats, grid: TimeGrid) -> Floats:
-    """Return the demand padded with gaps in front, so that the columns are full hours from their end."""
-    per_hour = HOUR_SECONDS // grid.step_seconds
-    return np.pad(demand, ((0, 0), (-demand.shape[1] % per_hour, 0)), constant_values=np.nan)
 
 
 def _rehearsed_quantiles(recent: Usage[WorkloadRef], rows: list[int], settings: SettingSections) -> Floats:

@@ -59,7 +59,9 @@ def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_u
     handled_until_seconds: end of the newest occurrence that is done with; windows that began before it are not looked
     at again. None when the schedule has no further occurrence.
     """
-    back = max(handled_until_seconds - 1, now_seconds - rule.duration_seconds - _longest_late(rule))
+    back = max(
+        handled_until_seconds - 1, now_seconds - rule.duration_seconds - max(rule.starting_deadline_seconds or 0.0, 0.0)
+    )
     due: Span | None = None
     for span in occurrences(rule, back):
         if span.start_seconds < handled_until_seconds:
@@ -81,10 +83,6 @@ def _endless(rule: Recurrence, after_seconds: float) -> Iterator[float]:
     """The starts and one that is infinitely far, so that the last window has an end of its own."""
     yield from starts(rule, after_seconds)
     yield float("inf")
-
-
-def _longest_late(rule: Recurrence) -> float:
-    return max(rule.starting_deadline_seconds or 0.0, 0.0)
 
 
 def _zone(name: str) -> ZoneInfo:

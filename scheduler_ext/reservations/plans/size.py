@@ -40,7 +40,8 @@ def level_path(quantiles: Floats, tau: float) -> Floats:
     if share:
         path = path + share * (np.asarray(quantiles[..., low + 1], dtype=np.float64) - path)
     if tau > LEVELS[-1]:
-        path = path + (_score(tau) - _score(LEVELS[-1])) * _slope(quantiles)
+        spread: Floats = np.asarray(quantiles[..., -1], dtype=np.float64) - quantiles[..., -2]
+        path = path + (_score(tau) - _score(LEVELS[-1])) * (spread / (_score(LEVELS[-1]) - _score(LEVELS[-2])))
     return path
 
 
@@ -65,8 +66,3 @@ def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds
 def _score(tau: float) -> float:
     """Normal score by the logistic approximation, good enough between 0.95 and 0.999."""
     return float(np.log(tau / (1 - tau)) / 1.702)
-
-
-def _slope(quantiles: Floats) -> Floats:
-    spread: Floats = np.asarray(quantiles[..., -1], dtype=np.float64) - quantiles[..., -2]
-    return spread / (_score(LEVELS[-1]) - _score(LEVELS[-2]))
