@@ -39,7 +39,7 @@ VIOLATION = 1.0
 """Percent of node time above the thresholds that people accept."""
 SEEDS = (12, 13, 14, 15)
 MIGRATION = MigrationArgs(skip_check_expected_replicas=True)
-ARGS = EmptyingArgs(HighNodeLoadArgs(), MIGRATION)
+ARGS = EmptyingArgs(HighNodeLoadArgs(), migration=MIGRATION)
 TAINT = ((EMPTYING_TAINT, "", "PreferNoSchedule"),)
 
 

@@ -31,7 +31,7 @@ from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant_lab.synthetic import Shape
 
 HIGH: Final = 0.65
-ARGS: Final = RebalanceArgs(DEFAULT_ARGS.low_node_load, MigrationArgs(skip_check_expected_replicas=True))
+ARGS: Final = RebalanceArgs(DEFAULT_ARGS.low_node_load, migration=MigrationArgs(skip_check_expected_replicas=True))
 DAILY: Final = frozenset(Shape) - {Shape.BURSTY, Shape.SCHEDULED}
 SEEDS: Final = (11, 12, 13, 14, 15)
 FORECAST_SLOTS: Final = 36

@@ -24,8 +24,7 @@ from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.controllers.migration_controller import MigrationController
 from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
-from cotenant.scheduler_ext.reservations.controller import ReservationController
-from cotenant.scheduler_ext.reservations.gate_controller import Gates
+from cotenant.scheduler_ext.reservations.controller import Gates, ReservationController
 from cotenant.scheduler_ext.reservations.plan_controller import PlanController
 from cotenant.settings import Settings
 

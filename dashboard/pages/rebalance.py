@@ -39,8 +39,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
     MoveHistoryEntry,
     namespace_of,
 )
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
-from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES, RESOURCES, RebalanceReport
 
 PATH: Final = "rebalance"
 ROUND: Final = "The round"

@@ -38,7 +38,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
     state_of,
     wanted_pods,
 )
-from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
+from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 
 MOST_NODES: Final = 8
 MOST_UNITS: Final = 40

@@ -36,7 +36,7 @@ from cotenant.scheduler_ext.reservations.model.plan_states import (
     used_reservations,
     wanted_pods,
 )
-from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
+from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 
 PLAN_KIND: Final = "ReservationPlan"
 """In the URL's `open`, in the place of a workload's kind."""

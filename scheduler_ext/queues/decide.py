@@ -13,12 +13,11 @@ from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.gangs.status import pod_group_intents
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.preempt import preemptions
 from cotenant.scheduler_ext.queues.quota_admission import AdmittedPod, quota_admission
 from cotenant.scheduler_ext.queues.quota_queue import queue_order
 from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
 from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
-from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since, revocation
+from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since, preemptions, revocation
 from cotenant.scheduler_ext.queues.view import QueueView
 from cotenant.scheduler_ext.reservations.model.scheduling_gate import without_gate
 

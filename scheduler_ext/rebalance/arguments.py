@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 
@@ -19,8 +19,8 @@ from cotenant.base.json_documents.struct_validation import Deviation, deviations
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.kubernetes.selector import LabelSelector, unread_fields
-from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
-from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn, limit_of
+from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -242,23 +242,34 @@ PAUSE_SECONDS: Final = 1800.0
 """A pod younger than this may have been moved just now; it stays."""
 
 
-@dataclass(frozen=True, slots=True)
-class RebalanceArgs:
-    """The contents of a configuration; warnings: keys that are not read, each with its path.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundArgs:
+    """What a configuration says for rounds of either plugin; warnings: keys that are not read, each with its path.
 
     Ours: pause_seconds, for which a pod stays on the node that it moved to; most_moves, of one round, None: the share
     of churn; resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short
-    time ago.
+    time ago; busy: nodes that pods are moved from or to at present, which are not begun to be emptied.
     """
 
-    low_node_load: LowNodeLoadArgs
     migration: MigrationArgs = field(default_factory=MigrationArgs)
     warnings: tuple[str, ...] = ()
     pause_seconds: float = PAUSE_SECONDS
     most_moves: int | None = None
     resting: frozenset[str] = frozenset()
+    busy: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
     churn: Churn = DEFAULT_CHURN
+
+    def limited(self, settings: DeschedulerSettings) -> Self:
+        """Return the arguments under the settings' limits: how long a moved pod stays, how many move in an hour."""
+        return replace(self, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceArgs(RoundArgs):
+    """Arguments of rounds of LowNodeLoad."""
+
+    low_node_load: LowNodeLoadArgs
 
     @property
     def is_dry_run(self) -> bool:
@@ -327,7 +338,7 @@ def arguments_of(document: Any) -> RebalanceArgs:
     low_path, load = plugins[PLUGIN]
     problems = list(deviations(load, LowNodeLoadArgs, low_path))
     migration, warnings = migration_of(document, plugins, problems)
-    arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), migration, tuple(warnings))
+    arguments = RebalanceArgs(msgspec.convert(load, LowNodeLoadArgs), migration=migration, warnings=tuple(warnings))
     refuse(_contradictions(arguments, low_path))
     return arguments
 

@@ -6,6 +6,7 @@ forbidden; `gaps` says so, because a plan without them is a weaker one. Without 
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ import msgspec
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kube import KubeClient
+from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kube.observed import ON_NODES
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kube.watch import read_each
@@ -25,7 +26,7 @@ from cotenant.base.kubernetes.models.metadata import ObjectName
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import WaitingPodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
-from cotenant.base.kubernetes.protocol import SYSTEM_NAMESPACE
+from cotenant.base.kubernetes.protocol import NOT_ENDED, SCHEDULING_GROUP, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.scheduler_ext.extender.metric import LoadMetric, MetricWire, Outlook, metric_of, node_of, outlook_of
@@ -39,7 +40,8 @@ from cotenant.scheduler_ext.rebalance.load import (
     WorkloadOutlook,
     pod_of,
 )
-from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob, address_of
+from cotenant.scheduler_ext.rebalance.load import pod_of as rebalance_pod_of
+from cotenant.scheduler_ext.rebalance.migration.job import JOBS, MigrationJob, address_of
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_address, outlooks_in
 from cotenant.scheduler_ext.volumes.reading import read_volumes
 
@@ -233,3 +235,16 @@ def budget_of(wire: BudgetWire) -> DisruptionBudget:
     unready_may_leave = healthy or wire.spec.unhealthy_pod_eviction_policy == ALWAYS_ALLOW
     allowed = status.disruptions_allowed
     return DisruptionBudget(wire.metadata.namespace, wire.metadata.name, selector, allowed, unready_may_leave)
+
+
+MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration-pods"})
+
+
+def migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
+    """Return a mirror that moves of pods need: jobs, every pod that has not ended, or disruption budgets."""
+    if name == "migration-jobs":
+        return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
+    if name == "disruption-budgets":
+        return Mirror(client, BUDGETS, BudgetWire, budget_of, wake)
+    project = partial(rebalance_pod_of, settings=settings)
+    return Mirror(client, "/api/v1/pods", msgspec.Raw, project, wake, fieldSelector=NOT_ENDED)

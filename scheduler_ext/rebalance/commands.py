@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
     from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
     from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
-    from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+    from cotenant.scheduler_ext.rebalance.model.tables import RebalanceReport
 
 app = new_app()
 
@@ -103,6 +103,8 @@ def descheduler(
 
     Exit code 4 when a part of the cluster or of the configuration could not be read.
     """
+    from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of, report_of
+
     if not once:
         raise UsageError(
             "this command decides one round",
@@ -112,10 +114,14 @@ def descheduler(
         raise UsageError("LowNodeLoad empties no nodes", fix="Add --plugin HighNodeLoad.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
     settings = session_of(ctx).load(flags).settings
+    own = settings.section(DeschedulerSettings)
+    forecast, configured = own.mode == RebalanceMode.FORECAST.value, bool(file or own.configuration)
     if plugin is RebalancePlugin.LOW_NODE_LOAD:
-        report = _report(settings, arguments_from(file, settings), configured=bool(file))
+        arguments = arguments_from(file, settings)
+        report = report_of(_read(settings), arguments, with_forecast=forecast, configured=configured)
     else:
-        report = _emptying_report(settings, emptying_arguments_from(file, settings), configured=bool(file))
+        emptying = emptying_arguments_from(file, settings)
+        report = emptying_report_of(_read(settings), emptying, with_forecast=forecast, configured=configured)
     _print(report, show, output, headers=not no_headers)
     for line in (_summary(report), *report.notes, *report.gaps):
         message(line)
@@ -126,24 +132,17 @@ def descheduler(
 def arguments_from(file: str, settings: SettingSections) -> RebalanceArgs:
     """The file's arguments, or those of the settings without a file; UsageError names what cannot be used."""
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
-    from cotenant.scheduler_ext.rebalance.emptying.arguments import with_limits
 
     own = settings.section(DeschedulerSettings)
-    arguments = arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)
-    return with_limits(arguments, own)
+    return (arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)).limited(own)
 
 
 def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArgs:
     """Return the arguments of HighNodeLoad from a file, or from the settings."""
-    from cotenant.scheduler_ext.rebalance.emptying.arguments import (
-        emptying_arguments_of,
-        emptying_configured,
-        with_limits,
-    )
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_arguments_of, emptying_configured
 
     own = settings.section(DeschedulerSettings)
-    arguments = emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)
-    return with_limits(arguments, own)
+    return (emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)).limited(own)
 
 
 def _document(file: str) -> Any:
@@ -151,28 +150,6 @@ def _document(file: str) -> Any:
     if len(parsed) > 1:
         raise UsageError(f"{file} holds {len(parsed)} objects", fix="Give one DeschedulerConfiguration.")
     return parsed[0]
-
-
-def _report(settings: SettingSections, arguments: RebalanceArgs, *, configured: bool) -> RebalanceReport:
-    from cotenant.scheduler_ext.rebalance.rebalance_report import report_of
-
-    own = settings.section(DeschedulerSettings)
-    return report_of(
-        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
-    )
-
-
-def _emptying_report(settings: SettingSections, arguments: EmptyingArgs, *, configured: bool) -> RebalanceReport:
-    from cotenant.scheduler_ext.rebalance.rebalance_report import emptying_report_of
-
-    own = settings.section(DeschedulerSettings)
-    return emptying_report_of(
-        _read(settings), arguments, with_forecast=_forecast(own), configured=configured or bool(own.configuration)
-    )
-
-
-def _forecast(settings: DeschedulerSettings) -> bool:
-    return settings.mode == RebalanceMode.FORECAST.value
 
 
 def _read(settings: SettingSections) -> RebalanceReading:

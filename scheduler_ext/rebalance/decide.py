@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.rebalance.classification import (
 from cotenant.scheduler_ext.rebalance.day_ahead import PodUse, day_of
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, sort_by_move_order
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
-from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.rebalance.next_day import spare_next_day
 from cotenant.scheduler_ext.rebalance.plan import MoveRefusal, PassStop, PlannedMove, RebalancedNode, RebalancePlan
 from cotenant.scheduler_ext.rebalance.price import (
@@ -56,6 +56,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
     both,
     fits_on,
     larger,
+    movable_usage,
     path_of,
     shares_of,
 )
@@ -83,7 +84,7 @@ def decide(
     limits = MoveLimits.of(arguments.migration, inputs, arguments.most_moves)
     eligibility = Eligibility.of_round(load_args, arguments, inputs)
     marks = None if detectors is None else DetectorRound.of(detectors, inputs.now_seconds)
-    work = RebalanceRound(inputs, arguments, table, with_forecast, eligibility, limits, marks, day)
+    work = RebalanceRound(inputs, table, with_forecast, eligibility, limits, day, arguments, marks)
     stops: list[PassStop] = []
     nodes: dict[int, RebalancedNode] = {}
     for pool in pools_of(inputs, table, load_args):
@@ -219,13 +220,9 @@ def _try_move(
 ) -> PlannedMove | Reason:
     """The move of a pod off the node of a row, carried out on the table, or why it stays."""
     shares = about.shares
-    reason = work.eligibility.refusal(pod)
-    usage = usage_of(pod, work.inputs.loads[row].metric)
-    if reason is Reason.OK and usage is None:
-        reason = Reason.POD_UNMEASURED
-    reason = work.limits.refusal(pod) if reason is Reason.OK else reason
-    if reason is not Reason.OK or usage is None:
-        return reason
+    usage = movable_usage(work, work.limits, pod, row)
+    if isinstance(usage, Reason):
+        return usage
     path = path_of(work, pod, PodUse(row, np.array(usage)))
     seconds, relief = _relief(work, current, row, path, about)
     refusal = _unpaid(

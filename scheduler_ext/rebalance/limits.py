@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget, RebalanceInputs, RebalancePod
-from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN
-from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
+from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, limit_of
 
 
 @dataclass(slots=True)

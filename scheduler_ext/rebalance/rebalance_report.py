@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.table import Table
 from cotenant.base.text import agree, counted
-from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
+from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs, RoundArgs
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
 from cotenant.scheduler_ext.rebalance.migration.failed_moves import sentences
-from cotenant.scheduler_ext.rebalance.migration.planned_jobs import RoundCaps, busy_nodes
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
-from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES, RESOURCES, SHARES
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import RoundCaps
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES, RESOURCES, SHARES, RebalanceReport
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
 
 MOST_NAMES: Final = 3
@@ -30,8 +28,7 @@ def report_of(
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    failed = frozenset(caps.failed)
-    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting, failed=failed)
+    arguments = caps.applied(arguments)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
     notes = (*_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
@@ -99,8 +96,7 @@ def emptying_report_of(
 ) -> RebalanceReport:
     """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    busy, failed = busy_nodes(reading.jobs), frozenset(caps.failed)
-    arguments = replace(arguments, most_moves=caps.most_moves, resting=caps.resting, busy=busy, failed=failed)
+    arguments = caps.applied(arguments)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
     notes = (*_emptying_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
@@ -123,7 +119,7 @@ def _emptying_notes(
         yield SENTENCES[stop.reason]
 
 
-def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RebalanceArgs | EmptyingArgs) -> Iterator[str]:
+def _gaps(plan: RebalancePlan, reading: RebalanceReading, arguments: RoundArgs) -> Iterator[str]:
     """Yield what could not be read; any such gap makes the answer a partial one."""
     yield from reading.gaps
     yield from (f"the configuration's {warning}" for warning in arguments.warnings)

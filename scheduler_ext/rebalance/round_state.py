@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.rebalance.anomaly import DetectorRound
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs
 from cotenant.scheduler_ext.rebalance.classification import LoadTable, PoolThresholds
@@ -27,22 +28,29 @@ SHORT_LIST: Final = 32
 
 
 @dataclass(slots=True)
-class RebalanceRound:
-    """The state of a round: loads after the moves so far, limits, and its decisions.
+class RoundState:
+    """The state of a round of either plugin: loads after the moves so far, limits, and its decisions.
 
-    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none.
+    limits: of the moves of this round together. day: the next day by the forecasts of workloads; None: the nodes' own
+    forecasts serve, or none.
     """
 
     inputs: RebalanceInputs
-    arguments: RebalanceArgs
     table: LoadTable
     with_forecast: bool
     eligibility: Eligibility
     limits: MoveLimits
+    day: DayAhead | None
+    moves: list[PlannedMove] = field(default_factory=list, kw_only=True)
+    refusals: list[MoveRefusal] = field(default_factory=list, kw_only=True)
+
+
+@dataclass(slots=True)
+class RebalanceRound(RoundState):
+    """The state of a round of LowNodeLoad."""
+
+    arguments: RebalanceArgs
     detectors: DetectorRound | None = None
-    day: DayAhead | None = None
-    moves: list[PlannedMove] = field(default_factory=list)
-    refusals: list[MoveRefusal] = field(default_factory=list)
     moved: set[str] = field(default_factory=set)
     arrivals: list[tuple[RebalancePod, int]] = field(default_factory=list)
 
@@ -76,14 +84,24 @@ class NodeExcess(NamedTuple):
     excess: Floats
 
 
-def shares_of(work: RebalanceRound, pod: RebalancePod, row: int) -> Floats:
+def shares_of(work: RoundState, pod: RebalancePod, row: int) -> Floats:
     """A pod's measured usage as shares of its node, (2,); zero where nothing is measured."""
     usage = usage_of(pod, work.inputs.loads[row].metric) or (0.0, 0.0)
     shares: Floats = np.array(usage) / work.table.capacity[row]
     return shares
 
 
-def path_of(work: RebalanceRound, pod: RebalancePod, present: PodUse) -> Floats:
+def movable_usage(work: RoundState, limits: MoveLimits, pod: RebalancePod, row: int) -> tuple[float, float] | Reason:
+    """The measured usage of a pod of the row that may leave within these limits, or the reason why it stays."""
+    reason = work.eligibility.refusal(pod)
+    usage = usage_of(pod, work.inputs.loads[row].metric)
+    if reason is Reason.OK and usage is None:
+        reason = Reason.POD_UNMEASURED
+    reason = limits.refusal(pod) if reason is Reason.OK else reason
+    return usage if reason is Reason.OK and usage is not None else reason
+
+
+def path_of(work: RoundState, pod: RebalancePod, present: PodUse) -> Floats:
     """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its use now."""
     if work.day is not None:
         return work.day.path_from(pod, present.usage)

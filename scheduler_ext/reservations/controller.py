@@ -182,3 +182,28 @@ def guard_of(mirror: Mirror[Any]) -> Guard:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refusals['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))
     return guard if isinstance(guard, Guard) else Guard()
+
+
+CHECK_SECONDS: Final = 30.0
+
+
+class Gates(Feature):
+    """Feature `reservations` with `reservations.handled_by: koordinator`."""
+
+    name = "reservations"
+    needs: tuple[str, ...] = ("pending-pods",)
+    interval_seconds = CHECK_SECONDS
+
+    def __init__(self, mirrors: Mapping[str, Mirror[Any]]) -> None:
+        """mirrors: those of feature `reservations`; SwapGuards need not be installed."""
+        self._mirrors = mirrors
+
+    def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
+        """Withdraw what an earlier manager promised."""
+        pending = self._mirrors["pending-pods"].snapshot().values()
+        return ControllerDecision(
+            withdraw_reservation_promise(guard_of(self._mirrors["swapguards"]), pending, now_seconds)
+        )
+
+    def sent(self, outcomes: Sequence[Outcome]) -> None:
+        """The mirrors show what became of it."""

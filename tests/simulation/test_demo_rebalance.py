@@ -13,7 +13,7 @@ from cotenant.base.resource import Resource
 from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.model.move_service import MigrationJobs
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService
 from cotenant.settings import Settings

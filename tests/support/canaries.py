@@ -11,8 +11,7 @@ from cotenant.base.people import Person
 from cotenant.base.table import Table
 from cotenant.scheduler_ext.queues.model.queue_service import HISTORY_STEP_SECONDS, QuotaHistory
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
-from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES
+from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, MOVES, NODES, RebalanceReport
 from tests.cluster.api import Api, Json
 from tests.cluster.crds import install_crd
 from tests.support.moves import FixedMoves, job

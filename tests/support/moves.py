@@ -41,8 +41,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
     visible_pods,
     visible_to,
 )
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
-from cotenant.scheduler_ext.rebalance.model.tables import JOBS
+from cotenant.scheduler_ext.rebalance.model.tables import JOBS, RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import job_rows
 from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService

@@ -67,7 +67,7 @@ _COUNTS: Final = (
     _of("agents_count", "Agents", "Node agents that run, and of these the dry runs.", Unit.COUNT,
         "cotenant.enforcer.model.enforcement.Gathering.agents", _NODES),
     _of("rebalance_moves_count", "Moves", "Pods that a round of rebalancing would move, without the refusals.",
-        Unit.COUNT, "cotenant.scheduler_ext.rebalance.model.report.RebalanceReport.move_count"),
+        Unit.COUNT, "cotenant.scheduler_ext.rebalance.model.tables.RebalanceReport.move_count"),
     _of("gang_pods_count", "Pods of a gang", "Pods of a gang that exist, or that are bound or have reserved capacity.",
         Unit.COUNT, "cotenant.scheduler_ext.queues.model.report.GangRow.members", Aggregation(Level.QUEUE, "number")),
     _of("scraped_series_count", "Series of an interval", "Series that were scraped at an interval, the largest number "

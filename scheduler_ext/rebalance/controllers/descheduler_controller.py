@@ -8,9 +8,9 @@ the configuration, leave it at the plans. The jobs are carried out by the featur
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
 
@@ -19,17 +19,19 @@ from cotenant.base.controllers.loop import Changes, Feature
 from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient, Mirror
-from cotenant.base.kubernetes.intent import Apply, Intent, Outcome
+from cotenant.base.kubernetes.intent import Apply, Intent, Outcome, Patch
+from cotenant.base.kubernetes.node_taints import AVOIDED
 from cotenant.base.kubernetes.protocol import EMPTYING_TAINT
+from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.settings.sections.manager import ManagerSettings
+from cotenant.base.text import agree
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.load_taints.node_taints import NodeTaints
 from cotenant.scheduler_ext.rebalance.anomaly import AnomalyDetectors
 from cotenant.scheduler_ext.rebalance.arguments import EMPTYING_PLUGIN, PLUGIN, RebalanceArgs
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
 from cotenant.scheduler_ext.rebalance.controllers.metrics import DeschedulerMetrics
-from cotenant.scheduler_ext.rebalance.controllers.node_marks import EVENTS, LEAVING, mark_patches, marks_notes
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 from cotenant.scheduler_ext.rebalance.emptying.decide import decide_emptying
@@ -40,13 +42,12 @@ from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
     JobsUnderWay,
     RoundCaps,
-    busy_nodes,
     jobs_of,
     withdrawn_from,
 )
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
-from cotenant.scheduler_ext.rebalance.plan import MarkChange, RebalancePlan
+from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan
 from cotenant.scheduler_ext.rebalance.published_outlooks import outlooks_config_map, outlooks_in
 
 
@@ -140,11 +141,16 @@ class DeschedulerController(Feature):
         settings, inputs = self._settings, reading.inputs
         relieves, empties = (plugin in settings.plugins for plugin in (PLUGIN, EMPTYING_PLUGIN))
         self._has_marks = any(load.mark is not None for load in inputs.loads)
-        caps, emptying = self._caps(reading, jobs), None
+        caps, emptying = RoundCaps.of(inputs, jobs, self._arguments.migration, Churn.of(settings)), None
         if is_settled and relieves:
-            self.plan = self._relief(reading, caps)
+            arguments, detectors = caps.applied(self._arguments.limited(settings)), AnomalyDetectors()
+            detectors = self.plan.detectors if self.plan else detectors
+            with_forecast = settings.mode == "forecast" and reading.has_forecasts
+            self.plan = decide(inputs, arguments, with_forecast=with_forecast, detectors=detectors)
         if empties or self._has_marks:
-            emptying = self._plan_emptying(reading, caps, jobs)
+            with_forecast = settings.mode == "forecast" and reading.forecasts > 0
+            arguments_of_emptying = caps.applied(self._emptying_arguments.limited(settings))
+            emptying = decide_emptying(inputs, arguments_of_emptying, with_forecast=with_forecast)
         if self._metrics:
             if self.plan is not None:
                 self._metrics.show(self.plan)
@@ -167,36 +173,6 @@ class DeschedulerController(Feature):
         if writes.plan is not None:
             yield from jobs_of(writes.plan, reading.inputs, self._arguments.migration, jobs)
 
-    def _caps(self, reading: RebalanceReading, jobs: Sequence[MigrationJob]) -> RoundCaps:
-        """Return what is left of this hour's moves, and the workloads that were moved lately."""
-        return RoundCaps.of(reading.inputs, jobs, self._arguments.migration, Churn.of(self._settings))
-
-    def _relief(self, reading: RebalanceReading, caps: RoundCaps) -> RebalancePlan:
-        """Decide a round of LowNodeLoad."""
-        arguments = replace(
-            self._arguments,
-            pause_seconds=self._settings.pause_seconds,
-            most_moves=caps.most_moves,
-            resting=caps.resting,
-            failed=frozenset(caps.failed),
-        )
-        detectors = self.plan.detectors if self.plan else AnomalyDetectors()
-        with_forecast = self._settings.mode == "forecast" and reading.has_forecasts
-        return decide(reading.inputs, arguments, with_forecast=with_forecast, detectors=detectors)
-
-    def _plan_emptying(self, reading: RebalanceReading, caps: RoundCaps, jobs: Sequence[MigrationJob]) -> RebalancePlan:
-        """Decide a round of HighNodeLoad."""
-        arguments = replace(
-            self._emptying_arguments,
-            pause_seconds=self._settings.pause_seconds,
-            most_moves=caps.most_moves,
-            resting=caps.resting,
-            busy=busy_nodes(jobs),
-            failed=frozenset(caps.failed),
-        )
-        with_forecast = self._settings.mode == "forecast" and reading.forecasts > 0
-        return decide_emptying(reading.inputs, arguments, with_forecast=with_forecast)
-
 
 def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, WorkloadOutlook]:
     """Forecasts of workloads of the pipeline's last run; none where no run has ended well yet."""
@@ -213,3 +189,33 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
         )
         for median in medians
     }
+
+
+LEAVING: Final = "The manager ends: nobody would take the mark away when somebody needs the node."
+EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
+"""Last operation of a mark's patch -> reason of its Event."""
+
+
+def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:
+    """Yield patches that set and remove these marks; none for a node that is gone, or is as it should be."""
+    for mark in marks:
+        if mark.change is MarkChange.STAYS:
+            continue
+        patch = taints.patch(mark.node, "" if mark.change is MarkChange.TAKEN else AVOIDED, _why(mark))
+        if patch is not None:
+            yield patch
+
+
+def marks_notes(outcomes: Sequence[Outcome]) -> Iterator[ObjectNote]:
+    """An Event for each mark that the server set or took away."""
+    for outcome in outcomes:
+        intent = outcome.intent
+        if outcome.ok and isinstance(intent, Patch) and intent.address.resource == "nodes":
+            yield ObjectNote(str(intent.address), EVENTS[intent.operations[-1]["op"]], intent.why, event=True)
+
+
+def _why(mark: NodeMark) -> str:
+    if mark.change is MarkChange.TAKEN:
+        return SENTENCES[mark.reason]
+    pods = agree(mark.pods, "pod leaves", "pods leave")
+    return f"{SENTENCES[Reason.UNDER_USED]} {pods} for {mark.cost:.0f} of {mark.gain:.0f} node-seconds."

@@ -18,9 +18,8 @@ from cotenant.base.kube import Mirror
 from cotenant.base.kubernetes.intent import Apply, Outcome
 from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
 from cotenant.scheduler_ext.rebalance.controllers.metrics import MigrationMetrics
-from cotenant.scheduler_ext.rebalance.migration.churn import Churn
+from cotenant.scheduler_ext.rebalance.migration.churn import Churn, EvictionRate
 from cotenant.scheduler_ext.rebalance.migration.decide import LONGEST_SECONDS, MigrationWrites, decide
-from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
 from cotenant.scheduler_ext.rebalance.migration.job import KIND, JobPhase, address_of
 from cotenant.scheduler_ext.rebalance.migration.step import MOST_CHARACTERS
 from cotenant.scheduler_ext.rebalance.migration.view import EvictionRefusal, MigrationView

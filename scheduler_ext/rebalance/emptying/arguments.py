@@ -8,8 +8,8 @@ DeschedulerPolicy; its thresholds are of requests, ours are of usage, which a wa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -19,15 +19,13 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     CONTROLLER,
     EMPTYING_PLUGIN,
     EMPTYING_PLUGINS,
-    PAUSE_SECONDS,
     PLUGIN,
     UPSTREAM_PLUGIN,
     Count,
-    MigrationArgs,
     Namespaces,
     PodSelector,
-    RebalanceArgs,
     ResourcePercents,
+    RoundArgs,
     complete_configuration,
     low_above_high_problems,
     migration_of,
@@ -35,8 +33,6 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     refuse,
     unreadable_selector,
 )
-from cotenant.scheduler_ext.rebalance.migration.churn import DEFAULT_CHURN, Churn
-from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 
 DEFAULT_LOW: Final = ResourcePercents(35, 50)
 DEFAULT_HIGH: Final = ResourcePercents(65, 80)
@@ -59,22 +55,10 @@ class HighNodeLoadArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 @dataclass(frozen=True, slots=True)
-class EmptyingArgs:
-    """The contents of a configuration; warnings: the parts of it that are not used here.
-
-    Ours: pause_seconds, most_moves, resting, failed and churn as in RebalanceArgs; busy: nodes that pods are moved
-    from or to at present, which are not begun.
-    """
+class EmptyingArgs(RoundArgs):
+    """Arguments of rounds of HighNodeLoad."""
 
     high_node_load: HighNodeLoadArgs
-    migration: MigrationArgs = field(default_factory=MigrationArgs)
-    warnings: tuple[str, ...] = ()
-    pause_seconds: float = PAUSE_SECONDS
-    most_moves: int | None = None
-    resting: frozenset[str] = frozenset()
-    busy: frozenset[str] = frozenset()
-    failed: frozenset[str] = frozenset()
-    churn: Churn = DEFAULT_CHURN
 
 
 DEFAULT_EMPTYING: Final = EmptyingArgs(HighNodeLoadArgs(evictable_namespaces=Namespaces(exclude=["kube-system"])))
@@ -114,7 +98,7 @@ def emptying_arguments_of(document: Any) -> EmptyingArgs:
     for number, selector in enumerate(arguments.pod_selectors):
         problems += unreadable_selector(selector.selector, f"{path}.podSelectors[{number}].selector")
     refuse(problems)
-    return EmptyingArgs(arguments, migration, tuple(warnings))
+    return EmptyingArgs(arguments, migration=migration, warnings=tuple(warnings))
 
 
 def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> EmptyingArgs:
@@ -137,12 +121,4 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
         evictable_namespaces=upstream.evictable_namespaces,
         low_thresholds=low,
     )
-    return EmptyingArgs(arguments, migration, tuple(warnings))
-
-
-PluginArgs = TypeVar("PluginArgs", RebalanceArgs, EmptyingArgs)
-
-
-def with_limits(arguments: PluginArgs, settings: DeschedulerSettings) -> PluginArgs:
-    """A plugin's arguments under the settings' own limits: how long a moved pod stays, how many move in an hour."""
-    return replace(arguments, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))
+    return EmptyingArgs(arguments, migration=migration, warnings=tuple(warnings))

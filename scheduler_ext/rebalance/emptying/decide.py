@@ -23,17 +23,16 @@ from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.rebalance.classification import (
     HALF_HOUR,
-    LoadTable,
     NodeClass,
     forecast_high,
     state_of,
     table_of,
 )
-from cotenant.scheduler_ext.rebalance.day_ahead import DayAhead, PodUse, day_of, pod_path
+from cotenant.scheduler_ext.rebalance.day_ahead import PodUse, day_of
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
-from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod, usage_of
+from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.rebalance.plan import (
     MarkChange,
     MoveRefusal,
@@ -45,6 +44,7 @@ from cotenant.scheduler_ext.rebalance.plan import (
 )
 from cotenant.scheduler_ext.rebalance.price import MovePrice, price
 from cotenant.scheduler_ext.rebalance.receivers import Receivers
+from cotenant.scheduler_ext.rebalance.round_state import RoundState, movable_usage, path_of, shares_of
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -86,22 +86,14 @@ class _Placement:
 
 
 @dataclass(slots=True)
-class _EmptyingRound:
+class _EmptyingRound(RoundState):
     """The state of a round. high, low: (nodes, 2). open: nodes that are neither begun nor marked.
 
-    day: the next day by the forecasts of workloads; None: the nodes' own forecasts serve, or none. foreseen: nodes
-    with a forecast of their own.
-
-    limits: of the moves of this round together; lone_limits: of a pod that leaves on its own. arrived: rows to which
-    a pod goes in this round, and which therefore are not begun in it.
+    foreseen: nodes with a forecast of their own. lone_limits: of a pod that leaves on its own. arrived: rows to which a
+    pod goes in this round, and which therefore are not begun in it.
     """
 
-    inputs: RebalanceInputs
     arguments: EmptyingArgs
-    table: LoadTable
-    with_forecast: bool
-    eligibility: Eligibility
-    limits: MoveLimits
     lone_limits: MoveLimits
     low: Floats
     high: Floats
@@ -109,9 +101,6 @@ class _EmptyingRound:
     chosen: Flags
     open: Flags
     receivers: Receivers
-    day: DayAhead | None = None
-    moves: list[PlannedMove] = field(default_factory=list)
-    refusals: list[MoveRefusal] = field(default_factory=list)
     marks: list[NodeMark] = field(default_factory=list)
     arrived: set[int] = field(default_factory=set)
 
@@ -145,16 +134,16 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
     foreseen: Flags = np.isfinite(table.ahead[1]).any(axis=1)
     if with_forecast:
         chosen &= foreseen
-    day = day_of(inputs, table, with_forecast=with_forecast)
     unmarked = np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)
     is_open = chosen & unmarked & table.schedulable
     return _EmptyingRound(
         inputs,
-        arguments,
         table,
         with_forecast,
         Eligibility.of_round(load_args, arguments, inputs),
         MoveLimits.of(arguments.migration, inputs, arguments.most_moves),
+        day_of(inputs, table, with_forecast=with_forecast),
+        arguments,
         MoveLimits.of(arguments.migration, inputs),
         table.capacity * load_args.low_thresholds.pair(100.0) / 100,
         table.capacity * load_args.high_thresholds.pair(100.0) / 100,
@@ -162,7 +151,6 @@ def _begin(inputs: RebalanceInputs, arguments: EmptyingArgs, *, with_forecast: b
         chosen,
         is_open,
         Receivers.of(inputs.loads, np.flatnonzero(is_open)),
-        day,
     )
 
 
@@ -265,9 +253,7 @@ def _must_leave(work: _EmptyingRound, row: int) -> list[RebalancePod]:
 
 def _cost(work: _EmptyingRound, pods: Sequence[RebalancePod], row: int) -> float:
     """Return the cost of moving these pods of a node, node-seconds."""
-    metric, capacity, now_seconds = work.inputs.loads[row].metric, work.table.capacity[row], work.inputs.now_seconds
-    shares = [np.array(usage_of(pod, metric) or (0.0, 0.0)) / capacity for pod in pods]
-    return sum(price(pod, share, 0.0, 0.0, now_seconds).cost for pod, share in zip(pods, shares, strict=True))
+    return sum(price(pod, shares_of(work, pod, row), 0.0, 0.0, work.inputs.now_seconds).cost for pod in pods)
 
 
 def _go_on(work: _EmptyingRound, row: int) -> None:
@@ -322,26 +308,14 @@ def _placement(work: _EmptyingRound, pod: RebalancePod, row: int, pods: int) -> 
 
     pods: how many must leave the row's node; each is charged its part of the time for which a free node counts.
     """
-    reason = work.eligibility.refusal(pod)
-    usage = usage_of(pod, work.inputs.loads[row].metric)
-    if reason is Reason.OK and usage is None:
-        reason = Reason.POD_UNMEASURED
-    if reason is Reason.OK:
-        reason = work.lone_limits.refusal(pod)
-    if reason is not Reason.OK or usage is None:
-        return reason
-    path = _path(work, pod, PodUse(row, np.array(usage)))
+    usage = movable_usage(work, work.lone_limits, pod, row)
+    if isinstance(usage, Reason):
+        return usage
+    path = path_of(work, pod, PodUse(row, np.array(usage)))
     shares = path[0] / work.table.capacity[row]
     cost = price(pod, shares, _horizon(work) / pods, _horizon(work), work.inputs.now_seconds)
     place = _fullest(work, pod, path)
     return place if isinstance(place, Reason) else _Placement(pod, place, path, cost)
-
-
-def _path(work: _EmptyingRound, pod: RebalancePod, present: PodUse) -> Floats:
-    """Return the pod's expected use, (DAY_STEPS + 1, 2), beginning with its usage now."""
-    if work.day is not None:
-        return work.day.path_from(pod, present.usage)
-    return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def _fullest(work: _EmptyingRound, pod: RebalancePod, path: Floats) -> int | Reason:

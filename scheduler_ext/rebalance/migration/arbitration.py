@@ -18,9 +18,9 @@ from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility, sort_by_move_order
 from cotenant.scheduler_ext.rebalance.limits import MoveLimits
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs, RebalancePod
+from cotenant.scheduler_ext.rebalance.migration.churn import limit_of
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
 from cotenant.scheduler_ext.rebalance.migration.view import MigrationView
-from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
 
 HOUR_SECONDS = 3600.0
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from cotenant.base.kubernetes.intent import Create, Delete
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
-from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs
+from cotenant.scheduler_ext.rebalance.arguments import MigrationArgs, RoundArgs
 from cotenant.scheduler_ext.rebalance.load import RebalanceInputs
 from cotenant.scheduler_ext.rebalance.migration.arbitration import resting_workloads
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn
@@ -37,6 +37,7 @@ DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
 """On jobs of plans: they are begun by nobody but the descheduler."""
 REASON_ANNOTATION: Final = "cotenant.dev/move-reason"
 _NAME_LENGTH: Final = 200
+PluginArgs = TypeVar("PluginArgs", bound=RoundArgs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +87,13 @@ class JobsUnderWay:
 class RoundCaps:
     """The limits that earlier moves set to a round: pods it may move, workloads (NAMESPACE/KIND/NAME) that rest.
 
-    failed: moves that failed, by the uid of their pod or by the workload, which rests for a time.
+    busy: nodes that pods are moved from or to. failed: moves that failed, by the uid of their pod or by the workload,
+    which rests for a time.
     """
 
     most_moves: int
     resting: frozenset[str]
+    busy: frozenset[str]
     failed: Mapping[str, FailedMove]
 
     @classmethod
@@ -102,7 +105,12 @@ class RoundCaps:
         view = MigrationView(jobs, pods, arguments=arguments, now_seconds=inputs.now_seconds)
         hour = JobsUnderWay.of(jobs, inputs.now_seconds).hour
         failed = resting_pods(jobs, inputs.now_seconds, view.default_ttl_seconds)
-        return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view), failed)
+        return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view), busy_nodes(jobs), failed)
+
+    def applied(self, arguments: PluginArgs) -> PluginArgs:
+        """Return the arguments of a plugin for the round that has these limits."""
+        resting, failed = self.resting, frozenset(self.failed)
+        return replace(arguments, most_moves=self.most_moves, resting=resting, busy=self.busy, failed=failed)
 
 
 def jobs_of(

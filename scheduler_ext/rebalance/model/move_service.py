@@ -17,7 +17,7 @@ import numpy as np
 from cotenant.base.people import Person
 from cotenant.base.table import Table
 from cotenant.changes.model.service import FieldMove
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
+from cotenant.scheduler_ext.rebalance.model.tables import RebalanceReport
 
 FEATURE: Final = "migrations"
 """The manager's feature that carries jobs out."""

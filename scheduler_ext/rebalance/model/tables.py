@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.base.table import Column, Kind, Schema
+from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
 
 RESOURCES: Final = (("cpu", "CPU"), ("memory", "Memory"))
@@ -96,3 +97,25 @@ JOBS: Final = Schema(
     ),
     ("job",),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class RebalanceReport:
+    """A round at one moment (Unix time): tables NODES and MOVES, and EMPTYING of a round of HighNodeLoad.
+
+    notes: by which thresholds and forecasts it was decided, and why a pass moved nothing. gaps: what could not be read
+    or used; any of it makes the plan a partial one.
+    """
+
+    at_seconds: float
+    nodes: Table
+    moves: Table
+    notes: tuple[str, ...] = ()
+    gaps: tuple[str, ...] = ()
+    plugin: str = "LowNodeLoad"
+    emptying: Table = field(default_factory=lambda: Table.from_rows(EMPTYING, []))
+
+    @property
+    def move_count(self) -> int:
+        """Moves, without the refusals."""
+        return int((self.moves.columns["decision"] == "move").sum())

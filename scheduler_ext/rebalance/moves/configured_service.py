@@ -25,7 +25,7 @@ def move_service_of(
     from cotenant.changes.access.kubeconfig_access import door_of
     from cotenant.changes.model.settings import anchor_namespace, ledger_location
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
-    from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured, with_limits
+    from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_configured
     from cotenant.scheduler_ext.rebalance.moves.service import ClusterMoveService, MoveServiceConfig
 
     own = settings.section(DeschedulerSettings)
@@ -37,8 +37,8 @@ def move_service_of(
             load_aware=settings.section(ExtenderSettings).load_aware,
             anchor_namespace=anchor_namespace(settings),
             namespace=settings.section(ManagerSettings).namespace,
-            arguments=with_limits(arguments_from_settings(own.configuration), own),
-            emptying=with_limits(emptying_configured(own.configuration), own),
+            arguments=arguments_from_settings(own.configuration).limited(own),
+            emptying=emptying_configured(own.configuration).limited(own),
             configured=bool(own.configuration),
             with_forecast=own.mode == "forecast",
             by_koordinator=own.handled_by == "koordinator",

@@ -46,8 +46,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import (
     visible_pods,
     visible_to,
 )
-from cotenant.scheduler_ext.rebalance.model.report import RebalanceReport
-from cotenant.scheduler_ext.rebalance.model.tables import JOBS
+from cotenant.scheduler_ext.rebalance.model.tables import JOBS, RebalanceReport
 from cotenant.scheduler_ext.rebalance.moves.emptied_nodes import FIELD_MANAGER, OPEN_AGAIN, EmptiedNodes, outcome_of
 from cotenant.scheduler_ext.rebalance.moves.jobs import (
     APPROVED_BY_ANNOTATION,

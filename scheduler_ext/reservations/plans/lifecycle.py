@@ -29,12 +29,17 @@ from cotenant.scheduler_ext.reservations.model.plan import (
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResult
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 from cotenant.scheduler_ext.reservations.plans import schedule
-from cotenant.scheduler_ext.reservations.plans.decision import covers_occurrence
 from cotenant.scheduler_ext.reservations.plans.guards import first_blocking_verdict
-from cotenant.scheduler_ext.reservations.plans.hold import CHANGE_INTERVAL_SECONDS, ReservedPods, reserve_pods
 from cotenant.scheduler_ext.reservations.plans.lead import Lead
+from cotenant.scheduler_ext.reservations.plans.schedule import covers_occurrence
 from cotenant.scheduler_ext.reservations.plans.score import ReservationUse, observe, score
-from cotenant.scheduler_ext.reservations.plans.size import Counts, most
+from cotenant.scheduler_ext.reservations.plans.size import (
+    CHANGE_INTERVAL_SECONDS,
+    Counts,
+    ReservedPods,
+    most,
+    reserve_pods,
+)
 from cotenant.scheduler_ext.reservations.status import merge_conditions
 
 APPROVED: Final = "Approved"

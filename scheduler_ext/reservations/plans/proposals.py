@@ -28,8 +28,7 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
     static,
     waiting_share,
 )
-from cotenant.scheduler_ext.reservations.plans.hold import replay_reserved_pods
-from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods
+from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods, replay_reserved_pods
 
 HEADROOM_RATIO: Final = 0.0
 """Capacity kept above the quantile of the demand, as a share of it. The quantile of the demand is the headroom; a

@@ -1,4 +1,4 @@
-"""How many pods to reserve for: the newsvendor quantile of the demand, half hour by half hour, in whole pods. Pure.
+"""How many pods to reserve for: the newsvendor quantile of the demand, half hour by half hour, with hysteresis. Pure.
 
 Capacity that stays unused costs c_idle per core-hour, capacity that is missing c_miss; the cheapest quantile of the
 demand to hold is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per unit of time and then maximised
@@ -7,6 +7,7 @@ over a window: the quantile of a day's maximum would be far above what any half 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -66,3 +67,46 @@ def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds
 def _score(tau: float) -> float:
     """Normal score by the logistic approximation, good enough between 0.95 and 0.999."""
     return float(np.log(tau / (1 - tau)) / 1.702)
+
+
+HYSTERESIS_FRACTION: Final = 0.2
+"""Capacity is released only when so much less of it is wanted; more is reserved at once. A release of a fifth is
+above the forecast's own noise from hour to hour."""
+CHANGE_INTERVAL_SECONDS: Final = 600.0
+"""Shortest time between two changes of the reserved capacity. Longer than placing a pod and reading the next
+metric."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReservedPods:
+    """Pods that capacity is kept for, and when that was last changed."""
+
+    count: int
+    changed_at_seconds: float = float("-inf")
+
+
+def reserve_pods(current: ReservedPods, needed_pods: int, now_seconds: float) -> ReservedPods:
+    """Return what to reserve when `needed_pods` pods are needed now.
+
+    A higher need is followed at once. A lower need is followed only beyond the hysteresis, or at 0, and once
+    `change_interval_seconds` have passed since the last change.
+    """
+    if needed_pods > current.count:
+        return ReservedPods(needed_pods, now_seconds)
+    enough = needed_pods < current.count * (1 - HYSTERESIS_FRACTION) or (needed_pods == 0 and current.count > 0)
+    if enough and now_seconds - current.changed_at_seconds >= CHANGE_INTERVAL_SECONDS:
+        return ReservedPods(needed_pods, now_seconds)
+    return current
+
+
+def replay_reserved_pods(needed_pods: Counts, step_seconds: float) -> Counts:
+    """The same over slots, (n, T): the pods that are reserved for `needed_pods`, slot by slot."""
+    reserved_pods = np.zeros_like(needed_pods)
+    for row, counts in enumerate(needed_pods.tolist()):
+        current, reserved = ReservedPods(0), []
+        for slot, count in enumerate(counts):
+            if count != current.count:
+                current = reserve_pods(current, count, slot * step_seconds)
+            reserved.append(current.count)
+        reserved_pods[row] = reserved
+    return reserved_pods

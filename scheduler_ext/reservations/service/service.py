@@ -53,7 +53,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import (
 from cotenant.scheduler_ext.reservations.model.plan_states import decision_text
 from cotenant.scheduler_ext.reservations.model.plan_wire import parse_plan
 from cotenant.scheduler_ext.reservations.plans import schedule
-from cotenant.scheduler_ext.reservations.plans.decision import decision_in_force
+from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
 from cotenant.scheduler_ext.reservations.service import plans
 from cotenant.scheduler_ext.reservations.service import terms as plan_terms
 

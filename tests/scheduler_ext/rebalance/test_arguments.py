@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     arguments_of,
 )
 from cotenant.scheduler_ext.rebalance.emptying.arguments import DEFAULT_EMPTYING, emptying_configured
-from cotenant.scheduler_ext.rebalance.migration.workload_limit import limit_of
+from cotenant.scheduler_ext.rebalance.migration.churn import limit_of
 from cotenant.settings import Settings
 
 FILE = """

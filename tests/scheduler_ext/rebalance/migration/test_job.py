@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_identity import Condition, Reference
 from cotenant.base.process.shipped_manifests import deploy
-from cotenant.scheduler_ext.rebalance.migration.eviction_rate import EvictionRate
+from cotenant.scheduler_ext.rebalance.migration.churn import EvictionRate
 from cotenant.scheduler_ext.rebalance.migration.job import (
     JobMode,
     JobPhase,
