@@ -8,7 +8,8 @@ The cluster is read by the caller (`read_cluster`), with the proposals of `Store
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -24,6 +25,7 @@ from cotenant.base.store import Store
 from cotenant.base.text import counted, moment
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
+from cotenant.recommender.money import HOURS_PER_MONTH
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscalers
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obstacles
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
@@ -44,9 +46,15 @@ from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone, 
 from cotenant.scheduler_ext.cluster_size.machines.mix import cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
-from cotenant.scheduler_ext.cluster_size.machines.today import NO_TYPES, types_of_today
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedPod, SizeOptions
-from cotenant.scheduler_ext.cluster_size.prices import NodePrices
+from cotenant.scheduler_ext.cluster_size.model import (
+    ClusterSize,
+    ClusterState,
+    RequestLevel,
+    SizedNode,
+    SizedPod,
+    SizeOptions,
+)
+from cotenant.scheduler_ext.cluster_size.prices import NodePrices, capacity_of, machine_of
 from cotenant.scheduler_ext.cluster_size.report import (
     REPORT,
     PeakUse,
@@ -217,3 +225,18 @@ def _highest(series: BandSeries) -> float | None:
 def keep(store: Store, report: SizeReport) -> None:
     """Store a report; the one before goes."""
     store.write_document(REPORT, report)
+
+
+NO_TYPES: Final = "no node has both a machine type and a price, and no list of machine types was given (--shapes)"
+
+
+def types_of_today(nodes: Sequence[SizedNode], monthly: Mapping[str, float]) -> tuple[MachineType, ...]:
+    """Each machine type that a node's labels name and that has a price; its price is that of its dearest node."""
+    prices: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for node in nodes:
+        labels = node.facts.labels
+        if machine_of(labels) and node.name in monthly:
+            prices[machine_of(labels), capacity_of(labels)].append(monthly[node.name])
+    return tuple(
+        MachineType(name, capacity, max(found) / HOURS_PER_MONTH) for (name, capacity), found in sorted(prices.items())
+    )

@@ -8,9 +8,8 @@ from typing import Final
 
 from cotenant.base.kubernetes.intent import Address, Intent, Patch
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
-from cotenant.scheduler_ext.queues.gangs.report import gang_problems, with_gangs
+from cotenant.scheduler_ext.queues.gangs.report import gang_problems, pod_group_intents, with_gangs
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
-from cotenant.scheduler_ext.queues.gangs.status import pod_group_intents
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import AdmittedPod, quota_admission

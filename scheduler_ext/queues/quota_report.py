@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from statistics import median
 from typing import Final
 
+from cotenant.base.kubernetes.observed import outlasts_its_end
 from cotenant.base.kubernetes.protocol import OWNER_WORKLOAD_ANNOTATION
 from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.gangs.report import with_gangs
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
-from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_end, when_free
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
@@ -239,3 +241,33 @@ def _waiting_row(
         tuple(holder for holder in holders if holder[0] != obstacle.quota)[:HOLDERS],
         *(likely or ()),
     )
+
+
+LEAST_RUNS: Final = 5
+"""With fewer runs nothing is said of others."""
+
+
+def expected_end(
+    started_seconds: float, now_seconds: float, runs_seconds: Sequence[float], deadline_seconds: float | None = None
+) -> float | None:
+    """Unix time at which a pod is likely to end; None: unknown.
+
+    runs_seconds: durations of ended pods, ascending. deadline_seconds: activeDeadlineSeconds, counted from the start;
+    a pod that runs long after it is one that nobody ends.
+    """
+    if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
+        return None
+    longer = runs_seconds[bisect_right(runs_seconds, now_seconds - started_seconds) :]
+    ends = [started_seconds + median(longer)] if len(runs_seconds) >= LEAST_RUNS and longer else []
+    ends += [started_seconds + deadline_seconds] if deadline_seconds is not None else []
+    return max(now_seconds, min(ends)) if ends else None
+
+
+def when_free(needed: int, ends: Iterable[tuple[float, int]]) -> float | None:
+    """Unix time at which `needed` is free; None: never, as far as is known. ends: (Unix time, what is left then)."""
+    freed = 0
+    for moment, amount in sorted(ends):
+        freed += amount
+        if freed >= needed:
+            return moment
+    return None

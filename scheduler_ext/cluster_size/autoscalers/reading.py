@@ -5,18 +5,19 @@ The answer on nodes needs none of it, so what cannot be read is a sentence besid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscalers, NodeGroup
-from cotenant.scheduler_ext.cluster_size.autoscalers.parsing import (
-    claim_of,
-    flags_of,
-    groups_of_flags,
-    groups_of_status,
-    pool_of,
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
+    Autoscalers,
+    NodeBudget,
+    NodeClaim,
+    NodeGroup,
+    NodePool,
 )
 
 Json = dict[str, Any]
@@ -75,3 +76,114 @@ def _get(client: KubeClient, path: str, what: str, unread: list[str]) -> Json | 
 def _pod_path(address: str) -> str:
     namespace, _, name = address.partition("/")
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
+
+
+Json = Mapping[str, Any]
+STATUS: Final = "ConfigMap kube-system/cluster-autoscaler-status"
+_OLD_NAME: Final = re.compile(r"^\s*Name:\s*(\S+)\s*$")
+_OLD_TARGET: Final = re.compile(r"cloudProviderTarget=(\d{1,9})")
+_OLD_SMALLEST: Final = re.compile(r"minSize=(\d{1,9})")
+
+
+def pool_of(body: Json) -> NodePool:
+    """A NodePool of karpenter.sh/v1 or v1beta1; a value of another type than the API's counts as absent."""
+    spec = _object(body.get("spec"))
+    disruption, template = _object(spec.get("disruption")), _object(spec.get("template"))
+    replicas = spec.get("replicas")
+    return NodePool(
+        name=_name(body),
+        policy=str(disruption.get("consolidationPolicy") or ""),
+        consolidate_after=str(disruption.get("consolidateAfter") or ""),
+        budgets=tuple(_budget(budget) for budget in _objects(disruption.get("budgets"))),
+        annotations=_texts(_object(template.get("metadata")).get("annotations")),
+        replicas=replicas if isinstance(replicas, int) else None,
+    )
+
+
+def _budget(body: Json) -> NodeBudget:
+    reasons = body.get("reasons")
+    return NodeBudget(
+        nodes=str(body.get("nodes", "")),
+        reasons=tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else (),
+        schedule=str(body.get("schedule") or ""),
+        duration=str(body.get("duration") or ""),
+    )
+
+
+def claim_of(body: Json) -> NodeClaim:
+    """A NodeClaim of karpenter.sh/v1 or v1beta1."""
+    meta = _object(body.get("metadata"))
+    node = str(_object(body.get("status")).get("nodeName") or "")
+    return NodeClaim(_name(body), node, _texts(meta.get("annotations")))
+
+
+def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
+    """The node groups of cluster-autoscaler's status; () where the text has none in either form."""
+    import yaml
+
+    try:
+        document = yaml.safe_load(text)
+    except yaml.YAMLError:
+        document = None
+    if isinstance(document, dict) and "nodeGroups" in document:
+        return tuple(_new_groups(_objects(document["nodeGroups"])))
+    return tuple(_old_groups(text.splitlines()))
+
+
+def _new_groups(groups: Iterable[Json]) -> Iterator[NodeGroup]:
+    for group in groups:
+        health = _object(group.get("health"))
+        smallest, target = health.get("minSize"), health.get("cloudProviderTarget")
+        if isinstance(smallest, int):
+            yield NodeGroup(str(group.get("name", "")), smallest, target if isinstance(target, int) else None, STATUS)
+
+
+def _old_groups(lines: Iterable[str]) -> Iterator[NodeGroup]:
+    name = ""
+    for line in lines:
+        if found := _OLD_NAME.match(line):
+            name = found[1]
+        elif name and (target := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
+            yield NodeGroup(name, int(smallest[1]), int(target[1]), STATUS)
+            name = ""
+
+
+def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
+    """Flags of a pod's containers, each with its values in order; one without a value is "true"."""
+    flags: dict[str, list[str]] = defaultdict(list)
+    for container in _objects(_object(pod.get("spec")).get("containers")):
+        words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
+        for number, word in enumerate(words):
+            if not word.startswith("-"):
+                continue
+            name, equals, value = word.lstrip("-").partition("=")
+            after = words[number + 1] if number + 1 < len(words) else "-"
+            flags[name].append(value if equals else "true" if after.startswith("-") else after)
+    return {name: tuple(values) for name, values in flags.items()}
+
+
+def groups_of_flags(flags: Mapping[str, tuple[str, ...]], pod: str) -> tuple[NodeGroup, ...]:
+    """The groups that `--nodes=MIN:MAX:NAME` names; nothing there says how many nodes they have."""
+    groups = []
+    for value in flags.get("nodes", ()):
+        smallest, _, rest = value.partition(":")
+        name = rest.partition(":")[2]
+        if smallest.isdecimal() and name:
+            groups.append(NodeGroup(name, int(smallest), None, f"Pod {pod}"))
+    return tuple(groups)
+
+
+def _name(body: Json) -> str:
+    return str(_object(body.get("metadata")).get("name", ""))
+
+
+def _object(value: Any) -> Json:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _objects(value: Any) -> list[Json]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(text) for key, text in _object(value).items()}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, NodeGroup, NodePool
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import allowed_nodes, find_obstacles
-from cotenant.scheduler_ext.cluster_size.autoscalers.parsing import (
+from cotenant.scheduler_ext.cluster_size.autoscalers.reading import (
     claim_of,
     flags_of,
     groups_of_flags,

@@ -9,8 +9,7 @@ import pytest
 
 from cotenant.scheduler_ext.queues.decide import decide
 from cotenant.scheduler_ext.queues.gangs.group import GangMembers
-from cotenant.scheduler_ext.queues.gangs.report import gang_rows, gang_waiting_rows
-from cotenant.scheduler_ext.queues.gangs.status import changed_status, pod_group_intents
+from cotenant.scheduler_ext.queues.gangs.report import changed_status, gang_rows, gang_waiting_rows, pod_group_intents
 from cotenant.scheduler_ext.queues.model.explanation import explanation, row_of
 from cotenant.scheduler_ext.queues.model.gang import Gang, gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.observed import LAG_SECONDS, outlasts_its_end
-from cotenant.scheduler_ext.queues.model.likely_end import LEAST_RUNS, expected_end, when_free
+from cotenant.scheduler_ext.queues.quota_report import LEAST_RUNS, expected_end, when_free
 
 RUNS = (60.0, 120.0, 180.0, 240.0, 600.0)
 SECONDS = st.floats(0, 1e6)
