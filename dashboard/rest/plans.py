@@ -72,15 +72,15 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
         window = None if start is None or end is None else Span(start, end)
         return PlanTerms(
             self.pods,
-            window,
-            rule,
-            self.quantile,
-            self.lead_seconds,
-            self.ttl_seconds,
-            self.realisation,
-            self.allocate_once,
-            self.allocate_policy,
-            self.standby,
+            window=window,
+            recurring=rule,
+            quantile=self.quantile,
+            lead_seconds=self.lead_seconds,
+            ttl_seconds=self.ttl_seconds,
+            realisation=self.realisation,
+            allocate_once=self.allocate_once,
+            allocate_policy=self.allocate_policy,
+            standby=self.standby,
         )
 
 

@@ -174,9 +174,16 @@ def decide_size(
     progress.stage("Compile the rules", 0)
     cluster = compile_cluster(state)
     stays = find_stays(cluster)
-    search = _Search(cluster, options, *_moving_pods(cluster), _largest_pods(cluster), progress)
-    waiting, hopeless = _split_waiting(search)
-    search.waiting = waiting
+    # Pods of each node that are placed anew when it leaves, and pods that have no node.
+    pods_on: dict[int, list[int]] = defaultdict(list)
+    waiting: list[int] = []
+    for number, node in enumerate(cluster.node_of.tolist()):
+        if node < 0:
+            waiting.append(number)
+        elif not cluster.pods[number].goes_with_node:
+            pods_on[node].append(number)
+    search = _Search(cluster, options, dict(pods_on), waiting, _largest_pods(cluster), progress)
+    search.waiting, hopeless = _split_waiting(search)
     search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, GUIDES[0])
     progress.stage("Try which nodes could leave", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
@@ -199,18 +206,6 @@ def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
         if node >= 0 and pod.stays and not pod.goes_with_node:
             stays.setdefault(node, pod.stays)
     return stays
-
-
-def _moving_pods(cluster: CompiledCluster) -> tuple[dict[int, list[int]], list[int]]:
-    """Pods of each node that are placed anew when it leaves, and pods that have no node."""
-    pods_on: dict[int, list[int]] = defaultdict(list)
-    waiting = []
-    for number, node in enumerate(cluster.node_of.tolist()):
-        if node < 0:
-            waiting.append(number)
-        elif not cluster.pods[number].goes_with_node:
-            pods_on[node].append(number)
-    return dict(pods_on), waiting
 
 
 def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:

@@ -260,6 +260,8 @@ def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
 
 def report_document(report: SizeReport) -> dict[str, Any]:
     """The totals of every level as plain data; the rows of one are in `level_document`."""
+    batch = report.batch
+    mix = batch.mix
     return {
         "cluster": report.cluster,
         "computed_seconds": report.computed_seconds,
@@ -267,24 +269,19 @@ def report_document(report: SizeReport) -> dict[str, Any]:
         "notes": list(report.notes),
         "autoscalers": list(report.autoscaler_notes),
         "machine_types": list(report.machine_notes),
-        "batch_on_lent_capacity": _batch_document(report.batch),
+        "batch_on_lent_capacity": {
+            "pods": batch.pods,
+            "cpu_millicores": batch.millicores,
+            "memory_bytes": batch.memory_bytes,
+            "nodes_of_its_own": mix.nodes if mix and not mix.reason else None,
+            "price_month": batch.price_month,
+            "reason": mix.reason if mix else "",
+        },
         "peaks": [
             {"peak": peak.name, "cpu_millicores": peak.cpu, "memory_bytes": peak.memory, "reason": peak.reason}
             for peak in report.peaks
         ],
         "levels": [_totals(report, sized) for sized in report.levels],
-    }
-
-
-def _batch_document(batch: BatchAlone) -> dict[str, Any]:
-    mix = batch.mix
-    return {
-        "pods": batch.pods,
-        "cpu_millicores": batch.millicores,
-        "memory_bytes": batch.memory_bytes,
-        "nodes_of_its_own": mix.nodes if mix and not mix.reason else None,
-        "price_month": batch.price_month,
-        "reason": mix.reason if mix else "",
     }
 
 

@@ -129,21 +129,14 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
                     leaving += usage
                     prod += usage * pod.facts.prod
             table.leaving[row], table.prod_leaving[row] = leaving, prod
-    table.ahead *= _level(table)
-    np.fmax.reduce(table.ahead, axis=0, out=table.peak)
-    return table
-
-
-def _level(table: LoadTable) -> Floats:
-    """Return the factor by which a forecast is multiplied to begin with the present load, (nodes, 2).
-
-    Pods come and go, and a node's forecast still counts those that left: its course is taken from the forecast, its
-    level from the report. 1 where there is no report, or where the forecast begins near zero.
-    """
+    # Pods come and go, and a node's forecast still counts those that left: its course is taken from the forecast,
+    # its level from the report. 1 where there is no report, or where the forecast begins near zero.
     present = table.ahead[0]
     has_present: Flags = table.with_metric[:, None] & (present > LEAST_SHARE * table.capacity)
     level: Floats = np.clip((table.usage - table.leaving) / np.where(has_present, present, 1.0), *LEVEL_RANGE)
-    return np.where(has_present, level, 1.0)
+    table.ahead *= np.where(has_present, level, 1.0)
+    np.fmax.reduce(table.ahead, axis=0, out=table.peak)
+    return table
 
 
 def state_of(load: NodeLoad, now_seconds: float, expiration_seconds: int) -> Reason:

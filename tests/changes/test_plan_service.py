@@ -203,11 +203,11 @@ ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Rol
     ),
     "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
     "edit": (
-        lambda d, who: d.edit(who, PEAK, PlanTerms(3, Span(SIX, SIX + 2 * HOUR)), 1),
+        lambda d, who: d.edit(who, PEAK, PlanTerms(3, window=Span(SIX, SIX + 2 * HOUR)), 1),
         frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
     ),
     "make": (
-        lambda d, who: d.make(who, WEB, PlanTerms(1, Span(SIX, SIX + HOUR))),
+        lambda d, who: d.make(who, WEB, PlanTerms(1, window=Span(SIX, SIX + HOUR))),
         frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
     ),
     "policy": (lambda d, who: d.set_policy(who, PEAK, ApprovalPolicy(auto=True)), frozenset({Role.ADMIN})),
@@ -246,7 +246,7 @@ def test_the_preview_answers_before_anything_is_decided(scene: Scene, service: C
     # Four pods of two cores for two hours on one node of 16 cores.
     assert (found.fits, found.nodes, found.reserved_core_hours) == (True, (("n1", 4),), 16.0)
     assert found.without.startswith("Without it") and all(v.passed for v in found.guards)
-    wider = service.preview(OWNER, PEAK, PlanTerms(9, Span(SIX, SIX + 2 * HOUR)))
+    wider = service.preview(OWNER, PEAK, PlanTerms(9, window=Span(SIX, SIX + 2 * HOUR)))
     assert (wider.count, wider.unplaced) == (9, 1)
     assert scene.spec("web-peak")["amount"]["count"] == 4
     new = service.preview_new(OWNER, WEB, PlanTerms(2, recurring=Recurrence("0 18 * * *", "Etc/UTC", HOUR)))
@@ -266,7 +266,7 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
     spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
     pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
     scene.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
-    told = service.preview(OWNER, PEAK, PlanTerms(5, Span(SIX, SIX + 2 * HOUR)))
+    told = service.preview(OWNER, PEAK, PlanTerms(5, window=Span(SIX, SIX + 2 * HOUR)))
     # Four pods of 2 + 1.5 cores fill 14 of the node's 16; the fifth fits no more. Five reserve 5 x 3.5 x 2 core-hours.
     assert (told.nodes, told.unplaced, told.reserved_core_hours) == ((("n1", 4),), 1, 35.0)
     assert not [note for note in told.notes if "RuntimeClass" in note]
@@ -274,7 +274,7 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
 
 def test_a_short_ttl_is_told(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
-    found = service.preview(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
+    found = service.preview(OWNER, PEAK, PlanTerms(4, window=Span(SIX, SIX + 2 * HOUR), ttl_seconds=HOUR))
     assert any("TTL ends before the window" in note for note in found.notes)
 
 
@@ -299,7 +299,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
     one = service.plan(OWNER, PEAK)
     terms = PlanTerms.of(one)
     changed = PlanTerms(
-        6, Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
+        6, window=Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
     )
     service.edit(OWNER, PEAK, changed, one.generation)
     spec = scene.spec("web-peak")
@@ -318,14 +318,14 @@ def test_what_is_approved_is_edited_by_who_may_approve(scene: Scene, service: Cl
     scene.plan()
     scene.change("web-peak", "/spec/approval", decided("bob", scope=scope))
     shown = service.plan(OWNER, PEAK)
-    more = PlanTerms(200, Span(SIX, SIX + 2 * HOUR))
+    more = PlanTerms(200, window=Span(SIX, SIX + 2 * HOUR))
     with pytest.raises(NotAllowed, match=f"ann may not approve in namespace {NAMESPACE}"):
         service.edit(OWNER, PEAK, more, shown.generation)
     assert scene.spec("web-peak")["amount"]["count"] == shown.count, "what bob approved"
     # Once it is rejected, nothing is held by it, and whoever plans may edit it.
     assert service.edit(APPROVER, PEAK, more, shown.generation).count == 200
     scene.change("web-peak", "/spec/approval", decided("bob", "Rejected"))
-    again = PlanTerms(3, Span(SIX, SIX + 2 * HOUR))
+    again = PlanTerms(3, window=Span(SIX, SIX + 2 * HOUR))
     assert service.edit(OWNER, PEAK, again, service.plan(OWNER, PEAK).generation).count == 3
 
 
@@ -334,14 +334,14 @@ def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     ref = PlanRef(NAMESPACE, "deployment-web")
-    plan = service.edit(OWNER, ref, PlanTerms(6, Span(SIX, SIX + HOUR)), service.plan(OWNER, ref).generation)
+    plan = service.edit(OWNER, ref, PlanTerms(6, window=Span(SIX, SIX + HOUR)), service.plan(OWNER, ref).generation)
     assert plan.labels[EDITED_LABEL] == str(int(SIX + HOUR))
 
 
 def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan(status={"phase": "Held"})
     with pytest.raises(UsageError, match="capacity is reserved"):
-        service.edit(OWNER, PEAK, PlanTerms(4, Span(SIX, SIX + HOUR)), 1)
+        service.edit(OWNER, PEAK, PlanTerms(4, window=Span(SIX, SIX + HOUR)), 1)
     assert scene.spec("web-peak")["window"] == plans.window()
 
 
@@ -387,7 +387,7 @@ def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: Clust
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
         service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES, generation=1)
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
-        service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, Span(SIX, SIX + HOUR)))
+        service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, window=Span(SIX, SIX + HOUR)))
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
 
 
@@ -430,12 +430,12 @@ def test_occurrences_are_the_present_one_and_those_of_the_schedule(scene: Scene,
 @pytest.mark.parametrize(
     ("terms", "words"),
     [
-        (PlanTerms(0, Span(SIX, SIX + HOUR)), "pods 0 is out of its range"),
-        (PlanTerms(1, Span(SIX, SIX - HOUR)), "before it begins"),
-        (PlanTerms(1, Span(SIX - 48 * HOUR, SIX - 47 * HOUR)), "was over at"),
-        (PlanTerms(1, Span(SIX, SIX + HOUR), quantile=1.0), "quantile 1 is out of its range"),
-        (PlanTerms(1, Span(SIX, SIX + HOUR), lead_seconds=1e9), "lead 1e[+]09 s is out of its range"),
-        (PlanTerms(1, Span(SIX, SIX + HOUR), ttl_seconds=1), "ttl 1 s is out of its range"),
+        (PlanTerms(0, window=Span(SIX, SIX + HOUR)), "pods 0 is out of its range"),
+        (PlanTerms(1, window=Span(SIX, SIX - HOUR)), "before it begins"),
+        (PlanTerms(1, window=Span(SIX - 48 * HOUR, SIX - 47 * HOUR)), "was over at"),
+        (PlanTerms(1, window=Span(SIX, SIX + HOUR), quantile=1.0), "quantile 1 is out of its range"),
+        (PlanTerms(1, window=Span(SIX, SIX + HOUR), lead_seconds=1e9), "lead 1e[+]09 s is out of its range"),
+        (PlanTerms(1, window=Span(SIX, SIX + HOUR), ttl_seconds=1), "ttl 1 s is out of its range"),
         (PlanTerms(1, recurring=Recurrence("61 * * * *", "Etc/UTC", HOUR)), "cannot be read"),
         (PlanTerms(1, recurring=Recurrence("0 18 * * *", "Mars/Base", HOUR)), "is unknown"),
         (PlanTerms(1, recurring=Recurrence("0 0 30 2 *", "Etc/UTC", HOUR)), "cannot be read|no start to come"),

@@ -183,7 +183,9 @@ def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> Non
     """A plan whose last two windows are over: of three pods one waited, at first; then none was needed."""
     now = living.cluster.clock.now_seconds()
     begin = now + 6 * HOUR_SECONDS
-    plan = plans.make(living.view.given.current_user(), workload, PlanTerms(3, Span(begin, begin + 2 * HOUR_SECONDS)))
+    plan = plans.make(
+        living.view.given.current_user(), workload, PlanTerms(3, window=Span(begin, begin + 2 * HOUR_SECONDS))
+    )
     late = Score(
         now - 8 * HOUR_SECONDS, now - 6 * HOUR_SECONDS, reserved=2, used=2, missed=1, hit_ratio=0.98, coverage=0.16,
         idle_core_hours=1.5, cost=0.25, lead_seconds=-265 * 60, lent_core_hours=0.5, planned=3, needed=3,

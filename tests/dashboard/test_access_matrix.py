@@ -125,7 +125,7 @@ def _opened(scene: Scene) -> Iterator[House]:
     (done,) = service.accept(HOUSE, ChangeRequest((first,), key="00000000"))
     ladder = _ladder(scene, {first, second})
     begin = scene.end_seconds + 6 * HOUR_SECONDS
-    plan = plans.make(HOUSE, second, PlanTerms(1, Span(begin, begin + HOUR_SECONDS)))
+    plan = plans.make(HOUSE, second, PlanTerms(1, window=Span(begin, begin + HOUR_SECONDS)))
     with served(app) as url:
         results = StoreSource(scene.store, scene.settings.dashboard).snapshot().version
         names = reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}"

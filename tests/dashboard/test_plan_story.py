@@ -246,8 +246,8 @@ def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_term
     window = Span(float(one["start"]), float(one["start"] + one["length"]))
     ttl = None if one["ttl"] is None else 60.0 * one["ttl"]
     terms = PlanTerms(
-        one["pods"], window, None, 0.9, 60.0 * one["lead"], ttl, one["kind"], one["once"], one["policy"],
-        one["standby"],
+        one["pods"], window=window, lead_seconds=60.0 * one["lead"], ttl_seconds=ttl, realisation=one["kind"],
+        allocate_once=one["once"], allocate_policy=one["policy"], standby=one["standby"],
     )  # fmt: skip
     made = Plan(
         "shop", "x", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {}, terms.pods, window=window,

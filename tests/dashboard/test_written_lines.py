@@ -137,7 +137,7 @@ def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
 
 
 Act = Callable[[PlanService, Person], object]
-TERMS: Final = PlanTerms(3, Span(SIX, SIX + HOUR), standby=1, lead_seconds=600)
+TERMS: Final = PlanTerms(3, window=Span(SIX, SIX + HOUR), standby=1, lead_seconds=600)
 ACTS: Final[Mapping[str, Act]] = {
     "approve once": lambda d, who: plans.approve(d, who, PEAK, DecisionScope.ONCE),
     "approve a series with a reason": lambda d, who: plans.approve(d, who, DAILY, DecisionScope.SERIES, "sale: 50 %"),

@@ -228,12 +228,6 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: Autoscalers) -> Iter
             yield _Rule(f"annotation {key}={kept[1]}", _owner_of_key(key), "its pods may not be evicted", daemon)
     if daemon or pod.goes_with_node:
         return
-    yield from _budget_obstacles(pod)
-    if Autoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
-        yield from _cluster_autoscaler_rules(pod, autoscalers)
-
-
-def _budget_obstacles(pod: SizedPod) -> Iterator[_Rule]:
     budgets = pod.marks.budgets or ()
     for name, allowed in budgets:
         if allowed <= 0:
@@ -241,6 +235,8 @@ def _budget_obstacles(pod: SizedPod) -> Iterator[_Rule]:
     if len(budgets) > 1:
         names = " and ".join(name for name, _ in budgets)
         yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
+    if Autoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
+        yield from _cluster_autoscaler_rules(pod, autoscalers)
 
 
 def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: Autoscalers) -> Iterator[_Rule]:

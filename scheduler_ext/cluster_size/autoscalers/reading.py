@@ -78,7 +78,6 @@ def _pod_path(address: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-Json = Mapping[str, Any]
 STATUS: Final = "ConfigMap kube-system/cluster-autoscaler-status"
 _OLD_NAME: Final = re.compile(r"^\s*Name:\s*(\S+)\s*$")
 _OLD_TARGET: Final = re.compile(r"cloudProviderTarget=(\d{1,9})")
@@ -178,11 +177,11 @@ def _name(body: Json) -> str:
 
 
 def _object(value: Any) -> Json:
-    return value if isinstance(value, Mapping) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def _objects(value: Any) -> list[Json]:
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _texts(value: Any) -> dict[str, str]:

@@ -242,7 +242,9 @@ def plan(
     title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
     if yes:
         recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        service_of(settings).make(person(""), ref, PlanTerms(pods, window, recurring, standby=standby or 0), title)
+        service_of(settings).make(
+            person(""), ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), title
+        )
         message(f"reservationplans/{ref.namespace}/{title}: written")
     else:
         client = _client(settings)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Final
 
@@ -231,13 +231,35 @@ class PlanOwner:
     api_version: str = "apps/v1"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChoices:
+    """What a person may choose of a plan beside its pods. At most one of window and recurring.
+
+    quantile is used by forecast plans alone. ttl_seconds None: Reservations are kept until the end of the window.
+    standby: pods that free capacity is kept for at any time while the plan is approved, beyond those that run.
+    """
+
+    window: Span | None = None
+    recurring: Recurrence | None = None
+    quantile: float = 0.9
+    lead_seconds: float = 900.0
+    ttl_seconds: float | None = None
+    realisation: Realisation = Realisation.RESERVATION
+    allocate_once: bool = True
+    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
+    standby: int = 0
+
+    def choices(self) -> dict[str, Any]:
+        """Return the chosen values by name."""
+        return {field.name: getattr(self, field.name) for field in fields(PlanChoices)}
+
+
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(PlanChoices):
     """A ReservationPlan. per_pod: request of one pod, cpu in millicores, others in their unit; per_pod_text as written.
 
-    ttl_seconds None: until the end of the window. template: the pod template of the Reservations, None: the owner's.
-    windows: all of a forecast plan, ascending, of which `window` is the largest; empty: `window` alone. standby: pods
-    that free capacity is kept for at any time while the plan is approved, beyond those that run.
+    template: the pod template of the Reservations, None: the owner's. windows: all of a forecast plan, ascending, of
+    which `window` is the largest; empty: `window` alone.
     """
 
     namespace: str
@@ -250,18 +272,9 @@ class Plan:
     generation: int = 0
     version: str = ""
     """Of the object as the API server counts it, to write only what was read."""
-    window: Span | None = None
     windows: tuple[PeakWindow, ...] = ()
-    standby: int = 0
-    recurring: Recurrence | None = None
-    quantile: float = 0.9
-    lead_seconds: float = 900.0
-    ttl_seconds: float | None = None
     extend_by_seconds: float = 1800.0
-    allocate_once: bool = True
-    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
     template: Json | None = None
-    realisation: Realisation = Realisation.RESERVATION
     suspended: bool = False
     policy: ApprovalPolicy = ApprovalPolicy()
     approval: Approval | None = None

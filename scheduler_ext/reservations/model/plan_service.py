@@ -23,11 +23,10 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     Expected,
     PeakWindow,
     Plan,
-    Realisation,
+    PlanChoices,
     Recurrence,
     Span,
 )
-from cotenant.scheduler_ext.reservations.model.reservation import AllocatePolicy
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
 """On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
@@ -128,39 +127,15 @@ class PlanRef:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanTerms:
-    """The terms of a plan that a person may choose. Exactly one of window and recurring.
-
-    ttl_seconds None: Reservations are kept until the window is over; quantile is used by forecast plans alone.
-    standby: pods that capacity is kept ready for at any time while the plan is approved.
-    """
+class PlanTerms(PlanChoices):
+    """The terms of a plan that a person may choose. Exactly one of window and recurring."""
 
     pods: int
-    window: Span | None = None
-    recurring: Recurrence | None = None
-    quantile: float = 0.9
-    lead_seconds: float = 900.0
-    ttl_seconds: float | None = None
-    realisation: Realisation = Realisation.RESERVATION
-    allocate_once: bool = True
-    allocate_policy: AllocatePolicy = AllocatePolicy.ALIGNED
-    standby: int = 0
 
     @classmethod
     def of(cls, plan: Plan) -> PlanTerms:
         """Return the present terms of a plan."""
-        return cls(
-            plan.count,
-            plan.window,
-            plan.recurring,
-            plan.quantile,
-            plan.lead_seconds,
-            plan.ttl_seconds,
-            plan.realisation,
-            plan.allocate_once,
-            plan.allocate_policy,
-            plan.standby,
-        )
+        return cls(plan.count, **plan.choices())
 
 
 class PlanEvent(StrEnum):
