@@ -39,6 +39,15 @@ from cotenant.scheduler_ext.cluster_size.tables import (
     summary_of,
 )
 
+REPORT: Final = "cluster-size"
+"""Name of the stored document, a SizeReport."""
+NEVER: Final = "how many nodes could leave was never asked"
+FIX: Final = "Run `cotenant size`."
+COMPUTING: Final = "how many nodes could leave is being computed"
+LATER: Final = "Ask again in a minute."
+HIDDEN: Final = "a pod of a namespace that you do not read"
+HIDDEN_SETTING: Final = "not shown"
+
 
 def mix_sentence(mix: Mix | None, currency: str) -> str:
     """Describe the cheapest mix that was found, and how far it may be from the best possible; "" without a list."""
@@ -72,16 +81,6 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
         return f"{start}; no price of nodes of its own: {batch.mix.reason if batch.mix else ''}"
     where = f"on {counted(batch.mix.nodes, 'node')} of its own"
     return f"{start}; {where}, it would cost {money(batch.price_month, currency)} a month"
-
-
-REPORT: Final = "cluster-size"
-"""Name of the stored document, a SizeReport."""
-NEVER: Final = "how many nodes could leave was never asked"
-FIX: Final = "Run `cotenant size`."
-COMPUTING: Final = "how many nodes could leave is being computed"
-LATER: Final = "Ask again in a minute."
-HIDDEN: Final = "a pod of a namespace that you do not read"
-HIDDEN_SETTING: Final = "not shown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,6 +65,7 @@ from cotenant.scheduler_ext.cluster_size.report import (
 )
 from cotenant.scheduler_ext.cluster_size.steps import Pace, Proposed, Route, autoscaler_sentences, plan_steps
 
+NO_TYPES: Final = "no node has both a machine type and a price, and no list of machine types was given (--shapes)"
 NO_SCAN: Final = "no scan of this cluster is stored; run `cotenant scan`"
 OTHER_CLUSTER: Final = "the stored scan is of another cluster: it has no node in common with this one"
 TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
@@ -225,9 +226,6 @@ def _highest(series: BandSeries) -> float | None:
 def keep(store: Store, report: SizeReport) -> None:
     """Store a report; the one before goes."""
     store.write_document(REPORT, report)
-
-
-NO_TYPES: Final = "no node has both a machine type and a price, and no list of machine types was given (--shapes)"
 
 
 def types_of_today(nodes: Sequence[SizedNode], monthly: Mapping[str, float]) -> tuple[MachineType, ...]:

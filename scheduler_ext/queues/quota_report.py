@@ -20,10 +20,11 @@ from cotenant.scheduler_ext.queues.model.report import QueueReport, QuotaRow, Wa
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_admission import QuotaAdmission, WaitingPod, quota_admission
 from cotenant.scheduler_ext.queues.quota_trees import ElasticTree
-from cotenant.scheduler_ext.queues.revoke import borrows_since, over_since
-from cotenant.scheduler_ext.queues.victims import let_go_by_quota
+from cotenant.scheduler_ext.queues.revoke import borrows_since, let_go_by_quota, over_since
 from cotenant.scheduler_ext.queues.view import QueueView
 
+LEAST_RUNS: Final = 5
+"""With fewer runs nothing is said of others."""
 HOLDERS: Final = 3
 """Quotas named as those that use more than their guarantee, at most."""
 _TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)
@@ -243,17 +244,14 @@ def _waiting_row(
     )
 
 
-LEAST_RUNS: Final = 5
-"""With fewer runs nothing is said of others."""
-
-
 def expected_end(
     started_seconds: float, now_seconds: float, runs_seconds: Sequence[float], deadline_seconds: float | None = None
 ) -> float | None:
-    """Unix time at which a pod is likely to end; None: unknown.
+    """Unix time at which a pod is likely to end; None: unknown, as with fewer than LEAST_RUNS runs.
 
-    runs_seconds: durations of ended pods, ascending. deadline_seconds: activeDeadlineSeconds, counted from the start;
-    a pod that runs long after it is one that nobody ends.
+    It is the median of those runs that lasted longer than the pod has run so far (the conditional median of its
+    residual life), and not after its deadline. runs_seconds: durations of ended pods, ascending. deadline_seconds:
+    activeDeadlineSeconds, counted from the start; a pod that runs long after it is one that nobody ends.
     """
     if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
         return None

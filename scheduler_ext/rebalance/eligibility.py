@@ -21,6 +21,7 @@ from cotenant.scheduler_ext.rebalance.arguments import (
     MigrationArgs,
     Namespaces,
     PodSelector,
+    RoundArgs,
 )
 from cotenant.scheduler_ext.rebalance.load import NEVER, RebalanceInputs, RebalancePod
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
@@ -45,26 +46,6 @@ class PodChoice(Protocol):
     @property
     def pod_selectors(self) -> list[PodSelector]:
         """One of them must select the pod; none: all pods."""
-
-
-class RoundArgs(Protocol):
-    """The arguments that every plugin has: the MigrationController's, and what does not move (`RebalanceArgs`)."""
-
-    @property
-    def migration(self) -> MigrationArgs:
-        """The arguments of the MigrationController."""
-
-    @property
-    def pause_seconds(self) -> float:
-        """The time for which a pod stays on the node that it moved to, seconds."""
-
-    @property
-    def resting(self) -> frozenset[str]:
-        """Workloads that were moved a short time ago."""
-
-    @property
-    def failed(self) -> frozenset[str]:
-        """Uids of pods whose move failed a short time ago, and workloads of which a pod was evicted in vain."""
 
 
 @dataclass(frozen=True, slots=True)

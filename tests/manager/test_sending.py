@@ -31,7 +31,7 @@ from cotenant.base.errors import (
 from cotenant.base.kube import send_all
 from cotenant.base.kubernetes.intent import Address, Apply, Patch
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from cotenant.scheduler_ext.queues.victims import eviction
+from cotenant.scheduler_ext.queues.revoke import eviction
 from tests.cluster.accounts import await_right, certified
 from tests.cluster.admission_rules import refusing
 from tests.cluster.faults import FaultProxy

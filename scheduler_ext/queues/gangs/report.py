@@ -1,4 +1,4 @@
-"""What people read of gangs: one row per gang, one row per member that waits for its gang. Pure."""
+"""What people read of gangs; and the status of PodGroups, as Koordinator's and scheduler-plugins' write it. Pure."""
 
 from __future__ import annotations
 
@@ -15,6 +15,10 @@ from cotenant.scheduler_ext.queues.gangs.state import GangStatus
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, WaitingPodRow
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.view import QueueView
+
+ENDED: Final = frozenset({"Finished", "Failed"})
+BEGUN: Final = frozenset({"Scheduled", "Running"})
+_OPENING_STATES: Final = frozenset({GangState.PLACING, GangState.OPENING})
 
 
 def with_gangs(
@@ -72,11 +76,6 @@ def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]
                         code=status.code.value,
                         reason=status.reason,
                     )
-
-
-ENDED: Final = frozenset({"Finished", "Failed"})
-BEGUN: Final = frozenset({"Scheduled", "Running"})
-_OPENING_STATES: Final = frozenset({GangState.PLACING, GangState.OPENING})
 
 
 def pod_group_intents(statuses: Iterable[GangStatus], now_seconds: float) -> Iterator[Apply]:
