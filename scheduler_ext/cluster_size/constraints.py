@@ -21,14 +21,7 @@ import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
-from cotenant.scheduler_ext.cluster_size.model import (
-    PODS,
-    ZONE_LABEL,
-    ClusterState,
-    PodTerm,
-    SizedNode,
-    SizedPod,
-)
+from cotenant.scheduler_ext.cluster_size.model import PODS, ZONE_LABEL, ClusterState, PodTerm, SizedNode, SizedPod
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 

@@ -272,11 +272,7 @@ def _host_ports(spec: SizedPodSpec) -> dict[str, int]:
 
 
 def rules_of(
-    spec: SizedPodSpec,
-    namespace: str,
-    labels: Mapping[str, str],
-    volumes: tuple[bytes, ...],
-    objects: ClusterObjects,
+    spec: SizedPodSpec, namespace: str, labels: Mapping[str, str], volumes: tuple[bytes, ...], objects: ClusterObjects
 ) -> PodRules:
     """Rules of a spec; NotModelledError names a rule that is not modelled, UsageError a selector that is none."""
     affinity = spec.affinity or {}

@@ -360,11 +360,7 @@ def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """The report for somebody who reads these namespaces alone: pods of others are not named."""
     seen = frozenset(namespaces)
     levels = [
-        replace(
-            sized,
-            size=_narrow_size(sized.size, seen) if sized.size else None,
-            mix=_narrow_mix(sized.mix, seen),
-        )
+        replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None, mix=_narrow_mix(sized.mix, seen))
         for sized in report.levels
     ]
     obstacles = [

@@ -55,14 +55,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     SizeOptions,
 )
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, capacity_of, machine_of
-from cotenant.scheduler_ext.cluster_size.report import (
-    REPORT,
-    PeakUse,
-    SizedLevel,
-    SizeReport,
-    level_words,
-    with_prices,
-)
+from cotenant.scheduler_ext.cluster_size.report import REPORT, PeakUse, SizedLevel, SizeReport, level_words, with_prices
 from cotenant.scheduler_ext.cluster_size.steps import Pace, Proposed, Route, autoscaler_sentences, plan_steps
 
 NO_TYPES: Final = "no node has both a machine type and a price, and no list of machine types was given (--shapes)"

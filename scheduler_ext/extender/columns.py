@@ -32,12 +32,7 @@ from cotenant.scheduler_ext.extender.metric import (
     possible_statistics,
 )
 from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
-from cotenant.scheduler_ext.extender.settings import (
-    USAGE_PERCENTAGES,
-    Aggregation,
-    LoadAwareSettings,
-    Percentages,
-)
+from cotenant.scheduler_ext.extender.settings import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
 Floats = npt.NDArray[np.float64]

@@ -27,12 +27,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts, charges_of
 from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
-from cotenant.scheduler_ext.queues.quota_trees import (
-    ElasticTree,
-    QuotaForest,
-    build_quota_forest,
-    with_trees,
-)
+from cotenant.scheduler_ext.queues.quota_trees import ElasticTree, QuotaForest, build_quota_forest, with_trees
 from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
 from cotenant.scheduler_ext.queues.view import QueueView
 
@@ -207,11 +202,7 @@ class _TreeRound:
         """
         used = None if self.shares is None else np.minimum(self.layout.array(self._tree_use()), self.shares)
         result = runtime_quota(
-            self.layout,
-            self.tree.total,
-            self.layout.array(requests),
-            guarantee=used,
-            scaling=self.settings.min_scaling,
+            self.layout, self.tree.total, self.layout.array(requests), guarantee=used, scaling=self.settings.min_scaling
         )
         self._limit(result)
         return result

@@ -220,9 +220,7 @@ def _basis(quota: str, runs: int, deadlines: bool) -> str:
 
 
 def _waiting_row(
-    waiting: WaitingPod,
-    borrowers: Mapping[tuple[str, str], list[tuple[str, int]]],
-    likely: tuple[float, str] | None,
+    waiting: WaitingPod, borrowers: Mapping[tuple[str, str], list[tuple[str, int]]], likely: tuple[float, str] | None
 ) -> WaitingPodRow:
     pod, obstacle = waiting.pod, waiting.obstacle
     holders = borrowers.get((obstacle.quota, obstacle.resource), []) if obstacle.code in _TAKEN else []

@@ -144,12 +144,7 @@ def _jobs(client: KubeClient, gaps: list[str]) -> tuple[MigrationJob, ...]:
 
 
 def _readable(
-    client: KubeClient,
-    path: str,
-    kind: Any,
-    project: Callable[[Any], _ValueT],
-    gaps: list[str],
-    **query: str,
+    client: KubeClient, path: str, kind: Any, project: Callable[[Any], _ValueT], gaps: list[str], **query: str
 ) -> dict[Key, _ValueT]:
     """The values of a collection, and a gap for each object that cannot be read."""
     values, refused = read_each(client, path, kind, project, **query)

@@ -66,11 +66,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 def decide(
-    inputs: RebalanceInputs,
-    arguments: RebalanceArgs,
-    *,
-    with_forecast: bool,
-    detectors: AnomalyDetectors | None = None,
+    inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, detectors: AnomalyDetectors | None = None
 ) -> RebalancePlan:
     """The plan of one round.
 

@@ -234,11 +234,7 @@ def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
 
 
 def _reservation_use(
-    view: PlanView,
-    plan: Plan,
-    reservations: Sequence[Reservation],
-    owner: OwnerView | None,
-    proposal: Proposal | None,
+    view: PlanView, plan: Plan, reservations: Sequence[Reservation], owner: OwnerView | None, proposal: Proposal | None
 ) -> ReservationUse:
     """Return the present state of the plan's capacity; for an autoscaler's floor, replicas above its own minimum."""
     pending = owner.pending if owner else 0
@@ -358,11 +354,7 @@ def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReserva
 
 
 def _realisation_intents(
-    view: PlanView,
-    plan: Plan,
-    next_step: PlanStep,
-    reservations: Sequence[Reservation],
-    now_seconds: float,
+    view: PlanView, plan: Plan, next_step: PlanStep, reservations: Sequence[Reservation], now_seconds: float
 ) -> list[Intent]:
     """Objects that make the capacity; the two other kinds of a plan that changed its realisation are taken back."""
     window, want = plan.status.window, next_step.want

@@ -57,16 +57,48 @@ def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationS
     if swap.owner is None:
         return _rollback_step(swap, reservation, view)
     owner = view.pods.get(swap.owner.uid)
-    placeholders = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
+    standing = [placeholder for placeholder in swap.placeholders if view.stands(placeholder)]
     if owner is None or not owner.alive or owner.node not in ("", swap.node):
         return _abandon_swap(swap, view, "OwnerGone")
     if owner.node:
-        return _step_after_binding(swap, placeholders, reservation, view, settings)
+        return _step_after_binding(swap, standing, reservation, view, settings)
     if late(swap, view):
         return _abandon_swap(swap, view, "TimedOut")
-    if len(placeholders) == len(swap.placeholders):
+    if len(standing) == len(swap.placeholders):
         return _prepare_owner(swap, owner, reservation, view)
-    return _release_owner(swap, owner, placeholders, reservation, view, settings)
+    return _release_owner(swap, owner, standing, reservation, view, settings)
+
+
+def _prepare_owner(
+    swap: ReservationSwap, owner: PodView, reservation: Reservation | None, view: ReservationView
+) -> SwapStep:
+    """The owner is made ready; then, with the guard in force, its placeholders go."""
+    if reservation is None:
+        return _abandon_swap(swap, view, "ReservationGone")
+    lacking = preparations(owner, reservation, swap.node)
+    if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
+        return SwapStep(tuple(lacking), swap)
+    return _step_of_deletions(swap, swap.placeholders, f"hand over to {owner.place}")
+
+
+def _release_owner(
+    swap: ReservationSwap,
+    owner: PodView,
+    placeholders: list[SwapPlaceholder],
+    reservation: Reservation | None,
+    view: ReservationView,
+    settings: ReservationSettings,
+) -> SwapStep:
+    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled there."""
+    if placeholders:
+        return _step_of_deletions(swap, placeholders, f"hand over to {owner.place}")
+    policy = reservation.allocate_policy if reservation else AllocatePolicy.ALIGNED
+    released = [handing_patch(owner, swap.node, policy)] if owner.gated else []
+    return SwapStep((*_rest_placeholder_creation(swap, reservation, view, settings), *released), swap)
+
+
+def _step_of_deletions(swap: ReservationSwap, placeholders: Sequence[SwapPlaceholder], why: str) -> SwapStep:
+    return SwapStep(tuple(placeholder_deletion(placeholder, why) for placeholder in placeholders), swap)
 
 
 def late(swap: ReservationSwap, view: ReservationView) -> bool:
@@ -97,48 +129,6 @@ def placeholder_capacity(view: ReservationView, uid: str) -> dict[str, int]:
     return sum_amounts(pod.requests for pod in view.placeholders.get(uid, ()) if pod.alive)
 
 
-def _prepare_owner(
-    swap: ReservationSwap,
-    owner: PodView,
-    reservation: Reservation | None,
-    view: ReservationView,
-) -> SwapStep:
-    """The owner is made ready; then, with the guard in force, its placeholders go."""
-    if reservation is None:
-        return _abandon_swap(swap, view, "ReservationGone")
-    lacking = preparations(owner, reservation, swap.node)
-    if lacking or owner.uid not in view.labelled or swap.id not in view.settled:
-        return SwapStep(tuple(lacking), swap)
-    return SwapStep(
-        tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in swap.placeholders),
-        swap,
-    )
-
-
-def _release_owner(
-    swap: ReservationSwap,
-    owner: PodView,
-    placeholders: list[SwapPlaceholder],
-    reservation: Reservation | None,
-    view: ReservationView,
-    settings: ReservationSettings,
-) -> SwapStep:
-    """Once all placeholders are gone, what the owner leaves is held anew, and the owner may be scheduled there."""
-    if placeholders:
-        return SwapStep(
-            tuple(placeholder_deletion(placeholder, f"hand over to {owner.place}") for placeholder in placeholders),
-            swap,
-        )
-    policy = reservation.allocate_policy if reservation else AllocatePolicy.ALIGNED
-    return SwapStep(
-        (
-            *_rest_placeholder_creation(swap, reservation, view, settings),
-            *([handing_patch(owner, swap.node, policy)] if owner.gated else ()),
-        ),
-        swap,
-    )
-
-
 def _step_after_binding(
     swap: ReservationSwap,
     placeholders: list[SwapPlaceholder],
@@ -148,10 +138,7 @@ def _step_after_binding(
 ) -> SwapStep:
     """The owner is bound; the guard stays until every scheduler knows it and what it left is held again."""
     if placeholders:
-        return SwapStep(
-            tuple(placeholder_deletion(placeholder, "its capacity was handed over") for placeholder in placeholders),
-            swap,
-        )
+        return _step_of_deletions(swap, placeholders, "its capacity was handed over")
     making = _rest_placeholder_creation(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
     if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view):

@@ -28,11 +28,7 @@ SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
 """On a pod "true", or a duration since its creation for which it holds."""
-FORBIDS_EVICTION: Final = {
-    SAFE_TO_EVICT: "false",
-    DO_NOT_DISRUPT: "true",
-    "karpenter.sh/do-not-evict": "true",
-}
+FORBIDS_EVICTION: Final = {SAFE_TO_EVICT: "false", DO_NOT_DISRUPT: "true", "karpenter.sh/do-not-evict": "true"}
 """Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
 KEPT_NODE: Final = {
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",

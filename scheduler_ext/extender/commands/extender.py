@@ -48,8 +48,7 @@ def extender(
     ] = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="How the scheduler reaches us.")] = "",
     scheduler_certs: Annotated[
-        str,
-        typer.Option("--scheduler-certs", metavar="DIR", help="Folder with ca.crt, tls.crt, tls.key there."),
+        str, typer.Option("--scheduler-certs", metavar="DIR", help="Folder with ca.crt, tls.crt, tls.key there.")
     ] = "/etc/kubernetes/cotenant",
     scheduler: Annotated[
         str, typer.Option("--scheduler", metavar="NAME", help="For a second scheduler of this name.")

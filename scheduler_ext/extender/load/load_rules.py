@@ -46,11 +46,7 @@ def check_load(
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
     later = verdicts.passed & ~ahead.passed
-    for mine, other in (
-        (verdicts.codes, ahead.codes),
-        (verdicts.percent, ahead.percent),
-        (verdicts.slot, ahead.slot),
-    ):
+    for mine, other in ((verdicts.codes, ahead.codes), (verdicts.percent, ahead.percent), (verdicts.slot, ahead.slot)):
         mine[later] = other[later]
     return verdicts
 

@@ -90,11 +90,7 @@ class Watching:
     """Mirrors, and the table that they fill; for one thread."""
 
     def __init__(
-        self,
-        client: KubeClient,
-        settings: ExtenderSettings,
-        wake: threading.Event,
-        only: Collection[str] = PATHS,
+        self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event, only: Collection[str] = PATHS
     ) -> None:
         """Create the mirrors; no request is sent before `start`.
 

@@ -33,9 +33,7 @@ app = new_app()
 
 @app.callback(
     epilog=examples(
-        "cotenant get quotas",
-        "cotenant get waiting -n research",
-        "cotenant explain queue train-0 -n research",
+        "cotenant get quotas", "cotenant get waiting -n research", "cotenant explain queue train-0 -n research"
     )
 )
 def _family() -> None:

@@ -13,10 +13,7 @@ from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES
 
 EXPLANATION: Final = Schema(
     "queue_explanation",
-    (
-        Column("what", "What", Kind.TEXT, "The question."),
-        Column("answer", "Answer", Kind.TEXT, "What is so now."),
-    ),
+    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "What is so now.")),
     ("what",),
 )
 

@@ -8,12 +8,7 @@ from typing import Any, Final
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.models.node import QueueNodeWire
 from cotenant.base.kubernetes.models.pod import EndedPodWire, QueuePodWire
-from cotenant.base.kubernetes.protocol import (
-    NATIVE_GANG_GROUP,
-    NOT_ENDED,
-    PROFILE_GROUP,
-    QUOTA_GROUP,
-)
+from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP, NOT_ENDED, PROFILE_GROUP, QUOTA_GROUP
 from cotenant.base.kubernetes.quota_tree import QuotaNode
 from cotenant.scheduler_ext.queues.model.gang import POD_GROUP_LABEL, gang_of_pod_group
 from cotenant.scheduler_ext.queues.model.native_group import NativeGroup

@@ -17,9 +17,7 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kube.reflection import Key
 from cotenant.base.kubernetes.models.pod import EndedPodWire
 from cotenant.base.kubernetes.protocol import NATIVE_GANG_GROUP
-from cotenant.base.kubernetes.quota_tree import (
-    QuotaTree,
-)
+from cotenant.base.kubernetes.quota_tree import QuotaTree
 from cotenant.base.settings.root import SettingSections
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.queue_objects import SUCCEEDED

@@ -39,12 +39,7 @@ from cotenant.scheduler_ext.rebalance.joint_round import RoundMode, RoundWrites,
 from cotenant.scheduler_ext.rebalance.load import WorkloadOutlook
 from cotenant.scheduler_ext.rebalance.migration.churn import Churn
 from cotenant.scheduler_ext.rebalance.migration.job import MigrationJob
-from cotenant.scheduler_ext.rebalance.migration.planned_jobs import (
-    JobsUnderWay,
-    RoundCaps,
-    jobs_of,
-    withdrawn_from,
-)
+from cotenant.scheduler_ext.rebalance.migration.planned_jobs import JobsUnderWay, RoundCaps, jobs_of, withdrawn_from
 from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.rebalance.model.workload_median import MedianResults
 from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, RebalancePlan

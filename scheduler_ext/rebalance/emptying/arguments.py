@@ -117,8 +117,6 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     if upstream.thresholds.pods is not None:
         warnings.append(f"{path}.thresholds.pods is not looked at")
     arguments = HighNodeLoadArgs(
-        number_of_nodes=upstream.number_of_nodes,
-        evictable_namespaces=upstream.evictable_namespaces,
-        low_thresholds=low,
+        number_of_nodes=upstream.number_of_nodes, evictable_namespaces=upstream.evictable_namespaces, low_thresholds=low
     )
     return EmptyingArgs(arguments, migration=migration, warnings=tuple(warnings))

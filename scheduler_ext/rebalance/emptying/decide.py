@@ -21,13 +21,7 @@ from cotenant.base.kubernetes.node_taints import APPROVED
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.scheduler_ext.rebalance.classification import (
-    HALF_HOUR,
-    NodeClass,
-    forecast_high,
-    state_of,
-    table_of,
-)
+from cotenant.scheduler_ext.rebalance.classification import HALF_HOUR, NodeClass, forecast_high, state_of, table_of
 from cotenant.scheduler_ext.rebalance.day_ahead import PodUse, day_of
 from cotenant.scheduler_ext.rebalance.eligibility import Eligibility
 from cotenant.scheduler_ext.rebalance.emptying.arguments import EmptyingArgs

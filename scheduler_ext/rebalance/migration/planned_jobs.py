@@ -151,10 +151,7 @@ def name_of(namespace: str, name: str, uid: str) -> str:
 
 
 def job_of(
-    move: JobMove,
-    arguments: MigrationArgs,
-    marks: Mapping[str, Mapping[str, str]],
-    taken: Collection[str] = (),
+    move: JobMove, arguments: MigrationArgs, marks: Mapping[str, Mapping[str, str]], taken: Collection[str] = ()
 ) -> Create:
     """The job of a move, of this very pod, in the configured mode: capacity first unless it says otherwise.
 

@@ -211,10 +211,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
     body = address.manifest(
         "CapacityBuffer",
         {"labels": {MANAGED_BY_LABEL: MANAGED_BY, PLAN_LABEL: plan.key}, "ownerReferences": [owner]},
-        spec={
-            "scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name},
-            "replicas": want,
-        },
+        spec={"scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name}, "replicas": want},
     )
     asker = f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
     return [Apply(address, body, why=f"capacity for {want} pods is wanted", asker=asker)]
