@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Any, Final, Protocol
 
 from cotenant.base.controllers.contract import ControllerDecision, ObjectNote
@@ -17,6 +16,7 @@ from cotenant.base.controllers.watched import BATCH_CPU
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden, CotenantError, NoData, UsageError
 from cotenant.base.kube import KubeClient, Mirror
 from cotenant.base.kubernetes.intent import Outcome
+from cotenant.base.kubernetes.moments import moment_of
 from cotenant.base.kubernetes.owners import WORKLOAD_API_VERSIONS
 from cotenant.base.kubernetes.protocol import ENDED_PHASES
 from cotenant.base.settings.base import digest
@@ -269,13 +269,17 @@ def _is_assigned(pod: Json) -> bool:
     return not leaving and bool((pod.get("spec") or {}).get("nodeName"))
 
 
-def _is_fresh(pod: Json, now_seconds: float) -> bool:
-    """Return whether the pod got its node a moment ago; False where its status gives no time."""
+def _true_since(pod: Json, kind: str) -> float | None:
+    """Unix time since which a condition of the pod is true; None where it is not, or its status gives no time."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    scheduled = next((c for c in conditions if c.get("type") == "PodScheduled" and c.get("status") == "True"), None)
-    if scheduled is None or not scheduled.get("lastTransitionTime"):
-        return False
-    return now_seconds - _moment(scheduled["lastTransitionTime"]).timestamp() < ARRIVING_SECONDS
+    holding = next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
+    return moment_of(holding.get("lastTransitionTime"), f"condition {kind}")
+
+
+def _is_fresh(pod: Json, now_seconds: float) -> bool:
+    """Return whether the pod got its node a moment ago."""
+    since = _true_since(pod, "PodScheduled")
+    return since is not None and now_seconds - since < ARRIVING_SECONDS
 
 
 def _start_seconds(pod: Json) -> float | None:
@@ -283,14 +287,8 @@ def _start_seconds(pod: Json) -> float | None:
 
     None for a pod that is not ready, or became so again later.
     """
-    conditions = (pod.get("status") or {}).get("conditions") or ()
-    ready = next((c for c in conditions if c.get("type") == "Ready" and c.get("status") == "True"), None)
-    created = (pod.get("metadata") or {}).get("creationTimestamp")
-    if ready is None or not created or not ready.get("lastTransitionTime"):
+    ready = _true_since(pod, "Ready")
+    created = moment_of((pod.get("metadata") or {}).get("creationTimestamp"), "creationTimestamp")
+    if ready is None or created is None:
         return None
-    seconds = (_moment(ready["lastTransitionTime"]) - _moment(created)).total_seconds()
-    return seconds if 0 <= seconds <= _SLOWEST_START_SECONDS else None
-
-
-def _moment(text: str) -> datetime:
-    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+    return ready - created if 0 <= ready - created <= _SLOWEST_START_SECONDS else None
