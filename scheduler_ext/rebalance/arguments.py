@@ -260,7 +260,7 @@ class RoundArgs:
     failed: frozenset[str] = frozenset()
     churn: Churn = DEFAULT_CHURN
 
-    def limited(self, settings: DeschedulerSettings) -> Self:
+    def with_limits(self, settings: DeschedulerSettings) -> Self:
         """Return the arguments under the settings' limits: how long a moved pod stays, how many move in an hour."""
         return replace(self, pause_seconds=settings.pause_seconds, churn=Churn.of(settings))
 

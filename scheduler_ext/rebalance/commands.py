@@ -134,7 +134,7 @@ def arguments_from(file: str, settings: SettingSections) -> RebalanceArgs:
     from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings, arguments_of
 
     own = settings.section(DeschedulerSettings)
-    return (arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)).limited(own)
+    return (arguments_of(_document(file)) if file else arguments_from_settings(own.configuration)).with_limits(own)
 
 
 def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArgs:
@@ -142,7 +142,7 @@ def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArg
     from cotenant.scheduler_ext.rebalance.emptying.arguments import emptying_arguments_of, emptying_configured
 
     own = settings.section(DeschedulerSettings)
-    return (emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)).limited(own)
+    return (emptying_arguments_of(_document(file)) if file else emptying_configured(own.configuration)).with_limits(own)
 
 
 def _document(file: str) -> Any:

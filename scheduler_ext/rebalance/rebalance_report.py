@@ -28,7 +28,7 @@ def report_of(
 ) -> RebalanceReport:
     """Decide a round. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    arguments = caps.applied(arguments)
+    arguments = caps.restrict(arguments)
     plan = decide(reading.inputs, arguments, with_forecast=with_forecast and reading.has_forecasts)
     notes = (*_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))
@@ -96,7 +96,7 @@ def emptying_report_of(
 ) -> RebalanceReport:
     """Decide a round of HighNodeLoad. configured: the arguments are somebody's and not the built-in ones."""
     caps = RoundCaps.of(reading.inputs, reading.jobs, arguments.migration, arguments.churn)
-    arguments = caps.applied(arguments)
+    arguments = caps.restrict(arguments)
     plan = decide_emptying(reading.inputs, arguments, with_forecast=with_forecast and reading.forecasts > 0)
     notes = (*_emptying_notes(plan, reading, arguments, configured=configured), *_failed_notes(plan, reading, caps))
     return _report(plan, reading, notes, _gaps(plan, reading, arguments))

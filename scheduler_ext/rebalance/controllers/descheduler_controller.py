@@ -138,13 +138,13 @@ class DeschedulerController(Feature):
         self._has_marks = any(load.mark is not None for load in inputs.loads)
         caps, emptying = RoundCaps.of(inputs, jobs, self._arguments.migration, Churn.of(settings)), None
         if is_settled and relieves:
-            arguments, detectors = caps.applied(self._arguments.limited(settings)), AnomalyDetectors()
+            arguments, detectors = caps.restrict(self._arguments.with_limits(settings)), AnomalyDetectors()
             detectors = self.plan.detectors if self.plan else detectors
             with_forecast = settings.mode == "forecast" and reading.has_forecasts
             self.plan = decide(inputs, arguments, with_forecast=with_forecast, detectors=detectors)
         if empties or self._has_marks:
             with_forecast = settings.mode == "forecast" and reading.forecasts > 0
-            arguments_of_emptying = caps.applied(self._emptying_arguments.limited(settings))
+            arguments_of_emptying = caps.restrict(self._emptying_arguments.with_limits(settings))
             emptying = decide_emptying(inputs, arguments_of_emptying, with_forecast=with_forecast)
         if self._metrics:
             if self.plan is not None:

@@ -107,7 +107,7 @@ class RoundCaps:
         failed = resting_pods(jobs, inputs.now_seconds, view.default_ttl_seconds)
         return cls(max(churn.most(len(pods)) - hour, 0), resting_workloads(view), busy_nodes(jobs), failed)
 
-    def applied(self, arguments: PluginArgs) -> PluginArgs:
+    def restrict(self, arguments: PluginArgs) -> PluginArgs:
         """Return the arguments of a plugin for the round that has these limits."""
         resting, failed = self.resting, frozenset(self.failed)
         return replace(arguments, most_moves=self.most_moves, resting=resting, busy=self.busy, failed=failed)

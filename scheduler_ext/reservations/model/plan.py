@@ -233,7 +233,7 @@ class PlanOwner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChoices:
-    """What a person may choose of a plan beside its pods. At most one of window and recurring.
+    """The choices of a person about a plan, beside its pods. At most one of window and recurring.
 
     quantile is used by forecast plans alone. ttl_seconds None: Reservations are kept until the end of the window.
     standby: pods that free capacity is kept for at any time while the plan is approved, beyond those that run.
