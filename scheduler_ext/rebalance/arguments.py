@@ -244,7 +244,7 @@ PAUSE_SECONDS: Final = 1800.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundArgs:
-    """What a configuration says for rounds of either plugin; warnings: keys that are not read, each with its path.
+    """The part of a configuration that rounds of either plugin read; warnings: keys that are not read, with paths.
 
     Ours: pause_seconds, for which a pod stays on the node that it moved to; most_moves, of one round, None: the share
     of churn; resting: workloads (NAMESPACE/KIND/NAME) that were moved, failed: uids of pods whose move failed a short

@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Stage(Enum):
-    """What a phase means for the capacity."""
+    """The meaning of a phase for the capacity."""
 
     BEFORE = "not there yet"
     KEPT = "kept"
