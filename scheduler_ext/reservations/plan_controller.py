@@ -272,7 +272,7 @@ def _is_assigned(pod: Json) -> bool:
 def _true_since(pod: Json, kind: str) -> float | None:
     """Unix time since which a condition of the pod is true; None where it is not, or its status gives no time."""
     conditions = (pod.get("status") or {}).get("conditions") or ()
-    holding = next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
+    holding: Json = next((c for c in conditions if c.get("type") == kind and c.get("status") == "True"), {})
     return moment_of(holding.get("lastTransitionTime"), f"condition {kind}")
 
 
