@@ -23,7 +23,6 @@ from cotenant.enforcer.strategies.eviction.fullness import by_allocatable, by_us
 from cotenant.enforcer.strategies.eviction.memory_evict import MemoryTrend, best_effort_memory
 from cotenant.enforcer.strategies.eviction.victims import (
     Choices,
-    EvictionCandidate,
     Task,
     TaskName,
     best_effort_only,
@@ -136,13 +135,9 @@ def _antagonist(observation: Observation, findings: Findings) -> Iterator[Task]:
         1,
         findings.why,
         those,
-        _unit_measure,
+        lambda _: 1,
         lambda pod: pod.uid == findings.antagonist,
     )
-
-
-def _unit_measure(_: EvictionCandidate) -> int:
-    return 1
 
 
 def _unmet_verdicts(

@@ -288,15 +288,13 @@ def _continue_or_open(
         state = _advance_case(observation, state, state.case, settings)
     elif acts and best_effort > 0:
         beside = [s for s in confirmed if state.beside[s.key] >= settings.interference_confirm_seconds]
-        worst = max((s for s in beside if s.key not in state.given_up), key=_severity, default=None)
+        worst = max(
+            (s for s in beside if s.key not in state.given_up), key=lambda s: (s.value / s.bound, s.key), default=None
+        )
         if worst is not None:
             state = replace(state, case=_open_case(observation, state, worst, best_effort))
     verdicts = tuple(_verdicts(observation, state, confirmed, best_effort))
     return _findings(observation, state, verdicts), state
-
-
-def _severity(suffering: Suffering) -> tuple[float, str]:
-    return suffering.value / suffering.bound, suffering.key
 
 
 def _open_case(observation: Observation, state: InterferenceState, worst: Suffering, best_effort: int) -> Case:
