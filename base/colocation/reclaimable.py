@@ -56,5 +56,5 @@ def encode_terms(terms: Terms) -> str:
 
 
 def decode_terms(text: str) -> Terms:
-    """Inverse of `encode_terms`."""
-    return {str(name): int(amount) for name, amount in json.loads(text).items()}
+    """Inverse of `encode_terms`; none of an empty text, which a row without the cell has."""
+    return {str(name): int(amount) for name, amount in json.loads(text).items()} if text else {}
