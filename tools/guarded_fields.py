@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from cotenant.base.kubernetes.protocol import MANAGER, SCHEDULING_GROUP, UNINSTALL, WEBHOOK
+from cotenant.base.kubernetes.protocol import MANAGER, UNINSTALL, WEBHOOK
 from tools.guarded_heap import HEAP_ALONE, container_variables
 
 WORKLOADS: Final = ("deployments", "statefulsets", "daemonsets", "replicasets")
@@ -451,7 +451,7 @@ GUARDS: Final = (
         "cotenant-uninstall-reservations",
         UNINSTALL,
         "uninstall-guard.yaml",
-        [(SCHEDULING_GROUP, "reservations/status")],
+        [("scheduling.koordinator.sh", "reservations/status")],
         ["status"],
         "of a Reservation the hook changes the status alone",
         [

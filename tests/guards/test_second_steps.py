@@ -303,6 +303,7 @@ def test_the_hook_gives_a_floor_back(plane: ControlPlane) -> None:
 
 def test_the_hook_says_of_a_reservation_only_that_it_is_pending(plane: ControlPlane) -> None:
     admin, hook = plane.api(), thief(plane, HOOK)
+    install_crd(admin, "reservations.scheduling.koordinator.sh")
     kind = "/apis/scheduling.koordinator.sh/v1alpha1/reservations"
     spec = {"template": {"spec": {"containers": [{"name": "main", "image": "app"}]}}, "owners": [{}]}
     body = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "spec": spec}
