@@ -83,8 +83,8 @@ def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
 
     What is not whole never reads so: 0.996 -> "99.6 %".
     """
-    if _ALMOST <= ratio < 1 - 1e-9:
-        digits = digits_beside(100.0, 100 * ratio, digits)
+    if _ALMOST <= abs(ratio) < 1 - 1e-9:
+        digits = digits_beside(100.0, 100 * abs(ratio), digits)
     return f"{100 * ratio:{'+' if signed else ''}z.{digits}f} %"
 
 

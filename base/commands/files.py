@@ -56,8 +56,3 @@ def documents(file: str) -> list[Any]:
     if not parsed:
         raise UsageError(f"{file} holds no object", fix="Give a file with an object in YAML or JSON.")
     return parsed
-
-
-def mapping_or_empty(value: Any) -> dict[str, Any]:
-    """The value where it is a mapping, else an empty one: what people write may be anything."""
-    return value if isinstance(value, dict) else {}

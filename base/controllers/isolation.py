@@ -206,7 +206,7 @@ def compute_without_failing(
 
 
 def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> bool:
-    """Whether it is no item's fault."""
+    """Return whether it is no item's fault."""
     return isinstance(error, of_others) and not isinstance(error, SlowObject)
 
 

@@ -361,7 +361,7 @@ class FeatureRunner:
         self._left_out |= {(name, key): (present[name][key], why) for (name, key), why in standing.items()}
 
     def _present(self) -> dict[str, Mapping[Key, object]]:
-        """What each mirror that the feature hears of has."""
+        """Return what each mirror has that the feature hears of."""
         mirrors = self._context.hub.mirrors
         return {name: mirrors[name].snapshot() for name in self._hears if name in mirrors}
 

@@ -80,3 +80,8 @@ def without_depths(text: bytes) -> bytes:
                 end = at + 1
             depth -= 1
     return b"".join([*kept, text[end:]])
+
+
+def mapping_or_empty(value: Any) -> dict[str, Any]:
+    """The value where it is a mapping, else an empty one: what people write may be anything."""
+    return value if isinstance(value, dict) else {}

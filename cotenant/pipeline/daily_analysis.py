@@ -352,7 +352,7 @@ def _write_without_failing(analysis: Analysis, store: Store, settings: Settings,
 def _without_failing(
     name: str, history: History, compute: Callable[[Collection[NodeRef | WorkloadRef]], ResultT]
 ) -> ResultT:
-    """What is computed without the nodes and workloads of the history on which it fails or stood still."""
+    """Return what is computed without the nodes and workloads of the history on which it fails or stood still."""
     objects: dict[NodeRef | WorkloadRef, object] = {NodeRef(node.name): node for node in history.inventory.nodes}
     objects |= {workload.ref: workload for workload in history.inventory.workloads}
     watched: Watched[NodeRef | WorkloadRef] = Watched(name, lambda ref: version_of(ref, objects[ref]), math.inf)

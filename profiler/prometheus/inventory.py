@@ -385,7 +385,7 @@ def _workloads(
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
         own_containers = tuple(_unsure(template(members, containers), members, amounts))
-        if doubted := found.doubted(youngest, members):
+        if doubted := found.resources_in_doubt(youngest, members):
             reasons.append(Reason.AMOUNTS_UNKNOWN)
             own_containers = tuple(_without(doubted, own_containers))
         yield Workload(

@@ -123,7 +123,7 @@ class Gaps:
         key = (pod.namespace, pod.name)
         return frozenset((*self.beyond.get(key, ()), *self.crowded.get(key, ())))
 
-    def doubted(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
+    def resources_in_doubt(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
         """Return the resources of which nothing tells what a workload's pods have. youngest: of its pods, `members`."""
         alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
         return frozenset((*alone, *self.in_doubt(youngest)))

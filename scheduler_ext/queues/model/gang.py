@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.json_documents.json_decoders import mapping_or_empty
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of, seconds_of
 from cotenant.base.text import format_value
@@ -110,8 +111,8 @@ def gang_key(namespace: str, labels: Mapping[str, str], annotations: Mapping[str
 
 def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
     """The gang that a PodGroup defines; wait_seconds: of one that does not say its own."""
-    meta, spec, status = (_mapping_or_empty(body.get(key)) for key in ("metadata", "spec", "status"))
-    annotations, reader = _mapping_or_empty(meta.get("annotations")), _Reader()
+    meta, spec, status = (mapping_or_empty(body.get(key)) for key in ("metadata", "spec", "status"))
+    annotations, reader = mapping_or_empty(meta.get("annotations")), _Reader()
     namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
     reader.source = f"podgroups/{namespace}/{name}"
     own_wait_seconds = reader.wait(spec.get("scheduleTimeoutSeconds"), "spec.scheduleTimeoutSeconds")
@@ -286,10 +287,6 @@ def _integer(value: Any) -> int | None:
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _mapping_or_empty(value: Any) -> Json:
-    return value if isinstance(value, Mapping) else {}
 
 
 def _moment(value: Any) -> float:

@@ -88,7 +88,8 @@ def _format_value(value: Any) -> str:
 
 def data_of(file: str) -> dict[str, str]:
     """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
-    from cotenant.base.commands.files import documents, mapping_or_empty
+    from cotenant.base.commands.files import documents
+    from cotenant.base.json_documents.json_decoders import mapping_or_empty
 
     maps = [d for d in documents(file) if isinstance(d, dict) and d.get("kind", "ConfigMap") == "ConfigMap"]
     matching = [d for d in maps if mapping_or_empty(d.get("metadata")).get("name") == SLO_CONFIG_MAP]
