@@ -223,7 +223,7 @@ class Acts:
                 ledger=config.ledger,
                 settings=under.settings,
                 clock=config.clock,
-                recommended=lambda _workload: candidate.allowed,
+                recommended=lambda _workloads: candidate.allowed,
                 requested_millicores=config.requested_millicores,
                 anchor_namespace=config.anchor_namespace,
                 recommender=config.settings.section(RecommenderSettings),

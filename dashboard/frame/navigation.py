@@ -125,6 +125,11 @@ class _Links:
             id=id_ or f"nav-{page.letter}",
         )
 
+    def _named(self, page: Page) -> Component:
+        """A link within a sentence, marked where it is of the present page."""
+        here = {"className": "nav-link current", "aria-current": "page"} if page.path == self._marked else {}
+        return html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
+
     def _switched_off(self, off: Iterable[Page]) -> list[Component]:
         """One line for what is not switched on here: its pages, and the command that switches it on."""
         by_command: dict[str, list[Page]] = {}
@@ -132,7 +137,7 @@ class _Links:
             by_command.setdefault(page.switch_on, []).append(page)
         lines = []
         for command, listed in by_command.items():
-            ways = [dcc.Link(page.title, href=f"{self._base}{page.path}") for page in listed]
+            ways = [self._named(page) for page in listed]
             words = [part for way in ways for part in (", ", way)][1:]
             lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
         return lines

@@ -104,6 +104,9 @@ def test_what_is_not_switched_on_is_one_line_with_the_command_that_does_it(tmp_p
     lines = [words(one) for one in in_sight(drawn) if getattr(one, "className", "") == "switched-off"]
     assert lines == ["Changes, Autopilot: not switched on. cotenant dashboard --act"]
     assert [text for text, id_ in links(drawn) if id_ in ("nav-c", "nav-a")] == []
+    # On such a page it is marked like any other, in the one line that names it.
+    on_it = in_sight(navigation(view_with(tmp_path), pages.ALL, "changes", ""))
+    assert [words(one) for one in on_it if getattr(one, "aria-current", "") == "page"] == ["Changes"]
     with_all = navigation(view_with(tmp_path, **ALL_SERVICES), pages.ALL, "recommendations", "")
     assert [one for one in in_sight(with_all) if getattr(one, "className", "") == "switched-off"] == []
 
