@@ -75,11 +75,12 @@ CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
     Ready.WHOLE: "Passes the guardrails in one step.",
     Ready.FIRST_STEP: "Larger than one step may be: the first of them passes the guardrails now.",
-    Ready.WAITING: "Its workload was changed lately; the next step waits:",
-    Ready.SECOND_PERSON: "Passes the guardrails; its class takes a second person who agrees:",
-    Ready.BLOCKED: "Stopped by",
+    Ready.WAITING: "Its workload was changed lately; the next step waits: {}.",
+    Ready.SECOND_PERSON: "Passes the guardrails; its class takes two people: one accepts, another one approves.",
+    Ready.BLOCKED: "A guardrail stops it: {}. Its review says how far off it is.",
     Ready.NOTHING: "Nothing changes.",
 }
+"""{}: what stops it."""
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
@@ -268,10 +269,10 @@ def _steps_panel(view: View, name: ContainerName, recommendation: Recommendation
     if recommendation is None or row is None:
         return html.Div()
     ready = Ready(row["ready"] or Ready.NOTHING)
-    stopped = f" {visible(row['stopped_by'])}" if row["stopped_by"] else ""
+    sentence = READY_SENTENCES[ready].format(visible(row["stopped_by"]).rstrip("."))
     steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()
     words = f"in {int(row['steps'])} steps" if ready is Ready.FIRST_STEP and row["steps"] else label(ready)
-    line = html.P([panels.chip(words, ready.value.replace("-", "")), f" {READY_SENTENCES[ready]}{stopped}"])
+    line = html.P([panels.chip(words, ready.value.replace("-", "")), f" {sentence}"])
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 

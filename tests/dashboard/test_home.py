@@ -15,7 +15,7 @@ import pytest
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
-from cotenant.base.identity import WorkloadRef
+from cotenant.base.identity import ContainerName, WorkloadRef
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
@@ -106,6 +106,19 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
     # The worst come first, and no row changes a value that no column shows.
     ranks = [Severity(row["severity"]).rank for row in at_risk]
     assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) > 1
+
+
+def test_a_drawer_says_in_a_sentence_what_can_be_applied_now_and_what_stops_the_rest(view: View) -> None:
+    one_each = {row["ready"]: row for row in rows(view, "")}
+    assert {"whole", "first-step", "blocked", "second-person"} <= set(one_each)
+    for ready, row in one_each.items():
+        name = ContainerName(*(row[key] for key in RECOMMENDATIONS.key))
+        drawn = every(recommendations.explain_container(view, name, ""))
+        (line,) = [one.children[0] for one in drawn if getattr(one, "id", "") == "ready-now"]
+        chip, sentence = line.children
+        assert words(chip) and re.fullmatch(r" [A-Z].*[^.]\.", sentence), ready
+        assert row["stopped_by"] in sentence or ready == "second-person"
+        assert "second-person" not in sentence
 
 
 @pytest.mark.parametrize("search", ["", "?ns=feed&ns=data"])
