@@ -30,8 +30,7 @@ from cotenant.dashboard import pages
 from cotenant.dashboard.access import answers, headers, login
 from cotenant.dashboard.access.faults import Faults, request_id
 from cotenant.dashboard.access.gate import Gate
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.frame import shell
+from cotenant.dashboard.frame import callbacks, shell
 from cotenant.dashboard.frame.navigation import lead_on
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.rest import autopilot, plans, queues, rebalance, reference, results

@@ -28,7 +28,7 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
     columnBorder: false,
   });
 
-  // --- amounts in words, the same rules as dashboard/tables/display.py ---
+  // --- amounts in words, the same rules as dashboard/figures/display.py ---
   // The one place where a number becomes text, digit for digit as Python writes it: by the number's exact value, a half to
   // the even digit, so that 1,125 m read 1.12 cores in a tile and in a cell; a negative one has a true minus.
   function rounded(value, places) {

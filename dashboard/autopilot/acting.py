@@ -19,9 +19,9 @@ from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import NotAllowed, Person, Right
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks, review_steps
-from cotenant.dashboard.changes.callbacks import acts, announce
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.frame import callbacks, panels
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View, in_cluster
 
 WORK: Final = "autopilot-work"

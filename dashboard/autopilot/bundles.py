@@ -11,11 +11,11 @@ from dash.development.base_component import Component
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import Right
 from cotenant.changes.model.service import BundleForm
-from cotenant.dashboard.changes import callbacks, review_end
-from cotenant.dashboard.changes.callbacks import acts, announce
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.changes import review_end
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.tables import display
 
 ASKED: Final = "autopilot-bundle-asked"
 FILES: Final = "autopilot-bundle-files"

@@ -21,14 +21,13 @@ from cotenant.dashboard.autopilot.acting import ACTED, act_lines
 from cotenant.dashboard.autopilot.policy_form import PROBLEM
 from cotenant.dashboard.autopilot.policy_text import as_yaml, parse_policy
 from cotenant.dashboard.autopilot.preview_job import PreviewJob
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.changes.callbacks import acts, announce
 from cotenant.dashboard.changes.jobs import Jobs
 from cotenant.dashboard.changes.select_bar import NEW
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.table_cells import Drawn, cells, reason_chips, subject, titles, without_empty_columns
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.savings import saving_parts
 from cotenant.recommender.model.savings_text import FREES, RAISES
 from cotenant.recommender.model.todo import TodoList

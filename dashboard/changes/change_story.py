@@ -16,10 +16,9 @@ from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus
 from cotenant.changes.model.service import FieldMove, LedgerEntry
 from cotenant.changes.model.tables import moves, rollback_lines
-from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.changes import change_tables, review_steps
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.sources import change_tables
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.savings_text import NOTHING, saving_text
 
 EVENTS: Final[Mapping[str, str]] = {

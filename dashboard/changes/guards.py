@@ -17,10 +17,9 @@ from cotenant.changes.model.judgement import RuleVerdict
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.objectives.found import FoundObjective, Guards, alarming_hours_count, hourly_rules
 from cotenant.changes.soak.verification import annotate_command
-from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.figures import base, lines
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import callbacks, panels
 from cotenant.dashboard.frame.view import View, in_cluster
 
 HEIGHT: Final = 220

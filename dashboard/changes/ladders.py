@@ -14,13 +14,12 @@ from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.changes.model.ladder import LadderProgress, LadderState, Rung, RungState
 from cotenant.changes.model.ladder_tables import moves_text
-from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.changes import change_story
-from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.changes import change_story, change_tables
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import acts
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.sources import change_tables
-from cotenant.dashboard.tables import display
 
 ASKED: Final = "ladder-asked"
 """Store of the ladder that a button stops: {"ladder": id}."""

@@ -15,9 +15,9 @@ from cotenant.base.people import RIGHTS, Person, Right, Role
 from cotenant.base.tables.filters import EMPTY
 from cotenant.base.text import visible
 from cotenant.changes.model.service import Permission
+from cotenant.dashboard.changes import change_tables
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.sources import change_tables
 from cotenant.recommender.model.views import WORKLOADS
 
 MATRIX: Final = "permissions-matrix"

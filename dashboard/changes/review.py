@@ -16,6 +16,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.resource import Resource
 from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.savings import total_change
 
@@ -128,6 +129,16 @@ def name_of(ref: WorkloadRef) -> str:
 def href(base: str, workloads: Iterable[WorkloadRef], **more: str) -> str:
     """Address of a review of these workloads."""
     return f"{base}{PATH}?{urlencode([*(('ids', name_of(w)) for w in workloads), *more.items()])}"
+
+
+def selection_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, **more: str) -> str:
+    """Return the address of the selection's review: all matching rows by the filters, or the workloads by name.
+
+    An address names MOST_NAMED of them.
+    """
+    if chosen.everything:
+        return f"{base}{PATH}?" + "&".join(filter(None, ("all=1", filters_of(search), urlencode(more))))
+    return href(base, refs[:MOST_NAMED], **more)
 
 
 def filters_of(search: str) -> str:

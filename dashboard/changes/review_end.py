@@ -26,8 +26,9 @@ from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.changes.review import Out, ReviewTerms
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.savings import When, joined_savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {

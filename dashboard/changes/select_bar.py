@@ -5,7 +5,8 @@ It is always rendered, one line high, so that no row moves; an unavailable actio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,11 +18,11 @@ from cotenant.base.people import Right
 from cotenant.base.tables import filters
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import savings
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.dashboard.tables.selection import Selection, SelectionTotals
@@ -45,16 +46,21 @@ def bar_container() -> Sequence[Component]:
 
 def register(app: Dash, view: View, listing: Listing) -> None:
     """The bar follows selection, URL and results."""
+    register_bar(app, "selection-bar", "selection", partial(contents, view, listing))
+
+
+def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection], Component]) -> None:
+    """Draw a bar anew whenever the rows in the browser's store, the URL, the results or the cluster's state change."""
 
     @app.callback(
-        Output("selection-bar", "children"),
-        Input("selection", "data"),
+        Output(bar, "children"),
+        Input(store, "data"),
         Input("url", "search"),
         Input("version", "data"),
         Input(callbacks.AWAY, "data"),
     )
-    def _sum(data: Any, search: str | None, *_news: str) -> Component:
-        return panels.render_guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+    def _follow(data: Any, search: str | None, *_news: str) -> Component:
+        return panels.render_guarded(lambda: draw(search or "", choosing.selection(data)))
 
 
 def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Component:
@@ -75,8 +81,8 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
         written = next_review(advice, choosing.workloads(advice, of_these))
         totals = _selection_summary(worth, written, chosen, matching, view.currency)
     ways = {
-        "Review": choosing.review_href(view.settings.base_path, search, refs, chosen),
-        "Bundle": choosing.review_href(view.settings.base_path, search, refs, chosen,
+        "Review": reviewing.selection_href(view.settings.base_path, search, refs, chosen),
+        "Bundle": reviewing.selection_href(view.settings.base_path, search, refs, chosen,
                                        method="bundle", step=reviewing.CONFIRM),
     }  # fmt: skip
     reading, doing = why_not(view, Right.REVIEW), why_not(view, Right.ACCEPT)

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
-from dash import Dash, Input, Output, dcc, html
+from dash import Dash, dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.errors import UsageError
 from cotenant.base.people import Right
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import FilterCondition, Query
-from cotenant.dashboard.changes import callbacks, select_bar
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.changes import select_bar
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.dashboard.tables.selection import Selection
@@ -39,16 +39,7 @@ def bar_container() -> Sequence[Component]:
 
 def register(app: Dash, view: View, listing: Listing) -> None:
     """The bar follows ticks, URL and results."""
-
-    @app.callback(
-        Output("shares-bar", "children"),
-        Input(TICKED, "data"),
-        Input("url", "search"),
-        Input("version", "data"),
-        Input(callbacks.AWAY, "data"),
-    )
-    def _offer(data: Any, search: str | None, *_news: str) -> Any:
-        return panels.render_guarded(lambda: contents(view, listing, search or "", choosing.selection(data)))
+    select_bar.register_bar(app, "shares-bar", TICKED, partial(contents, view, listing))
 
 
 def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Component:

@@ -16,12 +16,12 @@ from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.changes.model.ledger_marks import postponement_sentence
 from cotenant.changes.model.service import PostponedRecommendation
-from cotenant.dashboard.changes import callbacks, select_bar
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.changes.callbacks import acts
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.changes import select_bar
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
+from cotenant.dashboard.frame.callbacks import acts
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import RECOMMENDATIONS

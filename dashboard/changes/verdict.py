@@ -30,15 +30,14 @@ from cotenant.changes.model.change import ChangeEvent, ChangeState, ChangeStatus
 from cotenant.changes.model.judgement import ChangeVerdict, RuleResult, RuleUnit, RuleVerdict
 from cotenant.changes.model.service import LedgerEntry
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.dashboard.figures import passage
+from cotenant.dashboard.changes import change_tables
+from cotenant.dashboard.figures import display, passage
 from cotenant.dashboard.figures.lines import Floats
 from cotenant.dashboard.figures.passage import Passage
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes import workload_story as story
 from cotenant.dashboard.nodes.workload_story import Story
-from cotenant.dashboard.sources import change_tables
-from cotenant.dashboard.tables import display
 
 HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from cotenant.base.resource import Resource
 from cotenant.base.usage.extremes import extremes, median_of
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.tables import display
 
 WORDS: Final = {Resource.CPU: "CPU", Resource.MEMORY: "memory"}
 

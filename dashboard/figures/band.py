@@ -11,10 +11,9 @@ import numpy.typing as npt
 from cotenant.base.resource import Resource
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
-from cotenant.dashboard.tables import display
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import BandSeries
 

@@ -11,10 +11,9 @@ import numpy.typing as npt
 from cotenant.base.resource import Resource
 from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS, HALF_HOUR_SECONDS, HOUR_SECONDS
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
-from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement_tables import floats_of
 
 Floats = npt.NDArray[np.float64]

@@ -9,10 +9,9 @@ import numpy as np
 
 from cotenant.base.resource import Resource
 from cotenant.base.usage.histogram import total_buckets_of
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
-from cotenant.dashboard.tables import display
 
 RUNGS: Final = ("p50", "p90", "p95", "p98", "p99", "max")
 STANDS: Final = {"Request": (base.ORANGE, "dash"), "Proposed": (base.TEAL, "solid"), "Limit": (base.RED, "dot")}

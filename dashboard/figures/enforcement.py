@@ -16,10 +16,9 @@ import numpy as np
 from cotenant.base import measures
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
 from cotenant.base.usage.extremes import extremes
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Trace
-from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement import Lane, NodeLanes
 
 STYLES: Final[dict[Lane, tuple[str, str, str]]] = {

@@ -16,11 +16,10 @@ from cotenant.base import measures
 from cotenant.base.resource import MILLICORES_PER_CORE, Resource
 from cotenant.base.usage.extremes import highest
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
+from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.figures.lines import Trace
-from cotenant.dashboard.tables import display
-from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.plan import Score
 

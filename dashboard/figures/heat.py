@@ -8,10 +8,9 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart, Figure
 from cotenant.dashboard.figures.lines import SCALE, UNIT
-from cotenant.dashboard.tables import display
 
 DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 

@@ -13,9 +13,8 @@ import numpy as np
 from cotenant.base import measures
 from cotenant.base.usage.extremes import extremes, spread_of
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.tables import display
 
 MOST_NODES: Final = 40
 """Columns that stay readable at 1366 pixels; the table below and REST have every node."""

@@ -9,10 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from cotenant.base.resource import Resource
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats, Trace
-from cotenant.dashboard.tables import display
 
 TICKS: Final = 7
 GAP: Final = None

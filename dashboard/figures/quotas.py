@@ -13,10 +13,9 @@ from cotenant.base.table import Kind, human_amount, kind_of
 from cotenant.base.text import agree
 from cotenant.base.usage.extremes import extremes, highest
 from cotenant.base.usage.usage import HOUR_SECONDS
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.room import DAY_AXIS
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.queues.model.queue_service import QuotaHistory
 from cotenant.scheduler_ext.queues.model.report import QuotaRow
 

@@ -11,10 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.resource import Resource
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
-from cotenant.dashboard.tables import display
 from cotenant.recommender.colocation.model.lendable import extremes_ahead
 
 Floats = npt.NDArray[np.float64]

@@ -14,10 +14,9 @@ from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.usage.extremes import extremes, mean_of
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats, Trace
-from cotenant.dashboard.tables import display
 
 EVENTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "deploy": ("Deploy", base.BLUE, "triangle-up"),

@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from cotenant.base.resource import Resource
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import NamespaceWaste
 from cotenant.recommender.money import HOURS_PER_MONTH
 from cotenant.recommender.settings import PriceSettings

@@ -10,10 +10,9 @@ import numpy as np
 
 from cotenant.base.resource import Resource
 from cotenant.base.usage.extremes import extremes
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import SCALE, UNIT, Floats
-from cotenant.dashboard.tables import display
 
 GAP: Final = 0.09
 """Between two parts, of the whole height: space for the name of the lower one."""

@@ -8,9 +8,8 @@ from cotenant.base.text import percent
 from cotenant.base.usage.extremes import extremes
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.base.usage.what_if import RiskOutcome, WhatIf
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.tables import display
 
 
 def days(replay: WhatIf, chosen: RiskOutcome) -> Chart:

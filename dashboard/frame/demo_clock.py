@@ -12,9 +12,9 @@ from dash.development.base_component import Component
 
 from cotenant.base.people import Right
 from cotenant.base.process.clock import Steering, Stop
-from cotenant.dashboard.changes.callbacks import acts, announce
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display
 
 QUARTER_SECONDS: Final = 900.0
 TICK_MILLISECONDS: Final = 1000

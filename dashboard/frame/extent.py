@@ -18,9 +18,10 @@ from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.tables import filters, time_span
 from cotenant.base.text import visible
 from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import carried
 from cotenant.dashboard.frame.view import Obeyed, View
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import carried, display
 from cotenant.recommender.model.views import Overview
 
 USUAL: Final = "usual"

@@ -13,9 +13,8 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from cotenant.base.text import visible
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.view import Page, Place, View
-from cotenant.dashboard.tables import carried
 
 FURTHER_NAMES: Final[Mapping[str, str]] = {
     "home": "",

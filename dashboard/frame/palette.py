@@ -13,10 +13,10 @@ from dash.development.base_component import Component
 
 from cotenant.base.tables import filters
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import extent, panels
 from cotenant.dashboard.frame.view import Page, Place, View
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import NODES, PLANS, WORKLOADS
 
 PALETTE: Final = "palette"

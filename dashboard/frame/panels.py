@@ -23,10 +23,9 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.access import faults
-from cotenant.dashboard.figures import legend
+from cotenant.dashboard.figures import display, legend
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.legend import Sign
-from cotenant.dashboard.tables import display
 
 Children: TypeAlias = Any
 """What Dash takes as children: text, a component, or a list of them."""

@@ -17,13 +17,12 @@ from cotenant.base.text import visible
 from cotenant.changes.access.settings import AccessMode
 from cotenant.dashboard.access import faults
 from cotenant.dashboard.access.menu import menu
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.frame import demo_clock, extent, palette, panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, demo_clock, extent, palette, panels
 from cotenant.dashboard.frame.navigation import navigation, tab_title
 from cotenant.dashboard.frame.view import Obeyed, Page, View, everywhere
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import Overview
 
 AMBER_AFTER_SECONDS: Final = 900

@@ -14,9 +14,9 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.tables import display
-from cotenant.dashboard.tables.labels import label
 
 MOST_ROWS: Final = 200
 """Rows of a table on a page; the command line and REST have all of them."""

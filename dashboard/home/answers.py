@@ -13,11 +13,11 @@ from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
 from cotenant.base.text import visible
-from cotenant.dashboard.figures import waste
+from cotenant.dashboard.figures import display, waste
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import cards, numbers
 from cotenant.dashboard.home.page_data import OverviewPage
-from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.todo import ORDERS, TodoList
 
 TITLE: Final = "What people ask first"

@@ -8,9 +8,9 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT
-from cotenant.dashboard.tables import display
 from cotenant.forecasting.node_peaks.peak_records import RECORD_DAYS
 from cotenant.forecasting.settings import ForecastingSettings, NodePeakSettings
 from cotenant.profiler.recorder.status import RecorderStatus, moment_of

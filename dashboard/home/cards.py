@@ -14,12 +14,13 @@ from cotenant.base import measures
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.home.pictures import Part
 from cotenant.dashboard.nodes import lent_now
-from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import savings
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, extremes_ahead
 from cotenant.recommender.model import list_totals

@@ -12,13 +12,14 @@ from cotenant.base.text import percent, visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.changes.model.change import ChangeState, ChangeStatus, count_of_states
 from cotenant.changes.model.change_savings import change_savings, verified_by_month
+from cotenant.dashboard.changes import change_tables
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import ACT, View
 from cotenant.dashboard.home import pictures
 from cotenant.dashboard.home.page_data import OverviewPage
 from cotenant.dashboard.nodes import lent_now
-from cotenant.dashboard.sources import change_tables
-from cotenant.dashboard.tables import display, savings
+from cotenant.dashboard.tables import savings
 from cotenant.recommender.model import list_totals
 from cotenant.recommender.model.savings_text import saving_phrases
 from cotenant.recommender.model.views import RECLAIMABLE, Overview

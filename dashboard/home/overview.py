@@ -16,16 +16,15 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.figures import band, heat, waste
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import band, display, heat, waste
+from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.home import answers, beginnings, cards, numbers, risk
 from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.nodes import policy_offer
-from cotenant.dashboard.tables import carried, display
 from cotenant.dashboard.tables import selection as choosing
-from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.finding import FINDING_SENTENCES, FindingKind
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE, Overview
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dash import html
 from dash.development.base_component import Component
 
-from cotenant.dashboard.tables.display import css_share
+from cotenant.dashboard.figures.display import css_share
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,12 @@ from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.text import percent, visible
 from cotenant.base.usage.what_if import FAILED, ReplayProgress, RiskOutcome, WhatIf
-from cotenant.dashboard.changes.callbacks import acts, announce
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.home import beginnings
-from cotenant.dashboard.tables import display
 
 HOME_SLIDER: Final = "home-risk"
 HOME_OUTCOME: Final = "home-risk-outcome"

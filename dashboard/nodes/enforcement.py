@@ -17,12 +17,12 @@ from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import ALWAYS, FilterCondition, Query
 from cotenant.base.tables.queries import RowCondition
 from cotenant.base.text import agree, visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import enforcement as chart
 from cotenant.dashboard.figures.enforcement import Mark, Shown
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement import LANE_SENTENCES, REASON_SENTENCES, Gathering, Lane, NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 

@@ -14,7 +14,7 @@ from cotenant.base.colocation.reclaim_policies import TERMS
 from cotenant.base.colocation.reclaimable import decode_terms
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
-from cotenant.dashboard.tables import display
+from cotenant.dashboard.figures import display
 
 AFTERWARDS: Final[Mapping[str, str]] = {"normalization": "+", "third_party": "−"}
 """Terms that count after cap and floor."""

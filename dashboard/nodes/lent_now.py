@@ -6,8 +6,8 @@ from typing import Any
 
 from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.tables import display
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, extremes_ahead
 from cotenant.recommender.model.views import BandSeries, Overview

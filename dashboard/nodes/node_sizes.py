@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.tables import display
 
 SIDE: Final = 0.84
 """Of a square, in steps of the grid."""

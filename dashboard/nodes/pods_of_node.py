@@ -15,10 +15,10 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables import filters, queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import PODS
 
 SHOWN: Final = 120

@@ -10,7 +10,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation, RowCondition
 from cotenant.base.text import percent
 from cotenant.base.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial, switch
-from cotenant.dashboard.tables import display
+from cotenant.dashboard.figures import display
 
 COMMANDS: Final = (
     ("What each policy would have done here", "cotenant backtest --reclaim"),

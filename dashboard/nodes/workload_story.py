@@ -18,7 +18,7 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
-from cotenant.dashboard.tables import display
+from cotenant.dashboard.figures import display
 from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
 from cotenant.recommender.model.savings import request_now, request_then
 

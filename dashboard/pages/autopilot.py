@@ -17,7 +17,8 @@ from cotenant.base.table import Schema, Table
 from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import acting, bundles, policy_editor
 from cotenant.dashboard.changes.select_bar import NEW
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.table_cells import (
@@ -30,7 +31,6 @@ from cotenant.dashboard.frame.table_cells import (
     without_empty_columns,
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
-from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "autopilot"
 WEEK_DAYS: Final = 7.0

@@ -17,15 +17,15 @@ from cotenant.base.text import visible
 from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, unsettled_count
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.model.tables import CHANGES, write_lines
-from cotenant.dashboard.changes import callbacks as acting
-from cotenant.dashboard.changes import change_story, ladders, verdict
-from cotenant.dashboard.changes.callbacks import acts
+from cotenant.dashboard.changes import change_story, change_tables, ladders, verdict
 from cotenant.dashboard.changes.change_story import Allowed
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import acts
 from cotenant.dashboard.frame.view import Page, Place, View, with_cluster
-from cotenant.dashboard.sources import change_tables
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import display, list_page, savings
+from cotenant.dashboard.tables import list_page, savings
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.savings import RequestTotals, Savings
 

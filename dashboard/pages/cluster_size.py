@@ -9,11 +9,11 @@ from dash import Dash, html
 from dash.development.base_component import Component
 
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.table_cells import MOST_ROWS, cells, reason_chips, row_note, titles
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes import node_sizes
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, LeavingNode, RequestLevel, StayingNode
 from cotenant.scheduler_ext.cluster_size.report import (
     COMPUTING,

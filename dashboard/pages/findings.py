@@ -11,8 +11,8 @@ from typing import Any, Final
 from dash import Dash, html
 from dash.development.base_component import Component
 
-from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import shares_bar
+from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import navigation, panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.tables import list_page

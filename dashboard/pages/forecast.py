@@ -20,16 +20,17 @@ from cotenant.base.tables.queries import RowCondition
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.base.usage.usage import DAY_SECONDS
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.quality import coverage
-from cotenant.dashboard.frame import panels, weekly
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
-from cotenant.dashboard.nodes import workload_story
+from cotenant.dashboard.nodes import weekly, workload_story
 from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Subject
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.sources.source import FORECAST_LIST, Snapshot
-from cotenant.dashboard.tables import carried, display, list_page
+from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 
 PATH: Final = "forecast"

@@ -14,14 +14,14 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
 from cotenant.base.usage.quality import DEFECT_SENTENCES, QualityRecord, joined_scrapes
 from cotenant.dashboard.changes import permissions
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.quality import completeness
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.sources.source import Upkeep
 from cotenant.dashboard.sources.status import PULL, Status, UpkeepJob, status
-from cotenant.dashboard.tables import carried, display
 
 PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15

@@ -20,16 +20,16 @@ from cotenant.base.tables.queries import RowCondition, row_of
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import BUSIEST_NAME, PEAK_NAME
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS
-from cotenant.dashboard.figures import balance, colocation
+from cotenant.dashboard.figures import balance, colocation, display
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from cotenant.dashboard.nodes import lendable as lending
 from cotenant.dashboard.nodes.lendable import Lent
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import carried, display, list_page
+from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import FORECASTS, NODES, RECLAIMABLE
 

@@ -17,16 +17,15 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables import filters
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.dashboard.changes import callbacks, explanation, guards, proposals, verdict
+from cotenant.dashboard.changes import explanation, guards, proposals, verdict
 from cotenant.dashboard.changes import review as reviewing
-from cotenant.dashboard.figures import distribution, heat
+from cotenant.dashboard.figures import display, distribution, heat
 from cotenant.dashboard.figures import story as chart
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame import callbacks, carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.nodes import workload_story as story
 from cotenant.dashboard.nodes.workload_story import Floats, Row, Story
-from cotenant.dashboard.tables import carried, display
 from cotenant.recommender.model.recommendation import Field
 
 PATH: Final = "workload"

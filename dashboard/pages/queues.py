@@ -13,8 +13,10 @@ from cotenant.base.errors import NoData
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, human_amount, kind_of
 from cotenant.base.text import visible
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import quotas as figures
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.table_cells import (
     MOST_ROWS,
@@ -26,8 +28,6 @@ from cotenant.dashboard.frame.table_cells import (
     without_empty_columns,
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, with_cluster
-from cotenant.dashboard.tables import carried, display
-from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.queues.model import tables
 from cotenant.scheduler_ext.queues.model.queue_service import QueueService
 from cotenant.scheduler_ext.queues.model.report import GangRow, GangState, QueueReport, QuotaRow, WaitingPodRow

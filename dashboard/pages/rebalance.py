@@ -15,7 +15,8 @@ from cotenant.base.errors import CotenantError, NoData
 from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_BESIDE, HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
-from cotenant.dashboard.figures import load_maps
+from cotenant.dashboard.figures import display, load_maps
+from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.table_cells import (
@@ -30,8 +31,6 @@ from cotenant.dashboard.frame.table_cells import (
 )
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View, in_cluster, with_cluster
 from cotenant.dashboard.rebalance import approval
-from cotenant.dashboard.tables import display
-from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.rebalance.model.move_service import (
     TO_BE_EMPTIED,
     JobCarrier,

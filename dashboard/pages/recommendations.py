@@ -18,9 +18,10 @@ from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
 from cotenant.changes.model import ledger_marks
-from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import explanation, review_steps, select_bar, snooze, verdict
 from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import navigation, panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.pages import portrait
@@ -28,7 +29,6 @@ from cotenant.dashboard.pages.review import register as register_review
 from cotenant.dashboard.pages.review import render as render_review
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import grid, list_page, savings
-from cotenant.dashboard.tables.labels import label
 from cotenant.dashboard.tables.list_page import Listing, ListTab
 from cotenant.recommender.model.list_totals import savings_of_rows
 from cotenant.recommender.model.recommendation import Recommendation

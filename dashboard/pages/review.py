@@ -21,16 +21,16 @@ from cotenant.base.people import Right
 from cotenant.base.resource import Resource
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
-from cotenant.dashboard.changes import callbacks as acting
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes import review_browser, review_end, review_steps
-from cotenant.dashboard.changes.callbacks import acts
 from cotenant.dashboard.changes.jobs import Jobs
 from cotenant.dashboard.changes.review import CONFIRM, DIFF, DONE, DRY_RUN, GUARDRAILS, METHOD, STEPS, ReviewTerms
 from cotenant.dashboard.changes.review_job import AT_ONCE, Answer, ReviewJob, ReviewPass
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import acts
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables import selection as choosing
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import RECOMMENDATIONS

@@ -8,11 +8,11 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
 from cotenant.base.usage.what_if import WhatIf
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import what_if as charts
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.home import risk
-from cotenant.dashboard.tables import display
 
 PATH: Final = "what-if"
 SLIDER: Final = "what-if-risk"

@@ -17,11 +17,11 @@ from cotenant.base import measures
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.people import Right
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks, review_steps
-from cotenant.dashboard.changes.callbacks import acts, announce
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.changes import review_steps
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
+from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View, in_cluster
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.rebalance.model.move_service import TO_BE_EMPTIED, JobCarrier, MoveOutcome
 
 EVERY: Final = "*"

@@ -24,7 +24,7 @@ from cotenant.base.tables.filters import Query
 from cotenant.base.tables.queries import Relation
 from cotenant.base.text import visible
 from cotenant.base.usage.usage import DAY_SECONDS
-from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.figures.base import cut_name
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
@@ -33,7 +33,6 @@ from cotenant.dashboard.reservations import plan_actions, proposed_plans, story
 from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
 from cotenant.dashboard.reservations.story import PLAN_KIND, PlanListEntry
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores

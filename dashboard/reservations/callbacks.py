@@ -16,12 +16,12 @@ from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.dashboard.changes import review_steps
-from cotenant.dashboard.changes.callbacks import AWAY, acts, announce
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.callbacks import AWAY, acts, announce
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import forms as plan_forms
 from cotenant.dashboard.reservations import plan_actions, story
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, Recurrence
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
 

@@ -12,16 +12,15 @@ from cotenant.base.errors import CotenantError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.text import visible
-from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.figures.base import cut_name
+from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.reservations import plan_actions, plan_page, proposed_plans, story
 from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, is_filtered_out, rows_of, selection
-from cotenant.dashboard.tables import display
-from cotenant.dashboard.tables.labels import label
 from cotenant.recommender.model.views import PLANS
 from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef

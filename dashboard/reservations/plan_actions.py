@@ -16,12 +16,11 @@ from cotenant.base import measures
 from cotenant.base.people import Right
 from cotenant.base.resource import GIB
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.frame import callbacks, panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.reservations import forms, story
 from cotenant.dashboard.reservations.forms import FieldOf
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     DecisionScope,

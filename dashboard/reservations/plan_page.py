@@ -12,14 +12,12 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.text import visible
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.figures import gantt
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display, gantt
+from cotenant.dashboard.frame import callbacks, panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.reservations import plan_actions, story
 from cotenant.dashboard.reservations.callbacks import FAST_MILLISECONDS
 from cotenant.dashboard.reservations.story import TimelineEvent
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.occurrence_report import lines, reports
 from cotenant.scheduler_ext.reservations.model.plan import Expected, Plan, Score

@@ -33,6 +33,7 @@ from cotenant.changes.model.service import (
     WorkloadReview,
 )
 from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, moves
+from cotenant.dashboard.changes import change_tables
 from cotenant.dashboard.changes.review_end import zip_files
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.rest import results
@@ -45,7 +46,6 @@ from cotenant.dashboard.rest.wire import (
     require_short_lists,
     schema_of,
 )
-from cotenant.dashboard.sources import change_tables
 
 MOST_NAMESPACES: Final = 100
 """Of one question about permissions: each is asked of the API server."""

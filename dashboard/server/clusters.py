@@ -23,10 +23,10 @@ from cotenant.base.text import visible
 from cotenant.dashboard.access import login
 from cotenant.dashboard.access.faults import Faults
 from cotenant.dashboard.access.gate import OPEN, Gate
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.rest import reference, results
 from cotenant.dashboard.rest.tools import TAG, path_in_id
 from cotenant.dashboard.rest.wire import json_answer
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.clusters import CLUSTERS, clusters_table
 from cotenant.recommender.model.views import Overview
 

@@ -20,12 +20,13 @@ from cotenant.base.table import Schema
 from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.text import visible
-from cotenant.dashboard.frame import panels
+from cotenant.dashboard.figures import display
+from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.namespace_filter import OF_THESE
 from cotenant.dashboard.sources.source import Snapshot
-from cotenant.dashboard.tables import carried, display, grid
-from cotenant.dashboard.tables.labels import label
+from cotenant.dashboard.tables import grid
 
 PAGE_ROWS: Final = 100
 """Rows that a grid fetches at once by scrolling; it changes no result."""

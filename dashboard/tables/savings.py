@@ -10,8 +10,8 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.text import agree
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, net_phrases, saving_phrases
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import urlencode
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.tables import filters, queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.tables.queries import Relation, RowCondition
-from cotenant.dashboard.changes import review
 from cotenant.recommender.model.list_totals import in_sight, savings_of_rows
 from cotenant.recommender.model.recommendation import SURE, UNSURE
 from cotenant.recommender.model.savings import Savings, When
@@ -116,14 +114,3 @@ def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[W
     savings = np.bincount(which, weights=saved, minlength=len(refs))
     pairs = [(WorkloadRef(*names), float(sum_)) for names, sum_ in zip(refs, savings, strict=True)]
     return sorted(pairs, key=lambda pair: -pair[1])
-
-
-def review_href(base: str, search: str, refs: list[WorkloadRef], chosen: Selection, **more: str) -> str:
-    """Return the address of the selection's review: all matching rows by the filters, or the workloads by name.
-
-    An address names MOST_NAMED of them.
-    """
-    if chosen.everything:
-        filter_query = review.filters_of(search)
-        return f"{base}{review.PATH}?" + "&".join(filter(None, ("all=1", filter_query, urlencode(more))))
-    return review.href(base, refs[: review.MOST_NAMED], **more)

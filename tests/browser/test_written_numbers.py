@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page
 from cotenant.base.amount_text import three_digits
 from cotenant.base.resource import GIB, DeviceResource, Resource
 from cotenant.base.text import visible
-from cotenant.dashboard.tables import display
+from cotenant.dashboard.figures import display
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 ASSETS = Path(__file__).resolve().parents[2] / "dashboard" / "assets"

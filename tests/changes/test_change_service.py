@@ -23,7 +23,7 @@ from cotenant.base.process.clock import SystemClock
 from cotenant.changes.model.change import ChangeState
 from cotenant.changes.model.service import ChangeRequest
 from cotenant.changes.service import MOST_AT_ONCE, ClusterChangeService
-from cotenant.dashboard.sources.change_tables import health_words
+from cotenant.dashboard.changes.change_tables import health_words
 from cotenant_lab.simulation.api_server import AccessRule, Account, EmbeddedServer
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for

@@ -17,10 +17,10 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.base.text import percent
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
 from cotenant.base.usage.week import WEEKS
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.home import overview as home
 from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import batch, forecast, health, nodes, portrait, what_if
-from cotenant.dashboard.tables import display
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.views import (
     COVERAGE,

@@ -24,12 +24,12 @@ from cotenant.base.text import percent
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.commands.mcp_server import server_of
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.pages import nodes, portrait
 from cotenant.dashboard.pages.recommendations import explain_container
 from cotenant.dashboard.reservations import detail
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display
 from cotenant.recommender.model.views import (
     NODES,
     PLANS,

@@ -38,8 +38,8 @@ from cotenant.changes.model.ladder_tables import LADDERS, RUNGS
 from cotenant.dashboard import pages
 from cotenant.dashboard.changes import ladders
 from cotenant.dashboard.commands.dashboard import ServedCluster, application
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.pages import rebalance
-from cotenant.dashboard.tables import display
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 from cotenant.python_api.tables import column_name
 from cotenant.recommender.model.clusters import CLUSTERS

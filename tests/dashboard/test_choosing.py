@@ -92,9 +92,9 @@ def test_the_workloads_worth_most_count_all_their_containers(snapshot: Snapshot)
 
 def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> None:
     refs = [WorkloadRef("pay", "Deployment", f"w{i}") for i in range(230)]
-    every = choosing.review_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True))
+    every = reviewing.selection_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True))
     assert every == "/x/recommendations/review?all=1&ns=pay&kind!=Job"
-    named = choosing.review_href("/", "?ns=pay", refs, Selection(("a",)), method="bundle")
+    named = reviewing.selection_href("/", "?ns=pay", refs, Selection(("a",)), method="bundle")
     found = reviewing.parse_terms(named.partition("?")[2])
     # An address names 200; more are chosen by a filter.
     assert (found.workloads, found.everything, str(found.method)) == (tuple(refs[:200]), False, "bundle")

@@ -9,7 +9,8 @@ import pytest
 
 from cotenant.base.people import Grant, Person, Right, Role
 from cotenant.changes.access.configured_service import change_service_of
-from cotenant.dashboard.changes import callbacks, select_bar
+from cotenant.dashboard.changes import select_bar
+from cotenant.dashboard.frame import callbacks
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import plan_actions
 from cotenant.dashboard.settings import DashboardSettings

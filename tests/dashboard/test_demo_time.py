@@ -11,10 +11,10 @@ import pytest
 
 from cotenant.base.process.clock import FixedClock
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.pages import batch as page
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display
 from tests.dashboard.test_states import text_of
 from tests.support import dashboard as support
 from tests.support.dashboard import Results

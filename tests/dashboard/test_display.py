@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.resource import GIB, MIB, Resource
-from cotenant.dashboard.tables import display
+from cotenant.dashboard.figures import display
 
 
 @pytest.mark.parametrize(

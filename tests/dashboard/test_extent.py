@@ -19,13 +19,13 @@ from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS
 from cotenant.dashboard import pages
 from cotenant.dashboard.figures import base
-from cotenant.dashboard.frame import extent
+from cotenant.dashboard.frame import carried, extent
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.home import numbers, overview
 from cotenant.dashboard.home.page_data import overview_page
 from cotenant.dashboard.pages import enforcement, nodes, recommendations
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import carried, list_page
+from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.enforcer.model.enforcement import AgentAction, Lane, row_of
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT

@@ -19,8 +19,8 @@ from cotenant.base.table import Table
 from cotenant.base.tables import filters, queries
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.changes.model.tables import ENTRIES
+from cotenant.dashboard.frame import carried
 from cotenant.dashboard.sources.source import SCHEMAS
-from cotenant.dashboard.tables import carried
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, WORKLOADS
 
 ROWS: list[dict[str, Any]] = [

@@ -23,6 +23,7 @@ from cotenant.base.table import Schema
 from cotenant.changes.model.ledger_marks import LedgerMarks
 from cotenant.changes.model.service import PostponedRecommendation
 from cotenant.dashboard import pages
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import palette
 from cotenant.dashboard.frame.navigation import tab_title
 from cotenant.dashboard.frame.view import View
@@ -31,7 +32,6 @@ from cotenant.dashboard.home.page_data import OverviewPage, overview_page
 from cotenant.dashboard.pages import findings, recommendations
 from cotenant.dashboard.sources import snoozed
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
-from cotenant.dashboard.tables import display
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, NodeSource, PresentUse, RecorderStatus
 from cotenant.recommender.model.views import FINDINGS, NODES, PODS, RECOMMENDATIONS, WORKLOADS
 from tests.support import dashboard as support

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.dashboard import pages
-from cotenant.dashboard.changes import callbacks
-from cotenant.dashboard.frame import shell
+from cotenant.dashboard.frame import callbacks, shell
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.pages import recommendations
 from cotenant.dashboard.server.markup import Markup, addressed_ids, join

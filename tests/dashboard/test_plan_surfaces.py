@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.store import Store
-from cotenant.dashboard.figures import gantt
+from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.reservations import board, detail, plan_page, story
 from cotenant.dashboard.reservations.board import BoardPlans
 from cotenant.dashboard.rest.plans import _plan_body
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display
 from cotenant.scheduler_ext.reservations.commands.rows import plan_table, report_table, score_table
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.life_cycle import (

@@ -20,11 +20,11 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.figures import load_maps
+from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
 from cotenant.dashboard.pages import rebalance as page
 from cotenant.dashboard.rebalance import approval
-from cotenant.dashboard.tables.labels import label
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
 from cotenant.scheduler_ext.rebalance.commands import Show
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report

@@ -42,6 +42,7 @@ from cotenant.dashboard.changes import (
 )
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.change_story import Allowed
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.home import numbers, overview
@@ -50,7 +51,6 @@ from cotenant.dashboard.pages.recommendations import LIST
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.snoozed import Postponing
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.views import RECOMMENDATIONS, portraits_of
 from tests.cluster.waiting import wait_for

@@ -12,11 +12,11 @@ import pytest
 from cotenant.base.people import Grant, Person, Role
 from cotenant.base.store import Store
 from cotenant.dashboard.app import create_app
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import demo_clock
 from cotenant.dashboard.frame.view import DashboardContext, View
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.source import StoreSource
-from cotenant.dashboard.tables import display
 from cotenant.manager.decisions.results import RunResults
 from cotenant.settings import Settings
 from cotenant_lab.simulation.cluster import DemoCluster, DemoScenario

@@ -10,7 +10,7 @@ import numpy as np
 
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures import week as chart
-from cotenant.dashboard.frame import weekly
+from cotenant.dashboard.nodes import weekly
 from cotenant.forecasting.settings import ForecastingSettings
 
 MONDAY = 1_767_571_200

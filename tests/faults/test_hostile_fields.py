@@ -23,8 +23,8 @@ from cotenant.base.tables import filters
 from cotenant.base.text import stable_text, visible
 from cotenant.dashboard.autopilot import policy_form
 from cotenant.dashboard.autopilot.policy_text import parse_policy
+from cotenant.dashboard.frame import carried
 from cotenant.dashboard.reservations import forms
-from cotenant.dashboard.tables import carried
 from cotenant.profiler.recorder.exposition import container_ref, parse_resource_metrics
 from cotenant.recommender.model.views import WORKLOADS
 from cotenant.scheduler_ext.reservations.service.terms import validate_terms

@@ -101,12 +101,7 @@ DASHBOARD = (
     *("reservations", "home", "pages", "rest", "server", "commands"),
 )
 """Folders of the dashboard, each above those that it may import."""
-UPWARD = frozenset(
-    {
-        ("figures", "tables"), ("frame", "changes"), ("frame", "nodes"), ("frame", "tables"), ("reservations", "pages"),
-        ("sources", "frame"), ("sources", "nodes"), ("tables", "changes"),
-    }
-)  # fmt: skip
+UPWARD = frozenset({("reservations", "pages"), ("sources", "nodes")})
 """Imports that run up nevertheless, by folders. They only get fewer."""
 
 

@@ -206,7 +206,7 @@ BY_HAND = {
     "dashboard/changes/verdict.py": 2,
     "dashboard/frame/panels.py": 1,
     "dashboard/frame/table_cells.py": 4,
-    "dashboard/frame/weekly.py": 1,
+    "dashboard/nodes/weekly.py": 1,
     "dashboard/nodes/batch.py": 1,
     "dashboard/nodes/enforcement.py": 3,
     "dashboard/nodes/lent_now.py": 1,
@@ -248,14 +248,14 @@ def formatted_by_hand(tree: ast.Module) -> int:
 
 
 def test_no_module_of_pages_comes_to_format_more_numbers_by_hand() -> None:
-    """`tables/display.py` knows how each unit is written; an amount has no place in a format of a page."""
+    """`figures/display.py` knows how each unit is written; an amount has no place in a format of a page."""
     folders = (ROOT / "base" / "tables", *(ROOT / "dashboard" / folder for folder in FOLDERS))
     of_pages = {path: tree for path, tree in trees_by_path().items() if {*folders} & {*path.parents}}
     counts = {
         str(p.relative_to(ROOT)): formatted_by_hand(tree) for p, tree in of_pages.items() if p.name != "display.py"
     }
     more = {name: count for name, count in counts.items() if count > BY_HAND.get(name, 0)}
-    assert more == {}, "format it by its unit: dashboard/tables/display.py, dashboard/frame/panels.py"
+    assert more == {}, "format it by its unit: dashboard/figures/display.py, dashboard/frame/panels.py"
 
 
 def test_every_number_of_a_table_is_in_the_dictionary() -> None:

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from cotenant.base.usage.extremes import extremes
-from cotenant.dashboard.figures import base
+from cotenant.dashboard.figures import base, display
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.tables import display
 
 
 def chart(days: Sequence[Mapping[str, Any]]) -> Chart:

@@ -8,10 +8,9 @@ import numpy as np
 
 from cotenant.base import measures
 from cotenant.base.usage.extremes import median_of
-from cotenant.dashboard.figures import base, lines
+from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.lines import Floats
-from cotenant.dashboard.tables import display
 
 BINS: Final = 20
 WANTED: Final = 0.95

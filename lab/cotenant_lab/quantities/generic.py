@@ -130,7 +130,7 @@ _TIMES: Final = (
     _of("job_wait_seconds", "Wait of a job", "How long from now until a job's pod fits.", Unit.SECONDS,
         f"{_MEASURES}.length_seconds"),
     _of("soak_left_seconds", "Soak time left", "How long until a change is verified.", Unit.SECONDS,
-        "cotenant.dashboard.sources.change_tables.soaks", Aggregation(Level.WORKLOAD)),
+        "cotenant.dashboard.changes.change_tables.soaks", Aggregation(Level.WORKLOAD)),
     _of("plan_window_seconds", "Length of a window", "How long an occurrence of a recurring plan lasts.", Unit.SECONDS,
         f"{_PLAN_MODEL}.Recurrence.duration_seconds", _PLAN),
     _of("plan_lead_seconds", "Lead", "How long before the start of its window a plan's capacity is reserved.",

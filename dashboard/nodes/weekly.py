@@ -8,11 +8,11 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.resource import Resource
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import week as chart
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes import workload_story
 from cotenant.dashboard.nodes.workload_story import Row
-from cotenant.dashboard.tables import display
 from cotenant.forecasting.settings import ForecastingSettings
 
 AHEAD: Final = "The week ahead"

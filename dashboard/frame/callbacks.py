@@ -12,9 +12,9 @@ from dash.development.base_component import Component
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.people import RIGHTS, Right, Role
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.tables import display
 
 SAID: Final = "said"
 """Id of the frame's live region, in which every action says how it went."""
