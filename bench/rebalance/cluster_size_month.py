@@ -38,8 +38,8 @@ from cotenant.scheduler_ext.cluster_size.demand import busiest_moment, state_at,
 from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
     ClusterSize,
-    ClusterState,
     RequestLevel,
+    SizedCluster,
     SizedNode,
     SizedPod,
     SizeOptions,
@@ -149,7 +149,7 @@ def size_of(month: Month, level: RequestLevel) -> ClusterSize:
         )
         for node in month.inventory.nodes
     )
-    state, record_until = ClusterState(nodes, tuple(pods)), _until(month.inventory, month.origin_seconds)
+    state, record_until = SizedCluster(nodes, tuple(pods)), _until(month.inventory, month.origin_seconds)
     if (busiest := busiest_moment(record_until)) is not None:
         state = with_returning(state, busiest)
     return decide_size(state_at(state, level), SizeOptions(reserve_nodes=1))

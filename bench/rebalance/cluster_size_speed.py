@@ -13,14 +13,14 @@ from typing import Final
 from bench.record import Row, below, record
 from cotenant.base.commands.progress import bars
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizeOptions
 from tests.support.sized_clusters import SeededCluster, state_of
 
 NODES, FILL, SEED = 1_000, 0.74, 3
 MEBIBYTE: Final = 1 << 20
 
 
-def speed_rows(state: ClusterState, reserve: int) -> list[Row]:
+def speed_rows(state: SizedCluster, reserve: int) -> list[Row]:
     """Time and memory of one answer; the memory of the generated cluster is in it."""
     begun, worked = time.monotonic(), time.process_time()
     with bars() as progress:

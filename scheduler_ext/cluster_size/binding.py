@@ -13,7 +13,7 @@ from cotenant.base.reasons import Reason
 from cotenant.base.table import Kind, kind_of
 from cotenant.scheduler_ext.cluster_size.constraints import Flags, PodClass
 from cotenant.scheduler_ext.cluster_size.model import PODS, SizeOptions, Stay
-from cotenant.scheduler_ext.cluster_size.placing import PlacingState, Trial, moving_of, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import PlacingState, PlacingTrial, moving_of, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_unplaced
 
 NAMED_FAILURES: Final = 3
@@ -26,10 +26,10 @@ class Reserve:
 
     options: SizeOptions
     exemptions: Exemptions
-    hardest: Trial
+    hardest: PlacingTrial
 
 
-def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: Reserve) -> Stay:
+def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, reserve: Reserve) -> Stay:
     """The first pod of the node that a trial's final state has no other place for, with the refusals counted.
 
     Where all have one, the first pod that waits when a further node fails. final: the state that each trial ended in,
@@ -59,7 +59,7 @@ def binding_of(final: Sequence[tuple[Trial, PlacingState]], node: int, reserve: 
     return Stay(Reason.NO_OTHER_PLACE, words + kept)
 
 
-def refusal_words(state: PlacingState, pod: int, trial: Trial) -> str:
+def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
     """The pod and why each living node refuses it: every node is counted once, by the first rule that does."""
     cluster = state.cluster
     pod_class = cluster.classes[cluster.class_of[pod]]

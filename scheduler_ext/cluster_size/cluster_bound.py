@@ -22,7 +22,7 @@ import numpy.typing as npt
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
 from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, solve_program
-from cotenant.scheduler_ext.cluster_size.model import ClusterState
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 
 Ints = npt.NDArray[np.int64]
 ROUNDING: Final = 1e-6
@@ -37,7 +37,7 @@ class Bound:
     reason: str = ""
 
 
-def fewest_nodes(state: ClusterState, uncounted: Collection[str] = ()) -> Bound:
+def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     """The bound of a state, without any reserve; with its reason where there is none.
 
     uncounted: pods, NAMESPACE/NAME, that wait and find no place today either (`ClusterSize.waiting`).

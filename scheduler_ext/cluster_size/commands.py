@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.prices import NodePricing
     from cotenant.scheduler_ext.cluster_size.report import SizeReport
-    from cotenant.scheduler_ext.cluster_size.steps import Pace
+    from cotenant.scheduler_ext.cluster_size.steps import StepPace
 
 app = new_app()
 
@@ -240,11 +240,11 @@ def _report(
     return report
 
 
-def _pace(settings: SettingSections) -> Pace:
+def _pace(settings: SettingSections) -> StepPace:
     """Read how fast steps follow each other, by the settings."""
-    from cotenant.scheduler_ext.cluster_size.steps import Pace
+    from cotenant.scheduler_ext.cluster_size.steps import StepPace
 
-    return Pace(
+    return StepPace(
         soak_seconds=settings.section(ActionSettings).soak_minutes * 60,
         cool_down_seconds=settings.section(ActionSettings).guardrails.cool_down_hours * 3_600,
         round_seconds=settings.section(DeschedulerSettings).interval_seconds,

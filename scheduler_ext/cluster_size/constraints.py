@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cotenant.base.kubernetes.quantity import LARGEST
 from cotenant.base.kubernetes.selector import LabelSelector, Operator
-from cotenant.scheduler_ext.cluster_size.model import PODS, ZONE_LABEL, ClusterState, PodTerm, SizedNode, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import PODS, ZONE_LABEL, AffinityTerm, SizedCluster, SizedNode, SizedPod
 from cotenant.scheduler_ext.extender.stock_rules import refusals
 from cotenant.scheduler_ext.volumes.bound_volumes import can_use
 
@@ -144,7 +144,7 @@ class CompiledCluster:
         return np.concatenate([self.nodes_of_class[number] for number in numbers]) if numbers else _NONE
 
 
-def compile_cluster(state: ClusterState) -> CompiledCluster:
+def compile_cluster(state: SizedCluster) -> CompiledCluster:
     """Arrays of a state; a pod whose node is not among the nodes counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
     asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
@@ -257,7 +257,7 @@ def is_selected(key: CounterKey, pod: SizedPod) -> bool:
 class _Builder:
     """Classes, masks and counters while they are collected; the dicts number their keys in the order of arrival."""
 
-    state: ClusterState
+    state: SizedCluster
     columns: Mapping[str, int]
     classes: list[PodClass] = field(default_factory=list)
     masks: list[Flags] = field(default_factory=list)
@@ -335,7 +335,7 @@ class _Builder:
 
     def link_classes(self) -> None:
         """Give every class its counters and checks, once all classes are known."""
-        holders: dict[PodTerm, list[PodClass]] = defaultdict(list)
+        holders: dict[AffinityTerm, list[PodClass]] = defaultdict(list)
         by_label: dict[tuple[str, str], list[PodClass]] = defaultdict(list)
         for pod_class in self.classes:
             self._link_own(pod_class)
@@ -395,7 +395,7 @@ class _Builder:
             own = int(spread.selector.matches(pod.labels))
             pod_class.spread.append(SpreadCheck(domain, spread.max_skew, spread.min_domains, own))
 
-    def _counter(self, term: PodTerm) -> int:
+    def _counter(self, term: AffinityTerm) -> int:
         return self.counters.setdefault(CounterKey(term.namespaces, term.selector), len(self.counters))
 
     def _domain(self, domain: DomainCount) -> int:

@@ -25,16 +25,16 @@ from cotenant.scheduler_ext.cluster_size.binding import Reserve, binding_of
 from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, compile_cluster
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
-    ClusterState,
     LeavingNode,
     PodPlace,
     RequestLevel,
+    SizedCluster,
     SizedPod,
     SizeOptions,
     Stay,
     StayingNode,
 )
-from cotenant.scheduler_ext.cluster_size.placing import GUIDES, UNSEEN, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import GUIDES, UNSEEN, PlacingState, PlacingTrial, place_pods
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, Turnover, find_exemptions, find_unplaced
 
 Ints = npt.NDArray[np.int64]
@@ -74,12 +74,12 @@ class _Search:
     waiting: list[int]
     largest: Floats
     progress: Progress
-    trials: list[Trial] = field(default_factory=lambda: list(GUIDES))
+    trials: list[PlacingTrial] = field(default_factory=lambda: list(GUIDES))
     placements: int = 0
     most_failures: int = SEARCHED_FAILURES
     exemptions: Exemptions = field(default_factory=dict)
-    proof: dict[Trial, PlacingState] = field(default_factory=dict)
-    unseen: list[Trial] = field(default_factory=lambda: list(UNSEEN))
+    proof: dict[PlacingTrial, PlacingState] = field(default_factory=dict)
+    unseen: list[PlacingTrial] = field(default_factory=lambda: list(UNSEEN))
     refused_on: int = -1
     """The node whose pods did not all find a place in the last trial that refused; -1 where it was none's."""
 
@@ -93,7 +93,7 @@ class _Search:
         """Pods that need a place when these nodes are gone."""
         return [*self.waiting, *(pod for node in leaving for pod in self.pods_on.get(node, ()))]
 
-    def placed_by(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+    def placed_by(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after a trial; None where a pod, or the reserve, finds no place."""
         state = self._end_state(trial, leaving)
         if state is None:
@@ -126,7 +126,7 @@ class _Search:
                 return False
         return True
 
-    def _end_state(self, trial: Trial, leaving: Sequence[int]) -> PlacingState | None:
+    def _end_state(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
         """The state after the nodes went one by one, each when the pods of the one before had a place.
 
         None of them takes a pod from the beginning.
@@ -155,7 +155,7 @@ class _Search:
         """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
         if len(leaving) >= len(self.cluster.nodes):
             return False
-        states: dict[Trial, PlacingState] = {}
+        states: dict[PlacingTrial, PlacingState] = {}
         for number, trial in enumerate(self.trials):
             state = self.placed_by(trial, leaving)
             if state is None:
@@ -167,7 +167,7 @@ class _Search:
 
 
 def decide_size(
-    state: ClusterState, options: SizeOptions | None = None, progress: Progress | None = None
+    state: SizedCluster, options: SizeOptions | None = None, progress: Progress | None = None
 ) -> ClusterSize:
     """Return which nodes could leave, where their pods would go, and what binds each node that stays."""
     options, progress = options or SizeOptions(), progress or Silent()

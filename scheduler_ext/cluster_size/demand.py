@@ -29,8 +29,8 @@ from cotenant.base.reasons import Reason
 from cotenant.base.resource import Resource
 from cotenant.recommender.model.recommendation import Action
 from cotenant.recommender.model.steps import Ready
-from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, RequestLevel, SizedPod, Stay
-from cotenant.scheduler_ext.cluster_size.steps import Proposed
+from cotenant.scheduler_ext.cluster_size.model import PODS, RequestLevel, SizedCluster, SizedPod, Stay
+from cotenant.scheduler_ext.cluster_size.steps import ProposedChanges
 
 Amounts = Mapping[str, int]
 Proposals = Mapping[ContainerRef, Mapping[RequestLevel, Amounts]]
@@ -53,12 +53,12 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
     return found
 
 
-def proposed_of(rows: Iterable[Mapping[str, Any]]) -> Proposed:
+def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
     """Count how many containers have a recommendation, how many of them are ready, and the steps of the longest cut."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)
-    return Proposed(ready, len(changing), steps, len(changing) - ready)
+    return ProposedChanges(ready, len(changing), steps, len(changing) - ready)
 
 
 def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:
@@ -85,7 +85,7 @@ def _with_requests(container: ContainerWire, amounts: Amounts) -> ContainerWire:
     return msgspec.structs.replace(container, resources=resources)
 
 
-def state_at(state: ClusterState, level: RequestLevel) -> ClusterState:
+def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
     """The state with the requests of a level."""
     if level is RequestLevel.NOW:
         return state
@@ -96,12 +96,12 @@ def state_at(state: ClusterState, level: RequestLevel) -> ClusterState:
     )
 
 
-def services_of(state: ClusterState) -> ClusterState:
+def services_of(state: SizedCluster) -> SizedCluster:
     """The state without batch work, which comes and goes and runs on capacity that the others lend."""
     return replace(state, pods=tuple(pod for pod in state.pods if not pod.batch))
 
 
-def with_batch_fixed(state: ClusterState) -> ClusterState:
+def with_batch_fixed(state: SizedCluster) -> SizedCluster:
     """The state in which every batch pod that has a node stays on it."""
 
     def fixed(pod: SizedPod) -> SizedPod:
@@ -112,7 +112,7 @@ def with_batch_fixed(state: ClusterState) -> ClusterState:
     return replace(state, pods=tuple(map(fixed, state.pods)))
 
 
-def _homeless(state: ClusterState, pods: Sequence[SizedPod]) -> set[int]:
+def _homeless(state: SizedCluster, pods: Sequence[SizedPod]) -> set[int]:
     """Numbers of the pods that rise and that their nodes have nothing left for, the largest rise first."""
     on_node: dict[str, list[int]] = defaultdict(list)
     for number, pod in enumerate(pods):
@@ -173,7 +173,7 @@ def _counts(pod: Pod) -> bool:
     return pod.workload.kind not in NOT_RETURNING and not pod.placeholder and not batch
 
 
-def as_recorded(state: ClusterState, moment: BusiestMoment) -> ClusterState:
+def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     """The state with the pods of every template as the record ended with them, where the template still runs.
 
     What an autoscaler adds and takes from hour to hour changes neither what the busiest moment needs nor where the rest
@@ -211,7 +211,7 @@ def _where_it_ran(gone: Pod, sibling: SizedPod, nodes: Set[str]) -> SizedPod:
     return replace(pod, stays=stay)
 
 
-def with_returning(state: ClusterState, moment: BusiestMoment) -> ClusterState:
+def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     """The state with pods that wait: those of a workload that ran more of them at the busiest moment than it does now.
 
     They have the requests and rules of a pod of the workload that runs now; where none does, their requests alone.

@@ -57,7 +57,7 @@ class Stay:
 
 
 @dataclass(frozen=True, slots=True)
-class PodTerm:
+class AffinityTerm:
     """A required term of affinity or anti-affinity between pods; namespaces None: all."""
 
     selector: LabelSelector
@@ -90,8 +90,8 @@ class PodRules:
 
     static: bytes = b"{}"
     volumes: tuple[bytes, ...] = ()
-    affinity: tuple[PodTerm, ...] = ()
-    anti_affinity: tuple[PodTerm, ...] = ()
+    affinity: tuple[AffinityTerm, ...] = ()
+    anti_affinity: tuple[AffinityTerm, ...] = ()
     spread: tuple[SpreadRule, ...] = ()
 
 
@@ -154,7 +154,7 @@ class SizedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterState:
+class SizedCluster:
     """The cluster at one moment. gaps: what could not be read, each as a sentence."""
 
     nodes: tuple[SizedNode, ...]

@@ -1,9 +1,9 @@
 """Pods placed one after the other as a scheduler would: its filters exactly, its scores by several rules. Pure.
 
     state = PlacingState.of(cluster, alive)
-    refused = place_pods(state, pods, Trial(...))
+    refused = place_pods(state, pods, PlacingTrial(...))
 
-A `Trial` is one order and one score rule. Nobody knows in which order controllers will create pods, nor what the
+A `PlacingTrial` is one order and one score rule. Nobody knows in which order controllers will create pods, nor what the
 scheduler prefers at that time: what is to hold must hold in every trial.
 """
 
@@ -59,7 +59,7 @@ class ScoreRule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PlacingTrial:
     """One way in which a scheduler might place the pods."""
 
     order: Order
@@ -73,22 +73,22 @@ class Trial:
 
 
 TRIALS: Final = (
-    Trial(Order.SMALLEST_FIRST, ScoreRule.LEAST_ALLOCATED, 1),
-    Trial(Order.BY_NODE, ScoreRule.LEAST_ALLOCATED, 2),
-    Trial(Order.RANDOM, ScoreRule.SPREAD, 3),
-    Trial(Order.RANDOM, ScoreRule.LEAST_ALLOCATED, 4),
-    Trial(Order.BY_OWNER, ScoreRule.MOST_ALLOCATED, 5),
-    Trial(Order.RANDOM, ScoreRule.ANY, 6),
-    Trial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
-    Trial(Order.RANDOM, ScoreRule.STOCK, 8),
+    PlacingTrial(Order.SMALLEST_FIRST, ScoreRule.LEAST_ALLOCATED, 1),
+    PlacingTrial(Order.BY_NODE, ScoreRule.LEAST_ALLOCATED, 2),
+    PlacingTrial(Order.RANDOM, ScoreRule.SPREAD, 3),
+    PlacingTrial(Order.RANDOM, ScoreRule.LEAST_ALLOCATED, 4),
+    PlacingTrial(Order.BY_OWNER, ScoreRule.MOST_ALLOCATED, 5),
+    PlacingTrial(Order.RANDOM, ScoreRule.ANY, 6),
+    PlacingTrial(Order.LARGEST_FIRST, ScoreRule.LEAST_ALLOCATED, 7),
+    PlacingTrial(Order.RANDOM, ScoreRule.STOCK, 8),
 )
 GUIDES: Final = (
-    Trial(Order.RANDOM, ScoreRule.STOCK, 1),
-    Trial(Order.SMALLEST_FIRST, ScoreRule.STOCK, 2),
-    Trial(Order.BY_OWNER, ScoreRule.STOCK, 3),
+    PlacingTrial(Order.RANDOM, ScoreRule.STOCK, 1),
+    PlacingTrial(Order.SMALLEST_FIRST, ScoreRule.STOCK, 2),
+    PlacingTrial(Order.BY_OWNER, ScoreRule.STOCK, 3),
 )
 """Trials of a stock scheduler that guide the search for nodes that leave in their turns."""
-UNSEEN: Final = tuple(Trial(order, ScoreRule.STOCK, seed) for seed, order in enumerate((*Order,) * 8, 101))
+UNSEEN: Final = tuple(PlacingTrial(order, ScoreRule.STOCK, seed) for seed, order in enumerate((*Order,) * 8, 101))
 """Trials of a stock scheduler which no search was guided by."""
 
 
@@ -392,7 +392,7 @@ def moving_of(copy: PlacingState) -> list[int]:
     return [pod for pod in copy.gone.tolist() if not pods[pod].goes_with_node]
 
 
-def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) -> int | None:
+def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: PlacingTrial) -> int | None:
     """Place pods in the trial's order; the first that finds no place, or None when all have one.
 
     A pod that waits for others (affinity, spread) is tried again after them, as a scheduler does.
@@ -417,7 +417,7 @@ def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: Trial) ->
     return None
 
 
-def order_pods(cluster: CompiledCluster, pods: Sequence[int] | Ints, trial: Trial) -> list[int]:
+def order_pods(cluster: CompiledCluster, pods: Sequence[int] | Ints, trial: PlacingTrial) -> list[int]:
     """Pods in the order of a trial, those of equal rank in a random one; higher priorities before lower ones."""
     mixed = np.random.default_rng(trial.seed).permutation(np.array(pods, dtype=np.int64))
     if trial.order is Order.BY_OWNER:

@@ -37,8 +37,8 @@ from cotenant.scheduler_ext.cluster_size.demand import Proposals, proposed_spec
 from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
     HOST_PORT,
+    AffinityTerm,
     PodRules,
-    PodTerm,
     RequestLevel,
     SizedPod,
     SpreadRule,
@@ -290,7 +290,7 @@ def rules_of(
     )
 
 
-def _term(term: Mapping[str, Any], namespace: str, objects: ClusterObjects) -> PodTerm:
+def _term(term: Mapping[str, Any], namespace: str, objects: ClusterObjects) -> AffinityTerm:
     """A term whose namespaces are resolved: those named and those selected; the pod's own without either."""
     selector, names = term.get("namespaceSelector"), frozenset(term.get("namespaces") or ())
     chosen: frozenset[str] | None = names
@@ -304,7 +304,7 @@ def _term(term: Mapping[str, Any], namespace: str, objects: ClusterObjects) -> P
             chosen = names | {name for name, labels in objects.namespaces.items() if by_label.matches(labels)}
     elif not names:
         chosen = frozenset((namespace,))
-    return PodTerm(LabelSelector.parse(term.get("labelSelector")), str(term.get("topologyKey", "")), chosen)
+    return AffinityTerm(LabelSelector.parse(term.get("labelSelector")), str(term.get("topologyKey", "")), chosen)
 
 
 def _spread(constraint: Mapping[str, Any], labels: Mapping[str, str]) -> SpreadRule:

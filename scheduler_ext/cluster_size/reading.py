@@ -27,8 +27,8 @@ from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
     HOST_PORT,
     UNLIMITED,
-    ClusterState,
     PodRules,
+    SizedCluster,
     SizedNode,
     SizedPod,
     Stay,
@@ -47,7 +47,7 @@ CSI_NODES: Final = "/apis/storage.k8s.io/v1/csinodes"
 CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
 
 
-def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> ClusterState:
+def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> SizedCluster:
     """Read the cluster. ClusterError when nodes or pods cannot be listed, NoData when there are no nodes.
 
     proposals: by which pods get requests at later levels.
@@ -61,7 +61,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
     pods = _read_pods(client, objects, proposals, rooms)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
     nodes = tuple(_sized_node(wire, objects.attach_limits or {}, taken) for wire in wires)
-    return ClusterState(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), (*gaps, *client.gaps()))
+    return SizedCluster(tuple(sorted(nodes, key=lambda node: node.name)), tuple(pods), (*gaps, *client.gaps()))
 
 
 def _read_pods(

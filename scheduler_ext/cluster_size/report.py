@@ -25,7 +25,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     further_count,
 )
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices
-from cotenant.scheduler_ext.cluster_size.steps import PlanStep, steps_note
+from cotenant.scheduler_ext.cluster_size.steps import SizeStep, steps_note
 from cotenant.scheduler_ext.cluster_size.tables import (
     bill_table,
     count_text,
@@ -105,7 +105,7 @@ class SizedLevel:
     reason: str = ""
     bound: int | None = None
     bound_reason: str = ""
-    steps: tuple[PlanStep, ...] = ()
+    steps: tuple[SizeStep, ...] = ()
     """The way there; none where no node could leave."""
     mix: Mix | None = None
     """The cheapest mix of machine types that was found; None where no list of them was given."""

@@ -26,19 +26,26 @@ from cotenant.base.errors import UsageError
 from cotenant.base.text import counted, format_value
 from cotenant.scheduler_ext.cluster_size.constraints import SCORED, CompiledCluster, move_pods
 from cotenant.scheduler_ext.cluster_size.model import ZONE_LABEL, SizedNode, SizeOptions
-from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, moving_of, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import (
+    Order,
+    PlacingState,
+    PlacingTrial,
+    ScoreRule,
+    moving_of,
+    place_pods,
+)
 
 Flags = npt.NDArray[np.bool_]
 NODE_FAILURE: Final = ""
 """Name of the failure of single nodes; that of a zone has the zone's name."""
 Exemptions = Mapping[str, frozenset[int]]
 """Failure -> pods that would wait after the same failure of today's cluster."""
-REPLACEMENTS: Final = tuple(Trial(Order.RANDOM, ScoreRule.STOCK, seed) for seed in range(201, 211))
+REPLACEMENTS: Final = tuple(PlacingTrial(Order.RANDOM, ScoreRule.STOCK, seed) for seed in range(201, 211))
 MOST_REPLACED: Final = 30_000
 """Placements after which no further trials are made for the same nodes."""
 
 
-class Refused(NamedTuple):
+class UnplacedPod(NamedTuple):
     """The first pod that would wait after a failure, as NAMESPACE/NAME ("": none), and how many pods were placed."""
 
     pod: str
@@ -48,10 +55,10 @@ class Refused(NamedTuple):
 def find_unplaced(
     state: PlacingState,
     options: SizeOptions,
-    trial: Trial,
+    trial: PlacingTrial,
     exemptions: Exemptions = MappingProxyType({}),
     most_failures: int | None = None,
-) -> Refused:
+) -> UnplacedPod:
     """The first pod that would wait after a failure that the reserve covers.
 
     exemptions: pods that do not count in one failure each (`find_exemptions`). most_failures: of nodes, the fullest
@@ -67,11 +74,11 @@ def find_unplaced(
         placements += len(counted)
         pod = place_pods(left, counted, trial) if len(left.places) else next(iter(pods), None)
         if pod is not None:
-            return Refused(state.cluster.pods[pod].address, placements)
-    return Refused("", placements)
+            return UnplacedPod(state.cluster.pods[pod].address, placements)
+    return UnplacedPod("", placements)
 
 
-def find_exemptions(state: PlacingState, options: SizeOptions, trial: Trial) -> Exemptions:
+def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
     """Pods that find no place after a failure of the whole cluster, by failure: no size of it helps them there.
 
     They may run only in what fails (a volume there, a label), or on one node each where every node has one. A pod that
@@ -134,8 +141,8 @@ class Turnover:
     pods: Sequence[int]
     options: SizeOptions
     exemptions: Exemptions
-    trials: list[Trial] = field(default_factory=lambda: list(REPLACEMENTS))
-    checked: set[Trial] = field(default_factory=set)
+    trials: list[PlacingTrial] = field(default_factory=lambda: list(REPLACEMENTS))
+    checked: set[PlacingTrial] = field(default_factory=set)
     """Trials that the whole cluster passes."""
 
     @classmethod
@@ -168,7 +175,7 @@ class Turnover:
                 return False
         return True
 
-    def _counts(self, trial: Trial) -> bool:
+    def _counts(self, trial: PlacingTrial) -> bool:
         """Return whether the whole cluster passes a trial; one that it does not pass is not made again."""
         if trial not in self.checked:
             if self._placements_of(trial, np.ones(len(self.cluster.nodes), dtype=np.bool_)) is None:
@@ -177,7 +184,7 @@ class Turnover:
             self.checked.add(trial)
         return True
 
-    def _placements_of(self, trial: Trial, alive: Flags) -> int | None:
+    def _placements_of(self, trial: PlacingTrial, alive: Flags) -> int | None:
         """Return how many pods a trial placed; None where one found no place."""
         state = PlacingState.of(self.cluster, alive)
         if place_pods(state, self.pods, trial) is not None:

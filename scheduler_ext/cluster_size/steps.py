@@ -16,7 +16,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.text import agree, counted
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, Obstacle
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState, RequestLevel, SizedNode
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel, SizedCluster, SizedNode
 
 UNNEEDED: Final = "scale-down-unneeded-time"
 UNNEEDED_DEFAULT: Final = "10m"
@@ -38,7 +38,7 @@ class StepAction(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class StepPace:
     """The speed at which steps follow each other by the settings: seconds, and pods that leave a node in a round."""
 
     soak_seconds: float = 1_800.0
@@ -48,7 +48,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Proposed:
+class ProposedChanges:
     """The recommendations of the stored scan: containers ready now, containers in all, and the longest ladder.
 
     stopped: containers with a recommendation that the guardrails do not allow now.
@@ -61,7 +61,7 @@ class Proposed:
 
 
 @dataclass(frozen=True, slots=True)
-class PlanStep:
+class SizeStep:
     """One step. earliest_seconds: Unix time; None where something that has no date comes first. node: "" for none."""
 
     turn: int
@@ -80,12 +80,12 @@ class Route:
     nodes: tuple[SizedNode, ...]
     autoscalers: Autoscalers
     obstacles: tuple[Obstacle, ...]
-    proposed: Proposed
-    pace: Pace
+    proposed: ProposedChanges
+    pace: StepPace
     now_seconds: float
 
 
-def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[PlanStep, ...]:
+def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[SizeStep, ...]:
     """The steps of a level, in their order; none where no node could leave."""
     if not size.leaving:
         return ()
@@ -95,7 +95,7 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Pl
     return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
 
 
-def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
+def _accept_steps(level: RequestLevel, route: Route) -> Iterator[SizeStep]:
     """Accept and wait; nothing at the level of now."""
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
     if level is RequestLevel.NOW or not (proposed.ready or proposed.containers):
@@ -107,17 +107,17 @@ def _accept_steps(level: RequestLevel, route: Route) -> Iterator[PlanStep]:
         words += ", as far as they are ready"
     elif proposed.stopped:
         words += f"; a guardrail stops {proposed.stopped:,} of them now, which have no date"
-    yield PlanStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY)
+    yield SizeStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY)
     end = now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds
     steps = "" if ladder == 1 else f"the {ladder} steps of the longest cut are taken and "
-    yield PlanStep(0, math.ceil(end), StepAction.WAIT, f"wait until {steps}the changes are verified", "cotenant")
+    yield SizeStep(0, math.ceil(end), StepAction.WAIT, f"wait until {steps}the changes are verified", "cotenant")
 
 
-def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanStep]:
+def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:
     """All nodes that could leave are cordoned; then two steps for each, one node after the other."""
     if len(size.leaving) > 1:
         words = "cordon every node that leaves, so that no pod moves to the next of them"
-        yield PlanStep(0, start, StepAction.CORDON, words, CORDONED_BY)
+        yield SizeStep(0, start, StepAction.CORDON, words, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
     kept = {
         name: obstacle.setting
@@ -129,14 +129,14 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[PlanSte
     for node in size.leaving:
         pods = len(node.places)
         words = f"empty {node.name}: {counted(pods, 'pod')}"
-        yield PlanStep(0, at, StepAction.EMPTY, words, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
+        yield SizeStep(0, at, StepAction.EMPTY, words, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
         at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
         labels = facts[node.name].facts.labels if node.name in facts else {}
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
         stopped = kept.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
         reason = f"; it does not before this changes: {stopped}" if stopped and taker else ""
-        yield PlanStep(0, date, StepAction.TAKE, f"{node.name} is taken away{reason}", taker or BY_HAND, node.name)
+        yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is taken away{reason}", taker or BY_HAND, node.name)
 
 
 def delay_seconds(pool: str, route: Route) -> float | None:
@@ -151,7 +151,7 @@ def delay_seconds(pool: str, route: Route) -> float | None:
         return None
 
 
-def autoscaler_sentences(state: ClusterState, autoscalers: Autoscalers) -> list[str]:
+def autoscaler_sentences(state: SizedCluster, autoscalers: Autoscalers) -> list[str]:
     """Say what the autoscalers take away by themselves, and what of them could not be read."""
     lines = []
     for pool in autoscalers.pools or ():
@@ -176,7 +176,7 @@ def autoscaler_sentences(state: ClusterState, autoscalers: Autoscalers) -> list[
     return [*lines, *autoscalers.unread]
 
 
-def steps_note(steps: Sequence[PlanStep]) -> str:
+def steps_note(steps: Sequence[SizeStep]) -> str:
     """Return when the last step could be taken at the earliest, and how many have no date; "" without steps."""
     open_ended = sum(step.earliest_seconds is None for step in steps)
     if not steps:

@@ -48,15 +48,15 @@ from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototypes, 
 from cotenant.scheduler_ext.cluster_size.machines.shapes import MachineType
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
-    ClusterState,
     RequestLevel,
+    SizedCluster,
     SizedNode,
     SizedPod,
     SizeOptions,
 )
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, capacity_of, machine_of
 from cotenant.scheduler_ext.cluster_size.report import REPORT, PeakUse, SizedLevel, SizeReport, level_words, with_prices
-from cotenant.scheduler_ext.cluster_size.steps import Pace, Proposed, Route, autoscaler_sentences, plan_steps
+from cotenant.scheduler_ext.cluster_size.steps import ProposedChanges, Route, StepPace, autoscaler_sentences, plan_steps
 
 NO_TYPES: Final = "no node has both a machine type and a price, and no list of machine types was given (--shapes)"
 NO_SCAN: Final = "no scan of this cluster is stored; run `cotenant scan`"
@@ -76,7 +76,7 @@ class StoredScan:
     overview: Overview | None = None
     nodes: frozenset[str] = frozenset()
     reason: str = ""
-    proposed: Proposed = field(default_factory=Proposed)
+    proposed: ProposedChanges = field(default_factory=ProposedChanges)
     busiest: BusiestMoment | None = None
 
 
@@ -100,7 +100,7 @@ def read_scan(store: Store) -> StoredScan:
     )
 
 
-def reason_without(scan: StoredScan, state: ClusterState) -> str:
+def reason_without(scan: StoredScan, state: SizedCluster) -> str:
     """Why a scan says nothing about this cluster; "" where it does."""
     if scan.reason:
         return scan.reason
@@ -111,12 +111,12 @@ def reason_without(scan: StoredScan, state: ClusterState) -> str:
 class Asked:
     """The material of a report: the cluster as it is, its last scan, the reserve, and prices of nodes."""
 
-    state: ClusterState
+    state: SizedCluster
     scan: StoredScan
     options: SizeOptions
     prices: NodePrices
     autoscalers: Autoscalers = field(default_factory=Autoscalers)
-    pace: Pace = field(default_factory=Pace)
+    pace: StepPace = field(default_factory=StepPace)
     types: tuple[MachineType, ...] = ()
     """Allowed machine types; none where no list of them was given."""
 

@@ -12,7 +12,7 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.bills import Bill
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize
-from cotenant.scheduler_ext.cluster_size.steps import PlanStep
+from cotenant.scheduler_ext.cluster_size.steps import SizeStep
 
 NODES: Final = Schema(
     "cluster-size-nodes",
@@ -134,7 +134,7 @@ def move_table(size: ClusterSize) -> Table:
     return Table.from_rows(MOVES, rows)
 
 
-def step_table(steps: Sequence[PlanStep]) -> Table:
+def step_table(steps: Sequence[SizeStep]) -> Table:
     """Every step of a plan."""
     rows = [
         {

@@ -12,7 +12,7 @@ from cotenant.scheduler_ext.queues.gangs.report import gang_problems, pod_group_
 from cotenant.scheduler_ext.queues.gangs.state import gangs_decided
 from cotenant.scheduler_ext.queues.model.report import QueueReport
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
-from cotenant.scheduler_ext.queues.quota_admission import AdmittedPod, quota_admission
+from cotenant.scheduler_ext.queues.quota_admission import LetGoPod, quota_admission
 from cotenant.scheduler_ext.queues.quota_queue import queue_order
 from cotenant.scheduler_ext.queues.quota_report import quota_problems, report_of
 from cotenant.scheduler_ext.queues.quota_status import root_quota_intents, status_intents
@@ -69,12 +69,12 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
     )
 
 
-def _in_order(admitted_pods: Sequence[AdmittedPod]) -> list[AdmittedPod]:
+def _in_order(admitted_pods: Sequence[LetGoPod]) -> list[LetGoPod]:
     """Members of gangs first, for a gang goes as a whole; the others as queues go, whatever their quotas."""
     return sorted(admitted_pods, key=lambda admitted: (not admitted.pod.gang, *queue_order(admitted.pod)))
 
 
-def _quota_gate_removal(admitted_pods: AdmittedPod) -> Patch:
+def _quota_gate_removal(admitted_pods: LetGoPod) -> Patch:
     """Ends the quota's gate of a pod; refused when the pod changed meanwhile."""
     pod = admitted_pods.pod
     operations = tuple(without_gate(pod.gates, pod.version, QUOTA_GATE))

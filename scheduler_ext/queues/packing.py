@@ -43,7 +43,7 @@ class MemberGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Shortage:
+class CapacityShortage:
     """Why members find no place in one group of nodes.
 
     refused: the rule that keeps them off all its nodes, "" else. fitting: members that find a place in it, of
@@ -99,7 +99,7 @@ class FreeCapacity:
                 free[self._rows[name]] -= [requests.get(column, 0) for column in self.names]
         return FreeCapacity(self.nodes, self.names, np.maximum(free, 0.0), self._masks)
 
-    def shortages(self, members: Sequence[MemberGroup]) -> tuple[Shortage, ...]:
+    def shortages(self, members: Sequence[MemberGroup]) -> tuple[CapacityShortage, ...]:
         """Return what keeps the members from being placed together, by node group; () when no check fails."""
         for group in members:
             if self._places(group).sum() < group.count:
@@ -156,18 +156,18 @@ class FreeCapacity:
             self._masks[key] = (mask, groups)
         return self._masks[key]
 
-    def _short(self, group: MemberGroup) -> Iterator[Shortage]:
+    def _short(self, group: MemberGroup) -> Iterator[CapacityShortage]:
         places = self._places(group)
         _, node_groups = self._groups(group.placement)
         if not node_groups:
-            yield Shortage("the cluster", 0, group.count, "has no node")
+            yield CapacityShortage("the cluster", 0, group.count, "has no node")
         for alike in sorted(node_groups, key=lambda g: (bool(g.refused), -len(g.rows), g.label)):
             if alike.refused:
-                yield Shortage(alike.label, len(alike.rows), group.count, alike.refused)
+                yield CapacityShortage(alike.label, len(alike.rows), group.count, alike.refused)
                 continue
             free = {name: self._free(name, alike.rows) for name in group.needs}
             first = min(free, key=lambda name: float(np.floor(free[name] / group.needs[name]).sum()))
-            yield Shortage(
+            yield CapacityShortage(
                 alike.label,
                 len(alike.rows),
                 group.count,
@@ -177,7 +177,7 @@ class FreeCapacity:
                 free=int(free[first].sum()),
             )
 
-    def _short_together(self, members: Sequence[MemberGroup]) -> Iterator[Shortage]:
+    def _short_together(self, members: Sequence[MemberGroup]) -> Iterator[CapacityShortage]:
         """Resources of which all members together ask for more than the nodes have that any of them may use."""
         totals = sum_amounts({n: a * group.count for n, a in group.needs.items()} for group in members)
         total = sum(group.count for group in members)
@@ -188,7 +188,7 @@ class FreeCapacity:
             if free < needed:
                 label = "all nodes that they may use"
                 fitting = int(total * free / needed)
-                yield Shortage(label, len(rows), total, "", fitting, name, needed, int(free))
+                yield CapacityShortage(label, len(rows), total, "", fitting, name, needed, int(free))
 
     def _free(self, name: str, rows: NDArray[np.intp]) -> NDArray[np.float64]:
         if name not in self.names:
@@ -215,7 +215,7 @@ def member_groups(pods: Iterable[QueuePod]) -> tuple[MemberGroup, ...]:
     return tuple(MemberGroup(p[0].requests, p[0].placement or Placement(), len(p)) for p in groups.values())
 
 
-def shortage_text(shortages: Sequence[Shortage]) -> str:
+def shortage_text(shortages: Sequence[CapacityShortage]) -> str:
     """All of them in one line for people; of very many node groups the largest."""
     lines = [str(shortage) for shortage in shortages[:_SHOWN_GROUPS]]
     more = len(shortages) - len(lines)

@@ -26,7 +26,7 @@ from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_account import QuotaAccount, add_amounts, charges_of
-from cotenant.scheduler_ext.queues.quota_queue import Obstacle, QueueUnit, queue_order, queues_of, waits
+from cotenant.scheduler_ext.queues.quota_queue import QueueObstacle, QueueUnit, queue_order, queues_of, waits
 from cotenant.scheduler_ext.queues.quota_trees import ElasticTree, QuotaForest, build_quota_forest, with_trees
 from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, layout_of, runtime_quota
 from cotenant.scheduler_ext.queues.view import QueueView
@@ -36,7 +36,7 @@ TURNS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
-class AdmittedPod:
+class LetGoPod:
     """A pod that may go now, and why."""
 
     pod: QueuePod
@@ -49,7 +49,7 @@ class WaitingPod:
 
     pod: QueuePod
     position: int
-    obstacle: Obstacle
+    obstacle: QueueObstacle
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class QuotaAdmission:
     """The decision. uses: by quota, of those that hang in a tree. stuck: who is next in each queue that is stuck."""
 
     forest: QuotaForest = field(default_factory=QuotaForest)
-    admitted_pods: tuple[AdmittedPod, ...] = ()
+    admitted_pods: tuple[LetGoPod, ...] = ()
     waiting_pods: tuple[WaitingPod, ...] = ()
     uses: Mapping[str, QuotaUse] = field(default_factory=dict)
     stuck: tuple[StuckUnit, ...] = ()
@@ -111,7 +111,7 @@ class Shortfall:
         """The missing amount: used plus requested, less the limit."""
         return self.figures[0] + self.figures[1] - self.figures[2]
 
-    def obstacle(self) -> Obstacle:
+    def obstacle(self) -> QueueObstacle:
         """Return the shortfall as an obstacle with its sentence."""
         used, requested, limit, missing = (
             quantity_of(self.resource, figure) for figure in (*self.figures, self.missing)
@@ -121,7 +121,7 @@ class Shortfall:
             f"quota {self.quota}, {self.resource}: {used} {what} + {requested} requested > {limit} {self.word}, "
             f"{missing} missing"
         )
-        return Obstacle(self.code, sentence, self.quota, self.resource, self.missing)
+        return QueueObstacle(self.code, sentence, self.quota, self.resource, self.missing)
 
 
 def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
@@ -140,7 +140,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     admitted_pods = [
         *(admitted for r in rounds for admitted in r.admitted_pods),
         *[
-            AdmittedPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
+            LetGoPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
             for pod in view.pods
             if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
         ],
@@ -153,7 +153,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
 
 def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[WaitingPod]:
     return [
-        WaitingPod(pod, 0, Obstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
+        WaitingPod(pod, 0, QueueObstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
         for pod in view.pods
         if (problem := forest.problems.get(pod.quota, "")) and waits(pod, view)
     ]
@@ -174,7 +174,7 @@ class _TreeRound:
         self.layout = layout_of(tree.quotas)
         self.pending = {name: list(queues[name]) for name in self.layout.names if name in queues}
         self.positions = {u.pods[0].uid: i for units in self.pending.values() for i, u in enumerate(units, 1)}
-        self.admitted_pods: list[AdmittedPod] = []
+        self.admitted_pods: list[LetGoPod] = []
         self.guaranteed: Mapping[str, Amounts] = {}
         self.shares: Exact | None = None
         self.result: RuntimeQuota | None = None
@@ -248,7 +248,7 @@ class _TreeRound:
                 why = self._sum(unit)
                 for quota, need in unit.needs.items():
                     self.account.add(quota, need, unit.firm_needs.get(quota, {}))
-                self.admitted_pods += [AdmittedPod(pod, why) for pod in unit.pods]
+                self.admitted_pods += [LetGoPod(pod, why) for pod in unit.pods]
         self.pending[name] = remaining
 
     def _serve_all(self) -> bool:
@@ -372,16 +372,18 @@ class _TreeRound:
         return waiting
 
     @staticmethod
-    def _why(unit: QueueUnit, lacks: Sequence[Shortfall], ahead: Mapping[str, str], first: str) -> Obstacle:
+    def _why(unit: QueueUnit, lacks: Sequence[Shortfall], ahead: Mapping[str, str], first: str) -> QueueObstacle:
         if lacks:
             return max(lacks, key=lambda shortfall: shortfall.missing).obstacle()
         if first:
-            return Obstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which wait", unit.quota)
+            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which wait", unit.quota)
         for resource, place in ahead.items():
             if any(need.get(resource) for need in unit.needs.values()):
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
-                return Obstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
-        return Obstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round lets it go")
+                return QueueObstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
+        return QueueObstacle(
+            Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round lets it go"
+        )
 
     def stuck_units(self) -> Iterable[StuckUnit]:
         """The first unit of each queue, where less use by others of its quota would let it go."""

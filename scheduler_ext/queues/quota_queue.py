@@ -19,7 +19,7 @@ from cotenant.scheduler_ext.queues.view import QueueView
 
 
 @dataclass(frozen=True, slots=True)
-class Obstacle:
+class QueueObstacle:
     """Why pods wait. quota, resource: where it lacks; missing: how much. sentence: in full, with its figures."""
 
     code: Reason
@@ -40,7 +40,7 @@ class QueueUnit:
     pods: tuple[QueuePod, ...]
     needs: Mapping[str, Amounts]
     firm_needs: Mapping[str, Amounts]
-    obstacle: Obstacle | None = None
+    obstacle: QueueObstacle | None = None
     follows: bool = False
 
     @property
@@ -119,7 +119,7 @@ def _gang_units(
     """
     first: list[QueuePod] = []
     further: list[QueuePod] = []
-    obstacle: Obstacle | None = None
+    obstacle: QueueObstacle | None = None
     for gang in gangs:
         candidates, existing = waiting.get(gang.key, []), len(members.get(gang.key, ()))
         needed = max(0, gang.min_available - done.get(gang.key, 0))
@@ -127,10 +127,10 @@ def _gang_units(
         first += candidates[:lacking]
         further += candidates[lacking:]
         if gang.problem:
-            obstacle = obstacle or Obstacle(Reason.GANG_INVALID, f"gang {gang.key}: {gang.problem}")
+            obstacle = obstacle or QueueObstacle(Reason.GANG_INVALID, f"gang {gang.key}: {gang.problem}")
         elif existing < needed:
             sentence = f"{existing} of the {needed} pods that gang {gang.key} needs exist"
-            obstacle = obstacle or Obstacle(Reason.GANG_INCOMPLETE, sentence)
+            obstacle = obstacle or QueueObstacle(Reason.GANG_INCOMPLETE, sentence)
     if obstacle:
         return [_unit((pod,), obstacle) for pod in (*first, *further)]
     if not first:
@@ -143,10 +143,10 @@ def _placeable(unit: QueueUnit, empty: FreeCapacity) -> QueueUnit:
     if unit.obstacle or not (short := empty.shortages(member_groups(unit.pods))):
         return unit
     sentence = f"does not fit on empty nodes: {shortage_text(short)}"
-    return replace(unit, obstacle=Obstacle(Reason.GANG_NEVER_FITS, sentence))
+    return replace(unit, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
 
 
-def _unit(pods: tuple[QueuePod, ...], obstacle: Obstacle | None = None) -> QueueUnit:
+def _unit(pods: tuple[QueuePod, ...], obstacle: QueueObstacle | None = None) -> QueueUnit:
     if len(pods) == 1:
         requests = {pods[0].quota: pods[0].requests}
         return QueueUnit(pods, requests, {} if pods[0].preemptible else requests, obstacle)
@@ -182,5 +182,5 @@ def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_paren
                     f"requests {quantity_of(resource, amount)} of {resource}, and the {what} of quota {quota} is "
                     f"{quantity_of(resource, bound[resource])}"
                 )
-                return replace(unit, obstacle=Obstacle(code, sentence, quota, resource, amount - bound[resource]))
+                return replace(unit, obstacle=QueueObstacle(code, sentence, quota, resource, amount - bound[resource]))
     return unit

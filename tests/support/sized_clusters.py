@@ -21,11 +21,11 @@ from cotenant.scheduler_ext.cluster_size.model import (
     ATTACHED,
     HOST_PORT,
     UNLIMITED,
-    ClusterState,
+    SizedCluster,
     SizedNode,
     SizedPod,
 )
-from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, PlacingTrial, ScoreRule, place_pods
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
@@ -154,7 +154,7 @@ def _volume(draw: random.Random, workload: Json) -> Json:
     }
 
 
-def state_of(cluster: SeededCluster) -> ClusterState:
+def state_of(cluster: SeededCluster) -> SizedCluster:
     """A state in which every pod has a node, chosen as a stock scheduler would."""
     nodes = [_node(cluster.node(number)) for number in range(cluster.nodes)]
     budgets = [
@@ -175,7 +175,7 @@ def state_of(cluster: SeededCluster) -> ClusterState:
     more = {name: 1 for name in names if name.startswith(HOST_PORT)}
     more |= {name: UNLIMITED for name in names if name.startswith(ATTACHED)}
     sized = tuple(replace(node, allocatable={**node.allocatable, **more}) for node in nodes)
-    return _placed(ClusterState(sized, tuple(pods)), cluster.seed)
+    return _placed(SizedCluster(sized, tuple(pods)), cluster.seed)
 
 
 def _replicas(workload: Json) -> int:
@@ -202,11 +202,11 @@ def _pod(workload: Json, number: int, kind: str, objects: ClusterObjects) -> Siz
     return sized_pod(msgspec.convert(body, SizedPodWire), objects)
 
 
-def _placed(state: ClusterState, seed: int) -> ClusterState:
+def _placed(state: SizedCluster, seed: int) -> SizedCluster:
     cluster = compile_cluster(state)
     placing = PlacingState.of(cluster, np.ones(len(state.nodes), dtype=np.bool_))
     waiting = [number for number, pod in enumerate(state.pods) if not pod.node]
-    assert place_pods(placing, waiting, Trial(Order.BY_OWNER, ScoreRule.STOCK, seed)) is None, (
+    assert place_pods(placing, waiting, PlacingTrial(Order.BY_OWNER, ScoreRule.STOCK, seed)) is None, (
         "the cluster is too small"
     )
     names = {pod: state.nodes[int(placing.places[placing.place_of[pod]])].name for pod in waiting}

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from cotenant.scheduler_ext.cluster_size.model import ClusterState
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster.api import Api, ApiError, Json
 from tests.cluster.control_plane import ControlPlane
@@ -50,7 +50,7 @@ def planner(plane: ControlPlane, without: Collection[str] = ()) -> Path:
     return plane.user(name)
 
 
-def read_as_planner(plane: ControlPlane) -> ClusterState:
+def read_as_planner(plane: ControlPlane) -> SizedCluster:
     """Return the cluster as that somebody reads it."""
     client = plane.client(planner(plane))
     try:

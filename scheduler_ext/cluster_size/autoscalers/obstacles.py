@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
     NodePool,
     Obstacle,
 )
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod
 
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
@@ -58,7 +58,7 @@ class _Rule(NamedTuple):
     even_empty: bool = False
 
 
-def find_obstacles(state: ClusterState, autoscalers: Autoscalers) -> tuple[Obstacle, ...]:
+def find_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> tuple[Obstacle, ...]:
     """Every obstacle, those of nodes and pools first, then those of pods; within each by the object's name."""
     ordered = [
         *_node_obstacles(state, autoscalers),
@@ -90,7 +90,7 @@ def _owner_of_key(key: str) -> tuple[Autoscaler, ...]:
     return (Autoscaler.KARPENTER if key.startswith("karpenter.sh/") else Autoscaler.CLUSTER_AUTOSCALER,)
 
 
-def _node_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _node_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
     words = "the autoscaler leaves the node as it is"
     for node in state.nodes:
         for key, value in KEPT_NODE.items():
@@ -105,7 +105,7 @@ def _node_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[O
             yield Obstacle(f"NodeClaim {claim.name}", setting, (Autoscaler.KARPENTER,), words, nodes, even_empty=True)
 
 
-def _pool_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _pool_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
     for pool in autoscalers.pools or ():
         nodes = tuple(node.name for node in state.nodes if node.facts.labels.get(NODEPOOL_LABEL) == pool.name)
         for rule in (*_pool_rules(pool, len(nodes)), *_budget_rules(pool, len(nodes))):
@@ -153,7 +153,7 @@ def allowed_nodes(text: str, count: int) -> int | None:
     return math.ceil(count * int(number) / 100) if text.endswith("%") else int(number)
 
 
-def _group_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _group_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
     own = (Autoscaler.CLUSTER_AUTOSCALER,)
     pod = f"Pod {autoscalers.pod}"
     if autoscalers.flag("scale-down-enabled", "true") == "false":
@@ -182,11 +182,11 @@ def _group_names(node: SizedNode) -> set[str]:
     return {node.facts.labels[label] for label in GROUP_LABELS if label in node.facts.labels}
 
 
-def _total(state: ClusterState, resource: str, unit: int = 1 << 30) -> float:
+def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:
     return sum(node.allocatable.get(resource, 0) for node in state.nodes) / unit
 
 
-def _pod_obstacles(state: ClusterState, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _pod_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
     """One obstacle for each controller and setting, with the nodes and the number of its pods."""
     known = {node.name: node for node in state.nodes}
     found: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)

@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.quantity import add
 from cotenant.base.progress import Progress
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import Prototype
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedPod
 
 LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name in EXTENDED_RESOURCES.items()}
 """Name of each lent resource -> the ordinary one that it stands for, in the same unit."""
@@ -39,12 +39,12 @@ class BatchAlone:
         return self.mix.price_month if self.mix else None
 
 
-def batch_alone(state: ClusterState, prototypes: Sequence[Prototype], progress: Progress | None = None) -> BatchAlone:
+def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: Progress | None = None) -> BatchAlone:
     """The batch pods that have a node now, and what nodes of their own would cost."""
     pods = tuple(own for pod in state.pods if pod.node and (own := as_own(pod)) is not None)
     if not pods:
         return BatchAlone()
-    mix = cheapest_mix(ClusterState((), pods), prototypes, {}, progress=progress)
+    mix = cheapest_mix(SizedCluster((), pods), prototypes, {}, progress=progress)
     cpu, memory = (add(pod.requests.get(name, 0) for pod in pods) for name in ("cpu", "memory"))
     return BatchAlone(len(pods), cpu, memory, mix)
 

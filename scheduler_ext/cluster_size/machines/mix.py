@@ -27,8 +27,8 @@ from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, com
 from cotenant.scheduler_ext.cluster_size.decide import find_stays
 from cotenant.scheduler_ext.cluster_size.linear_program import NodeKind, Solved, solve_program
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import SPOT_TAINT, Prototype
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, SizedPod, SizeOptions
-from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizedPod, SizeOptions
+from cotenant.scheduler_ext.cluster_size.placing import TRIALS, PlacingState, PlacingTrial, place_pods
 from cotenant.scheduler_ext.cluster_size.prices import SPOT, capacity_of
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, find_exemptions, find_unplaced
 
@@ -103,7 +103,7 @@ class _Question:
 
 
 def cheapest_mix(
-    state: ClusterState,
+    state: SizedCluster,
     prototypes: Sequence[Prototype],
     monthly: Mapping[str, float],
     options: SizeOptions | None = None,
@@ -124,7 +124,7 @@ def cheapest_mix(
 
 
 def _question(
-    state: ClusterState, prototypes: tuple[Prototype, ...], monthly: Mapping[str, float], options: SizeOptions
+    state: SizedCluster, prototypes: tuple[Prototype, ...], monthly: Mapping[str, float], options: SizeOptions
 ) -> _Question:
     """Nodes that stay, pods that keep their place, and pods that need a new one."""
     pods = _with_spot_tolerance(state)
@@ -143,7 +143,7 @@ def _question(
     return _Question(nodes, tuple(left), sum(priced), len(stays) - len(priced), prototypes, options)
 
 
-def _with_spot_tolerance(state: ClusterState) -> tuple[SizedPod, ...]:
+def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
     """The pods; those of workloads that run on a spot node now tolerate the model's taint of new spot machines."""
     spot = {node.name for node in state.nodes if capacity_of(node.facts.labels) == SPOT}
     owners = {pod.owner for pod in state.pods if pod.node in spot}
@@ -165,7 +165,7 @@ def _with_spot_tolerance(state: ClusterState) -> tuple[SizedPod, ...]:
     return tuple(tolerant(pod) for pod in state.pods)
 
 
-def _bound_pods(state: ClusterState, prototypes: Sequence[Prototype], stays: Collection[str]) -> set[str]:
+def _bound_pods(state: SizedCluster, prototypes: Sequence[Prototype], stays: Collection[str]) -> set[str]:
     """Pods that no prototype could ever hold: by selector, taints, volumes, or an amount."""
     cluster, first = _compile(state.nodes, state.pods, prototypes, [1] * len(prototypes))
     free = free_beside_daemons(cluster)
@@ -195,7 +195,7 @@ def _compile(
             node, daemons = prototype.node_named(f"new-{number}-{copy}")
             new_nodes.append(node)
             new_pods += daemons
-    state = ClusterState((*nodes, *new_nodes), (*pods, *new_pods))
+    state = SizedCluster((*nodes, *new_nodes), (*pods, *new_pods))
     return compile_cluster(state), len(nodes)
 
 
@@ -235,7 +235,7 @@ class _MixSearch:
     moving: list[int]
     progress: Progress
     prototype_of: dict[int, int] = field(default_factory=dict)
-    trials: list[Trial] = field(default_factory=lambda: list(TRIALS))
+    trials: list[PlacingTrial] = field(default_factory=lambda: list(TRIALS))
     exemptions: Exemptions = field(default_factory=dict)
     rounds: float = 0.0
     refused: int = -1

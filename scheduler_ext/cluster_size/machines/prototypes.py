@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.cluster_size.model import (
     PODS,
     UNLIMITED,
     ZONE_LABEL,
-    ClusterState,
+    SizedCluster,
     SizedNode,
     SizedPod,
 )
@@ -78,7 +78,7 @@ class Prototypes:
     left_out: tuple[str, ...] = ()
 
 
-def prototypes_of(state: ClusterState, types: Sequence[MachineType]) -> Prototypes:
+def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototypes:
     """The nodes that a list of machine types could give to a cluster."""
     workers = [node for node in state.nodes if not _is_control_plane(node)]
     zones = sorted({node.zone for node in workers})
@@ -202,7 +202,7 @@ def _common_taints(nodes: Sequence[SizedNode]) -> Taints:
     return tuple(t for t in first if all(t in taints for taints in others) and not t[0].startswith(_CONDITIONS))
 
 
-def _daemons(state: ClusterState, node: SizedNode, workers: Sequence[SizedNode]) -> Iterable[SizedPod]:
+def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode]) -> Iterable[SizedPod]:
     """A pod of each DaemonSet that would run on a node, and the largest static pods of any node."""
     static: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     sets: dict[str, list[SizedPod]] = defaultdict(list)

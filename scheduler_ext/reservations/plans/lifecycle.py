@@ -238,13 +238,13 @@ def _update_window(inputs: _StepInputs, status: PlanStatus) -> PlanStatus:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decided:
+class _OccurrenceDecision:
     phase: PlanPhase
     reason: str
     message: str
 
 
-def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> _Decided:
+def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> _OccurrenceDecision:
     """Return the decision on the occurrence, proposed, approved or rejected.
 
     A person's decision comes first, then the plan's policy. A policy approves only while nothing speaks against it
@@ -255,14 +255,14 @@ def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> _Decided:
         by = f"by {approval.by}" if approval.by else "by somebody"
         word = f"{approval.decision.value} {by}{': ' + approval.reason if approval.reason else '.'}"
         if approval.decision is PlanDecision.APPROVED:
-            return _Decided(PlanPhase.APPROVED, "ByPerson", word)
-        return _Decided(PlanPhase.REJECTED, "Rejected", word)
+            return _OccurrenceDecision(PlanPhase.APPROVED, "ByPerson", word)
+        return _OccurrenceDecision(PlanPhase.REJECTED, "Rejected", word)
     if not inputs.plan.policy.auto:
-        return _Decided(PlanPhase.PROPOSED, "Waiting", "Waiting for approval.")
+        return _OccurrenceDecision(PlanPhase.PROPOSED, "Waiting", "Waiting for approval.")
     against = _against(inputs, status.expected)
     if against:
-        return _Decided(PlanPhase.PROPOSED, "PolicyNotMet", against)
-    return _Decided(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
+        return _OccurrenceDecision(PlanPhase.PROPOSED, "PolicyNotMet", against)
+    return _OccurrenceDecision(PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it.")
 
 
 def _against(inputs: _StepInputs, expected: Expected | None) -> str:

@@ -99,7 +99,7 @@ class Tested:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearsed:
+class RehearsedWorkload:
     """The result of a candidate's rehearsal over its last days, from history up to `end_seconds`.
 
     request_millicores: of one of its pods.
@@ -119,7 +119,7 @@ class Rehearsals:
     """
 
     settings_digest: str
-    of: tuple[Rehearsed, ...]
+    of: tuple[RehearsedWorkload, ...]
 
 
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:

@@ -43,7 +43,7 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
     DayForecast,
     Rehearsal,
     Rehearsals,
-    Rehearsed,
+    RehearsedWorkload,
     Size,
     Tested,
     a_week_before,
@@ -145,7 +145,7 @@ def proposals(
     rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
     for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
         size = of.sizes[row]
-        found = Rehearsed(size.workload, size.request_millicores, end_seconds, tested(size, past, of_plans))
+        found = RehearsedWorkload(size.workload, size.request_millicores, end_seconds, tested(size, past, of_plans))
         lasting[size.workload, size.request_millicores] = found
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour

@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.resource import Resource
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import NOT_RETURNING, busiest_moment, with_returning
-from cotenant.scheduler_ext.cluster_size.model import PODS, ClusterState, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import PODS, SizedCluster, SizedPod
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
 
@@ -48,7 +48,7 @@ def returning(now: list[SizedPod], inventory: Inventory) -> list[SizedPod]:
     """Pods that are added to those that run now."""
     moment = busiest_moment(inventory)
     assert moment is not None
-    state = with_returning(ClusterState((node("a"),), tuple(now)), moment)
+    state = with_returning(SizedCluster((node("a"),), tuple(now)), moment)
     assert state.pods[: len(now)] == tuple(now)
     return list(state.pods[len(now) :])
 
@@ -108,11 +108,11 @@ def test_pods_that_nobody_creates_again_do_not_come_back() -> None:
 def test_a_node_stays_that_the_busiest_moment_needs() -> None:
     nodes = (node("a"), node("b"))  # 4 cores each
     now = (runs("web-0"),)
-    assert len(decide_size(ClusterState(nodes, now)).leaving) == 1
+    assert len(decide_size(SizedCluster(nodes, now)).leaving) == 1
     # Of the busiest moment a Job of 4 cores is missing, which fits beside no other pod.
     moment = busiest_moment(record(ran("web-0", "Deployment/web", 0), ran("n", "Job/night", 5, 50, 4)))
     assert moment is not None
-    size = decide_size(with_returning(ClusterState(nodes, now), moment))
+    size = decide_size(with_returning(SizedCluster(nodes, now), moment))
     assert size.leaving == () and size.waiting == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
 from cotenant.scheduler_ext.cluster_size.demand import proposals_of, state_at
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizedCluster, SizedPod
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod
@@ -64,7 +64,7 @@ def test_a_withheld_proposal_is_not_taken() -> None:
 def test_lower_requests_let_a_node_leave_that_stays_now() -> None:
     # 3 pods of 1 core on each of two nodes of 4: 6 > 4 now; 6 x 700m = 4.2 > 4 after the step; 6 x 400m = 2.4 at last.
     pods = tuple(sized(where, [row()], f"{where}{number}") for where in "ab" for number in range(3))
-    state = ClusterState((node("a"), node("b")), pods)
+    state = SizedCluster((node("a"), node("b")), pods)
     leaving = {level: len(decide_size(state_at(state, level)).leaving) for level in RequestLevel}
     assert leaving == {RequestLevel.NOW: 0, RequestLevel.READY: 0, RequestLevel.ALL_STEPS: 1}
 
@@ -72,7 +72,7 @@ def test_lower_requests_let_a_node_leave_that_stays_now() -> None:
 def test_a_raise_that_a_node_has_no_room_for_takes_the_pod_to_another() -> None:
     # Two pods of 1 core on a (4 cores) rise to 2.5: one stays, one needs b, which therefore cannot leave.
     raised = [row("whole", cpu_step=2_500, cpu_request=2_500)]
-    state = ClusterState((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
+    state = SizedCluster((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
     assert len(decide_size(state).leaving) == 1
     after = state_at(state, RequestLevel.READY)
     assert [one.node for one in after.pods].count("") == 1
@@ -84,7 +84,7 @@ def test_memory_that_requests_lack_is_said_at_the_level_that_lacks_it() -> None:
     # Two pods of 1 GiB are asked to be 1.5 GiB in the end and 1.25 GiB next: 2 x 0.5 GiB are missing now.
     gibibyte = 1 << 30
     raised = [row("first-step", memory_action="set", memory_step=gibibyte * 5 // 4, memory_request=gibibyte * 3 // 2)]
-    state = ClusterState((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
+    state = SizedCluster((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
     sizes = {level: decide_size(state_at(state, level)) for level in RequestLevel}
     assert {level: sum(size.missing_memory) for level, size in sizes.items()} == {
         RequestLevel.NOW: gibibyte,

@@ -22,7 +22,7 @@ from cotenant.base.resource import Resource
 from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.demand import as_recorded, busiest_moment, services_of, with_batch_fixed
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizedPod, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizedCluster, SizedPod, SizeOptions
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.prices import node_prices
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
@@ -68,7 +68,7 @@ def test_services_are_the_same_whatever_an_autoscaler_and_batch_work_do(
     assert moment is not None
     pods = [wire(name, "ab"[NAMES.index(name) % 2]) for name in stayed]
     pods += [wire(f"web-5d4f-x{n}", "a") for n in came] + [wire(f"job{n}", "b", "", **BATCH) for n in range(batch)]
-    found = services_of(as_recorded(ClusterState((node("a"), node("b")), tuple(pods)), moment))
+    found = services_of(as_recorded(SizedCluster((node("a"), node("b")), tuple(pods)), moment))
     # The record ended with four, two on each node.
     assert [(one.name, one.node, one.stays) for one in found.pods] == [
         (name, "ab"[n % 2], None) for n, name in enumerate(NAMES)
@@ -79,25 +79,25 @@ def test_pods_of_a_template_that_the_record_does_not_know_stay_as_they_are() -> 
     moment = busiest_moment(recorded(*NAMES))
     assert moment is not None
     anew = (wire("web-77aa-0", "b", "web-77aa"), wire("web-77aa-1", "b", "web-77aa"))
-    state = ClusterState((node("a"), node("b")), anew)
+    state = SizedCluster((node("a"), node("b")), anew)
     assert as_recorded(state, moment).pods == anew
 
 
 def test_a_pod_without_class_or_lent_requests_is_a_service() -> None:
     assert wire("job", "a", "", **BATCH).batch
     assert not wire("plain", "a", "").batch
-    fixed = with_batch_fixed(ClusterState((), (wire("job", "a", **BATCH), wire("web", "a"))))
+    fixed = with_batch_fixed(SizedCluster((), (wire("job", "a", **BATCH), wire("web", "a"))))
     assert [one.stays and one.stays.reason for one in fixed.pods] == [Reason.BATCH_WORK, None]
 
 
-def report_of(state: ClusterState, scan: StoredScan) -> Any:
+def report_of(state: SizedCluster, scan: StoredScan) -> Any:
     prices = node_prices(state.nodes, PriceSettings(per_core_hour=0.25, per_gib_hour=0.0), None)
     return size_report(Asked(state, scan, SizeOptions(), prices), (RequestLevel.NOW,), NOW, Silent())
 
 
 def test_batch_work_without_a_controller_keeps_no_node_for_good_and_is_said_apart() -> None:
     pods = (wire("web-5d4f-0", "a"), wire("job", "b", "", "3", **BATCH))
-    state = ClusterState((node("a"), node("b")), pods)
+    state = SizedCluster((node("a"), node("b")), pods)
     made = report_of(state, StoredScan(reason="no scan"))
     # One service of 1 core needs one of two nodes. The batch pod has no controller, so its node stays, and with it b;
     # web finds 1 of 4 cores there beside the 3 of the batch pod: a may leave.

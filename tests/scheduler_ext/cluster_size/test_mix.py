@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.cluster_size.machines.batch_work import batch_alone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, cheapest_mix
 from cotenant.scheduler_ext.cluster_size.machines.prototypes import prototypes_of
 from cotenant.scheduler_ext.cluster_size.machines.shapes import parse_shapes
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizeOptions
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 from tests.support.sized_clusters import SeededCluster, state_of
 
@@ -28,7 +28,7 @@ def requesting(cpu: str, memory: str = "1Mi", **spec: Any) -> Json:
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": memory}}}], **spec}
 
 
-def mix(cluster: ClusterState, lines: str = SMALL + LARGE, **more: Any) -> Mix:
+def mix(cluster: SizedCluster, lines: str = SMALL + LARGE, **more: Any) -> Mix:
     found = prototypes_of(cluster, parse_shapes(HEAD + lines, "s.csv").types)
     return cheapest_mix(cluster, found.found, more.pop("monthly", {}), **more)
 
@@ -52,7 +52,7 @@ def pods(count: int, cpu: str = "1", **more: Any) -> list[Json]:
 IN_B = {"topology.kubernetes.io/zone": "b"}
 DAEMON = {"owners": [{"kind": "DaemonSet", "name": "agent", "controller": True}]}
 ONE = [node("a")]
-CASES: dict[str, tuple[ClusterState, dict[str, int], float]] = {
+CASES: dict[str, tuple[SizedCluster, dict[str, int], float]] = {
     # 8 pods of a core: one large for 3 is less than four small for 4.
     "one large": (state(ONE, pods(8)), {"large": 1}, 3.0),
     # 2 pods of a core: one small for 1.

@@ -19,7 +19,7 @@ from cotenant.scheduler_ext.cluster_size.autoscalers.reading import (
     groups_of_status,
     pool_of,
 )
-from cotenant.scheduler_ext.cluster_size.model import ClusterState
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects
 from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
@@ -168,7 +168,7 @@ CASES = {
 }  # fmt: skip
 
 
-def built(case: Case) -> ClusterState:
+def built(case: Case) -> SizedCluster:
     labels = {NODEPOOL_LABEL: "default"} if case.karpenter else {}
     nodes = [replace(node("a", labels=labels), annotations=case.node), node("b")]
     return state(nodes, [pod("p", "a", case.spec, **case.meta)], case.objects)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizedNode, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, SizeOptions
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 
 ONE_NODE = SizeOptions(reserve_nodes=1)
@@ -15,7 +15,7 @@ def requesting(cpu: str) -> dict[str, Any]:
     return {"containers": [{"name": "main", "resources": {"requests": {"cpu": cpu, "memory": "1Mi"}}}]}
 
 
-def packed_today(*nodes: SizedNode) -> ClusterState:
+def packed_today(*nodes: SizedNode) -> SizedCluster:
     """Node a with a pod of 3 cores, c with four of one core, the others empty."""
     pods = [pod("large", "a", requesting("3")), *(pod(f"small-{n}", "c", requesting("1")) for n in range(4))]
     return state(list(nodes), pods)

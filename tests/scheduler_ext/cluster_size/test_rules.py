@@ -19,13 +19,13 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.cluster_size.constraints import CounterKey, compile_cluster, is_selected
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizeOptions
 from cotenant.scheduler_ext.cluster_size.placing import (
     TRIALS,
     Order,
     PlacingState,
+    PlacingTrial,
     ScoreRule,
-    Trial,
     order_pods,
     place_pods,
 )
@@ -45,7 +45,7 @@ def requesting(amounts: Json) -> Json:
     return {"containers": [{"name": "main", "resources": {"requests": amounts}}]}
 
 
-def both(spec: Json | Callable[[str], Json], **more: Any) -> ClusterState:
+def both(spec: Json | Callable[[str], Json], **more: Any) -> SizedCluster:
     """A pod of this spec on each of two nodes."""
     amounts = more.pop("amounts", AMOUNTS)
     specs = {where: spec(where) if callable(spec) else spec for where in ("a", "b")}
@@ -72,7 +72,7 @@ ANTI = {"podAntiAffinity": {REQUIRED: [{"labelSelector": WEB, "topologyKey": "ku
 SPREAD = {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
 VOLUMES = {("shop", zone): BoundVolume(zone_volume(zone), "disks.example") for zone in ("a", "b")}
 SHARED = {("shop", zone): BoundVolume(b"", "disks.example") for zone in ("a", "b")}
-BINDING: dict[str, tuple[ClusterState, str]] = {
+BINDING: dict[str, tuple[SizedCluster, str]] = {
     "cpu": (both(requesting({"cpu": "2500m"})), "2 by cpu"),
     "memory": (both(requesting({"memory": "5Gi"})), "by memory (needs 5.0 GiB"),
     "pod count": (both({}, amounts={**AMOUNTS, "pods": "1"}), "by pod count"),
@@ -273,7 +273,7 @@ def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_
 
 
 @pytest.mark.parametrize("trial", TRIALS, ids=lambda trial: trial.words)
-def test_pods_of_higher_priority_are_placed_first_in_every_trial(trial: Trial) -> None:
+def test_pods_of_higher_priority_are_placed_first_in_every_trial(trial: PlacingTrial) -> None:
     # kube-scheduler's queue is sorted by priority first; within one priority the trial's own order stays.
     priorities = [0, 100, -5, 100, 0, 2_000_000]
     pods = [pod(f"p{n}", "a", {"priority": priority}) for n, priority in enumerate(priorities)]
@@ -291,7 +291,7 @@ def test_sums_that_are_kept_while_pods_are_placed_are_those_of_a_state_made_anew
     alive = np.arange(12) >= 3
     kept = PlacingState.of(cluster, alive)
     moving = [p for p, where in enumerate(cluster.node_of.tolist()) if where < 3 and not cluster.pods[p].goes_with_node]
-    place_pods(kept, moving, Trial(Order.RANDOM, rule, 5))
+    place_pods(kept, moving, PlacingTrial(Order.RANDOM, rule, 5))
     names = {
         p: made.nodes[int(kept.places[place])].name for p, place in enumerate(kept.place_of.tolist()) if place >= 0
     }

@@ -9,19 +9,19 @@ import pytest
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, NodePool, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
-    ClusterState,
     LeavingNode,
     PodPlace,
     RequestLevel,
+    SizedCluster,
     SizeOptions,
 )
 from cotenant.scheduler_ext.cluster_size.steps import (
     BY_HAND,
-    Pace,
-    PlanStep,
-    Proposed,
+    ProposedChanges,
     Route,
+    SizeStep,
     StepAction,
+    StepPace,
     autoscaler_sentences,
     plan_steps,
     steps_note,
@@ -29,7 +29,7 @@ from cotenant.scheduler_ext.cluster_size.steps import (
 from tests.scheduler_ext.cluster_size.two_nodes import node
 
 NOW = 1_000_000
-PACE = Pace(soak_seconds=1_800, cool_down_seconds=86_400, round_seconds=120, moves_a_round=2)
+PACE = StepPace(soak_seconds=1_800, cool_down_seconds=86_400, round_seconds=120, moves_a_round=2)
 SCALED = Autoscalers(pod="kube-system/ca", flags={"scale-down-unneeded-time": ("20m",)})
 
 
@@ -42,14 +42,14 @@ SIZE = ClusterSize((leaving("a", 1, 5), leaving("b", 2, 0)), (), (), SizeOptions
 """Two nodes could leave: one with five pods, one that is empty."""
 
 
-def steps(level: RequestLevel = RequestLevel.NOW, **more: Any) -> tuple[PlanStep, ...]:
+def steps(level: RequestLevel = RequestLevel.NOW, **more: Any) -> tuple[SizeStep, ...]:
     labels = more.pop("labels", {})
-    route = {"autoscalers": SCALED, "obstacles": (), "proposed": Proposed(), **more}
+    route = {"autoscalers": SCALED, "obstacles": (), "proposed": ProposedChanges(), **more}
     nodes = (node("a", labels=labels), node("b", labels=labels))
     return plan_steps(SIZE, level, Route(nodes, pace=PACE, now_seconds=NOW, **route))
 
 
-def dates(found: tuple[PlanStep, ...]) -> list[tuple[str, int | None]]:
+def dates(found: tuple[SizeStep, ...]) -> list[tuple[str, int | None]]:
     return [
         (step.action.value, None if step.earliest_seconds is None else step.earliest_seconds - NOW) for step in found
     ]
@@ -67,14 +67,14 @@ def test_nodes_are_cordoned_emptied_one_after_the_other_and_then_taken_away() ->
 
 
 def test_ready_recommendations_are_accepted_and_verified_before_a_node_is_emptied() -> None:
-    found = steps(RequestLevel.READY, proposed=Proposed(ready=3, containers=9, most_steps=4, stopped=6))
+    found = steps(RequestLevel.READY, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
     assert dates(found)[:3] == [("accept", 0), ("wait", 1_800), ("cordon", 1_800)]
     assert found[0].words == "accept the recommendations of 3 containers, as far as they are ready"
 
 
 def test_all_steps_of_the_longest_cut_wait_for_their_cool_downs() -> None:
     # Four steps: three cool-downs of a day between them, then the soak time of half an hour.
-    found = steps(RequestLevel.ALL_STEPS, proposed=Proposed(ready=3, containers=9, most_steps=4, stopped=6))
+    found = steps(RequestLevel.ALL_STEPS, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
     assert dates(found)[:3] == [("accept", 0), ("wait", 3 * 86_400 + 1_800), ("cordon", 3 * 86_400 + 1_800)]
     assert "a guardrail stops 6 of them now, which have no date" in found[0].words
 
@@ -108,12 +108,12 @@ def test_a_pool_that_could_not_be_read_has_no_date() -> None:
 
 
 def test_without_nodes_that_could_leave_there_is_no_step() -> None:
-    route = Route((), Autoscalers(), (), Proposed(3, 3), PACE, NOW)
+    route = Route((), Autoscalers(), (), ProposedChanges(3, 3), PACE, NOW)
     assert plan_steps(ClusterSize((), (), (), SizeOptions()), RequestLevel.READY, route) == ()
 
 
 def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
-    state = ClusterState((node("a", labels={NODEPOOL_LABEL: "default"}), node("b")), ())
+    state = SizedCluster((node("a", labels={NODEPOOL_LABEL: "default"}), node("b")), ())
     pools = (NodePool("default", "WhenEmpty", "30s"), NodePool("old", consolidate_after="Never"))
     lines = autoscaler_sentences(state, Autoscalers(pools=pools, status=True, unread=("x could not be read",)))
     assert lines == [

@@ -11,7 +11,7 @@ import pytest
 
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterState
+from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 from cotenant.scheduler_ext.cluster_size.placing import PlacingState
 from cotenant.scheduler_ext.cluster_size.reading import read_cluster
 from tests.cluster import needing
@@ -66,12 +66,12 @@ def test_each_new_pod_goes_to_a_node_that_the_modelled_scores_put_first(
     api.delete(f"{path}/grows")
 
 
-def _placed_beside(known: set[str], state: ClusterState) -> list[int]:
+def _placed_beside(known: set[str], state: SizedCluster) -> list[int]:
     """Numbers of the pods with a node that are not known."""
     return [number for number, pod in enumerate(state.pods) if pod.node and pod.address not in known]
 
 
-def _points_below_the_best(state: ClusterState, new: int) -> int:
+def _points_below_the_best(state: SizedCluster, new: int) -> int:
     """The score of the pod's node before it came, below the highest score of a node that it fits on."""
     before = tuple(replace(pod, node="") if number == new else pod for number, pod in enumerate(state.pods))
     compiled = compile_cluster(replace(state, pods=before))

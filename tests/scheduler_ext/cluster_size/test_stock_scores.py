@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
-from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, PlacingTrial, ScoreRule, place_pods
 from cotenant.scheduler_ext.cluster_size.stock_scores import most_scored, resource_scores, spread_scores
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 
@@ -81,6 +81,6 @@ def test_a_zone_without_pods_of_the_controller_outweighs_a_fuller_node() -> None
     chosen = []
     for pods in ([web, new, pod("f", "c", filler, owners=other)], [web, new]):
         placing = PlacingState.of(compile_cluster(state(nodes, pods)), np.ones(3, dtype=np.bool_))
-        assert place_pods(placing, [1], Trial(Order.RANDOM, ScoreRule.STOCK, 1)) is None
+        assert place_pods(placing, [1], PlacingTrial(Order.RANDOM, ScoreRule.STOCK, 1)) is None
         chosen.append(nodes[int(placing.place_of[1])].name)
     assert chosen == ["b", "c"]

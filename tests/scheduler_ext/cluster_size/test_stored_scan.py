@@ -17,7 +17,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.recommender.settings import PriceSettings
 from cotenant.scheduler_ext.cluster_size.demand import BusiestMoment, proposals_of
-from cotenant.scheduler_ext.cluster_size.model import ClusterState, RequestLevel, SizeOptions
+from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizedCluster, SizeOptions
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.cluster_size.prices import NodePrices, node_prices, parse_price_list
 from cotenant.scheduler_ext.cluster_size.report import (
@@ -48,12 +48,12 @@ STEP = {
 }  # fmt: skip
 
 
-def cluster(rows: list[dict[str, Any]]) -> ClusterState:
+def cluster(rows: list[dict[str, Any]]) -> SizedCluster:
     """Three nodes of 4 cores with three pods of 1 core each: 9 cores of 12."""
     bodies = [pod(f"{where}{n}", where, **OWNER, **LABELS) for where in "abc" for n in range(3)]
     proposals = proposals_of(rows)
     pods = tuple(sized_pod(msgspec.convert(body, SizedPodWire), ClusterObjects(), proposals) for body in bodies)
-    return ClusterState((node("a"), node("b"), node("c")), pods)
+    return SizedCluster((node("a"), node("b"), node("c")), pods)
 
 
 def scan(rows: list[dict[str, Any]], nodes: frozenset[str] = frozenset("abc"), reason: str = "") -> StoredScan:

@@ -10,8 +10,8 @@ import pytest
 
 from cotenant.scheduler_ext.cluster_size.constraints import compile_cluster
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
-from cotenant.scheduler_ext.cluster_size.model import ClusterSize, ClusterState
-from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, ScoreRule, Trial, place_pods
+from cotenant.scheduler_ext.cluster_size.model import ClusterSize, SizedCluster
+from cotenant.scheduler_ext.cluster_size.placing import Order, PlacingState, PlacingTrial, ScoreRule, place_pods
 from cotenant.scheduler_ext.cluster_size.tables import notes_of
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 from tests.support.sized_clusters import SeededCluster, state_of
@@ -28,7 +28,7 @@ def bound_pod(name: str, where: str, cpu: str) -> Json:
     return pod(name, where, requesting(cpu), owners=[])
 
 
-def half_full_nodes() -> ClusterState:
+def half_full_nodes() -> SizedCluster:
     """Nodes a and b stay with 2 of 4 cores free each; c has a pod of 2 cores, d two of one core."""
     pods = [bound_pod("x", "a", "2"), bound_pod("y", "b", "2")]
     pods += [pod("large", "c", requesting("2")), *(pod(f"small-{n}", "d", requesting("1")) for n in range(2))]
@@ -80,7 +80,9 @@ def test_sums_after_nodes_were_taken_away_are_those_of_a_state_without_them(rule
     for leaving in (2, 0, 1):
         turned.take_away(leaving)
         pods = [pod for pod in cluster.pods_of_node[leaving].tolist() if not cluster.pods[pod].goes_with_node]
-        place_pods(turned, pods, Trial(Order.RANDOM, rule, 5))  # a pod that finds no place waits, and counts nowhere
+        place_pods(
+            turned, pods, PlacingTrial(Order.RANDOM, rule, 5)
+        )  # a pod that finds no place waits, and counts nowhere
     where = {
         number: made.nodes[int(turned.places[place])].name
         for number, place in enumerate(turned.place_of.tolist())

@@ -10,7 +10,7 @@ import msgspec
 
 from cotenant.base.kubernetes.models.pod import SizedPodWire
 from cotenant.base.kubernetes.pod_request import parse_readable_quantities
-from cotenant.scheduler_ext.cluster_size.model import ATTACHED, HOST_PORT, UNLIMITED, ClusterState, SizedNode
+from cotenant.scheduler_ext.cluster_size.model import ATTACHED, HOST_PORT, UNLIMITED, SizedCluster, SizedNode
 from cotenant.scheduler_ext.cluster_size.pod_rules import ClusterObjects, sized_pod
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
 
@@ -39,7 +39,7 @@ def state(
     pods: list[Json],
     objects: ClusterObjects | None = None,
     limits: Mapping[str, int] | None = None,
-) -> ClusterState:
+) -> SizedCluster:
     """The state; limits: of CSI drivers, alike on all nodes."""
     sized = tuple(sized_pod(msgspec.convert(one, SizedPodWire), objects or ClusterObjects()) for one in pods)
     names = {name for one in sized for name in one.requests}
@@ -47,4 +47,4 @@ def state(
     for name in names:
         if name.startswith(ATTACHED):
             more[name] = (limits or {}).get(name.removeprefix(ATTACHED), UNLIMITED)
-    return ClusterState(tuple(replace(n, allocatable={**n.allocatable, **more}) for n in nodes), sized)
+    return SizedCluster(tuple(replace(n, allocatable={**n.allocatable, **more}) for n in nodes), sized)
