@@ -79,7 +79,9 @@ class RootGroup(LazyGroup):
     def _help_last(self, words: list[str]) -> list[str]:
         """`help recs list` and `recs help list` as `recs list --help`."""
         entry = self.entry(words[0]) if words[1:2] == ["help"] else None
-        place = 1 if entry and hasattr(load_command(entry), "commands") else 0
+        place = 0
+        with contextlib.suppress(ModuleNotFoundError):  # `invoke` says what to install
+            place = 1 if entry and hasattr(load_command(entry), "commands") else 0
         if words[place : place + 1] != ["help"]:
             return words
         return [*words[:place], *words[place + 1 :], "--help"]

@@ -16,10 +16,13 @@ UNDERSTAND: Final = "Look and understand"
 ACT: Final = "Act, and see what was done"
 OPERATE: Final = "Operate on a cluster and its nodes"
 
+COMMAND_POINTS: Final = "cotenant.commands"
+"""Group of entry points: name of a command that is listed here -> the `app` that holds it."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its name, the module whose `app` holds it, its line of help and the heading above.
+    """A command: its name, the module whose `app` holds it (""; see `_OF_LAB`), its line of help and the heading above.
 
     `command`: which of the app's commands it is; "" for the app itself. `children` make it a group, without a module.
     `examples` are a group's; a command's stand in its module.
@@ -37,8 +40,8 @@ class CommandEntry:
 
 
 _CLI: Final = "cotenant.cli"
-_LAB: Final = "cotenant_lab"
-"""Of the extra `demo`: without it the command says how to get it."""
+_OF_LAB: Final = ""
+"""The module of a command of the extra `demo`: an entry point of the group `COMMAND_POINTS` names it."""
 _QUEUES: Final = "cotenant.scheduler_ext.queues.commands"
 _NODE: Final = "cotenant.enforcer.commands"
 
@@ -232,9 +235,7 @@ CONFIG: Final = (
     ),
 )
 COMMANDS: Final = (
-    CommandEntry(
-        "demo", f"{_LAB}.demo.demo", "A whole synthetic cluster in the browser; no network, no Kubernetes.", START
-    ),
+    CommandEntry("demo", _OF_LAB, "A whole synthetic cluster in the browser; no network, no Kubernetes.", START),
     CommandEntry("doctor", f"{_CLI}.cluster.doctor", "Try everything that a scan needs, and say the fix.", START),
     CommandEntry(
         "scan", f"{_CLI}.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", START
@@ -277,7 +278,7 @@ COMMANDS: Final = (
     ),
     CommandEntry(
         "simulate",
-        f"{_LAB}.commands.simulate",
+        _OF_LAB,
         "Before anything is turned on: ways to share nodes, tried on your history.",
         UNDERSTAND,
     ),

@@ -17,6 +17,9 @@ ROOT = Path(__file__).parents[2]
 OF_NO_USER = {"all", "test", "docs", "build"}
 """Extras that name others, or that only this repository needs."""
 
+PRODUCT = "cli,scan,analytics,cluster,webhook,extender,dashboard"
+"""All that an installation for a cluster has."""
+
 LOAD_ALL = """
 import importlib
 from cotenant.base.commands.extras import in_words
@@ -26,7 +29,7 @@ def modules(entries):
     for entry in entries:
         yield from modules(entry.children) if entry.children else (entry.module,)
 
-for name in sorted({*modules(COMMANDS), *modules(GET)}):
+for name in sorted({*modules(COMMANDS), *modules(GET)} - {''}):
     try:
         importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -60,6 +63,13 @@ def run(extras: str, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_command_that_lacks_a_package_names_the_extra_that_brings_it(extras: str) -> None:
     done = run(extras, "-c", LOAD_ALL)
     assert (done.stdout, done.returncode) == ("loaded\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("words", [["demo"], ["demo", "help"], ["simulate", "--help"]], ids=" ".join)
+def test_a_command_of_the_lab_says_in_a_line_how_to_get_it(words: list[str]) -> None:
+    done = run(PRODUCT, *words)
+    assert (done.stdout, done.returncode) == ("", 1)
+    assert done.stderr == 'error: the package cotenant-lab is not installed\nfix: Run pip install "cotenant[demo]".\n'
 
 
 @pytest.mark.parametrize(("extras", "package"), PROCESSES.items())

@@ -56,6 +56,15 @@ def test_without_pandas_the_extra_is_named() -> None:
     assert done.stdout == "cotenant.recommend needs the package pandas: pip install 'cotenant[analytics]'\n"
 
 
+def test_without_the_lab_the_extra_is_named() -> None:
+    code = "import sys; sys.modules['cotenant_lab'] = None\nimport cotenant\ntry:\n    cotenant.demo_store\n"
+    code += "except ImportError as error:\n    print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "cotenant.demo_store needs the package cotenant_lab: pip install 'cotenant[demo]'\n"
+
+
 def test_every_public_name_is_there_and_no_other() -> None:
     assert [name for name in cotenant.__all__ if not hasattr(cotenant, name)] == []
     assert set(cotenant.__all__) <= set(dir(cotenant))
