@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from bench.traces import trace_matrix
 from cotenant.backtesting.reclaim import ReclaimTrial
 from cotenant.base.resource import Resource
-from cotenant.forecasting.backtest.peaks import node_total
+from cotenant_lab.backtest.peaks import node_total
 
 SEEDS = (11, 22, 33, 44, 55)
 SLOTS = 288

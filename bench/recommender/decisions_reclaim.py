@@ -49,8 +49,8 @@ from cotenant.backtesting.reclaim import (
     tallies_by_factor,
     tally,
 )
-from cotenant.forecasting.backtest.peaks import PEAK_BASELINES
 from cotenant.forecasting.settings import NodePeakSettings
+from cotenant_lab.backtest.peaks import PEAK_BASELINES
 
 SETTINGS = NodePeakSettings()
 HISTORIES: dict[int, int | None] = {14: 14, 28: 28, 90: None}

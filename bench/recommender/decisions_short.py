@@ -39,8 +39,8 @@ from bench.record import Row, below, record_on_traces
 from bench.traces import trace_matrix
 from cotenant.backtesting.reclaim import ReclaimTrial, calibrated_peaks, overshoot
 from cotenant.base.resource import Resource
-from cotenant.forecasting.backtest.peaks import node_total
 from cotenant.forecasting.settings import NodePeakSettings
+from cotenant_lab.backtest.peaks import node_total
 
 HISTORIES = {"14 days": 14, "all": None}
 SETTINGS = NodePeakSettings()

@@ -11,6 +11,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from cotenant.base.commands.command import CONTEXT, examples, new_app
+from cotenant.base.commands.extras import part_of_lab
 from cotenant.base.commands.session import remember_cluster
 from cotenant.cli.registry import (
     COMMAND_POINTS,
@@ -49,21 +50,13 @@ def load_command(entry: CommandEntry) -> Any:
         )
         command.entries = entry.children
         return command
-    command = typer.main.get_command(_app_of(entry))
+    module = entry.module
+    app = importlib.import_module(module).app if module else part_of_lab(COMMAND_POINTS, entry.name)
+    command = typer.main.get_command(app)
     command = command.commands[entry.command] if entry.command else command
     command.name = entry.name
     order_help(command)
     return command
-
-
-def _app_of(entry: CommandEntry) -> Any:
-    if entry.module:
-        return importlib.import_module(entry.module).app
-    from importlib.metadata import entry_points  # takes a tenth of the time of a help text
-
-    for point in entry_points(group=COMMAND_POINTS, name=entry.name):
-        return point.load()
-    raise ModuleNotFoundError(name="cotenant_lab")  # which `extras` puts in words
 
 
 def order_help(command: Any) -> None:

@@ -65,7 +65,9 @@ def test_a_command_that_lacks_a_package_names_the_extra_that_brings_it(extras: s
     assert (done.stdout, done.returncode) == ("loaded\n", 0), done.stderr
 
 
-@pytest.mark.parametrize("words", [["demo"], ["demo", "help"], ["simulate", "--help"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["demo"], ["demo", "help"], ["simulate", "--help"], ["backtest", "--pods-per-node", "20"]], ids=" ".join
+)
 def test_a_command_of_the_lab_says_in_a_line_how_to_get_it(words: list[str]) -> None:
     done = run(PRODUCT, *words)
     assert (done.stdout, done.returncode) == ("", 1)

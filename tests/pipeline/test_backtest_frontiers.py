@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cotenant.backtesting.frontiers import NODES, RISKS, frontier
 from cotenant.base.errors import NoData
 from cotenant.base.usage.usage import TimeGrid
 from cotenant.forecasting.backtest.run import Shard
 from cotenant.forecasting.settings import NodePeakSettings
+from cotenant_lab.backtest.frontiers import NODES, RISKS, frontier
 
 DAYS = 24
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.extras import part_of_lab
 from cotenant.base.commands.output import Format, NoHeadersOption, message, print_table, render
 from cotenant.base.commands.progress import bars
 from cotenant.base.commands.results import (
@@ -37,9 +38,13 @@ if TYPE_CHECKING:
     from cotenant.cli.report.backtest_report import BacktestContents
     from cotenant.forecasting.backtest.contenders import Contender
     from cotenant.forecasting.backtest.plan import BacktestPlan
-    from cotenant.forecasting.backtest.run import BacktestScores
+    from cotenant.forecasting.backtest.run import BacktestScores, Shard
+    from cotenant.forecasting.settings import NodePeakSettings
 
 app = new_app()
+
+FRONTIER: Final = ("cotenant.backtests", "frontier")
+"""The entry point of what --pods-per-node draws: group and name."""
 
 
 class BacktestFormat(StrEnum):
@@ -173,6 +178,8 @@ def _check(ctx: typer.Context) -> None:
         raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
     if options["all_clusters"] and options["output"] is BacktestFormat.HTML:
         raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
+    if options["pods_per_node"]:
+        part_of_lab(*FRONTIER)  # without it nothing begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,8 +276,7 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
 
 def _frontiers(series: Series, pods: int, settings: Settings, progress: Progress) -> tuple[Frontier, ...]:
     """Savings against violations of nodes made of the first shard's series, `pods` each: ours and static predictors."""
-    from cotenant.backtesting.frontiers import frontier
-
+    frontier: Callable[[Shard, int, NodePeakSettings], Frontier] = part_of_lab(*FRONTIER)
     progress.stage("Frontier", 1)
     computed = frontier(next(series.shards()), pods, settings.node_peak)
     progress.advance()

@@ -1,4 +1,4 @@
-"""The named baselines that forecast a path, frozen; those that predict a node's peak are in `..peaks`.
+"""The named baselines that forecast a path, frozen; those that predict a node's peak are in `cotenant_lab.backtest`.
 
 `DEFAULT` are what a back-test compares with by default; `SLOW` take long and are asked for by name. Short names (B1,
 B1-gaussian, ..., B14) are those of `by_name`.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from cotenant.forecasting.backtest.peaks import (
+from cotenant_lab.backtest.peaks import (
     PEAK_BASELINES,
     BorgDefault,
     CranePeak,

@@ -23,10 +23,10 @@ from cotenant.backtesting.reclaim import (
 )
 from cotenant.base.errors import NoData
 from cotenant.base.usage.backtest import Frontier, FrontierCurve
-from cotenant.forecasting.backtest.peaks import PEAK_BASELINES, MaxOfDays, NoOvercommit, node_total
 from cotenant.forecasting.backtest.run import Shard
 from cotenant.forecasting.node_peaks.peak_records import BLOCKS_PER_DAY, RECORD_DAYS
 from cotenant.forecasting.settings import NodePeakSettings
+from cotenant_lab.backtest.peaks import PEAK_BASELINES, MaxOfDays, NoOvercommit, node_total
 
 NODES: Final = 60
 RISKS: Final = (0.005, 0.01, 0.02, 0.05, 0.1)
