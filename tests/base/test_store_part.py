@@ -39,10 +39,10 @@ def test_any_range_of_keys_equals_that_part_of_the_whole(store: Store, low: int 
 
 
 def test_only_row_groups_of_the_range_are_decoded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    decoded: list[int | None] = []
+    decoded: list[int] = []
     real = parquet.group
 
-    def noting(file: Any, number: int | None, columns: Any = None) -> Any:
+    def noting(file: Any, number: int, columns: Any = None) -> Any:
         decoded.append(number)
         return real(file, number, columns)
 
@@ -57,7 +57,7 @@ def test_keys_are_read_once_for_signals_of_the_same_series(tmp_path: Path, monke
     columns_read: list[Any] = []
     real = parquet.group
 
-    def noting(file: Any, number: int | None, columns: Any = None) -> Any:
+    def noting(file: Any, number: int, columns: Any = None) -> Any:
         columns_read.append(columns)
         return real(file, number, columns)
 

@@ -24,7 +24,7 @@ from cotenant.pipeline.shards.executors import Here
 from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
 from cotenant.pipeline.stored_history import load_node_history
-from cotenant.pipeline.tables import NODES
+from cotenant.recommender.model.views import NODES
 from cotenant.settings import Settings
 from cotenant_lab.synthetic import SyntheticSpec, generate
 
