@@ -6,7 +6,7 @@ It calls the dashboard's `PlanService`, which checks the person's rights again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, Final
 
 from dash import ALL, Dash, Input, Output, State, ctx, html, no_update, set_props
@@ -22,6 +22,16 @@ from cotenant.dashboard.frame.callbacks import AWAY, acts, announce
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import forms as plan_forms
 from cotenant.dashboard.reservations import plan_actions, story
+from cotenant.scheduler_ext.reservations.acts import (
+    ApprovePlan,
+    EditPlan,
+    MakePlan,
+    RejectPlan,
+    RestoreOccurrence,
+    SetPlanPolicy,
+    SkipOccurrence,
+    act_of,
+)
 from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, Recurrence
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
 
@@ -34,6 +44,43 @@ NEXT: Final = 3
 SKIPPABLE: Final = 6
 Answer = tuple[Any, Any, Any, Any]
 """Children of the work area, of the error and of the message above it, and the moment at which something was done."""
+NO_ANSWER: Final[Answer] = (no_update, no_update, no_update, no_update)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanForm:
+    """A form of an act on a plan, whose button is `plan-NAME-now` and whose lines are `plan-NAME-lines`.
+
+    inputs, states: `WORD.property` of the component `plan-NAME-WORD`; request: from the plan and their values. presses:
+    those besides the button that act.
+    """
+
+    name: str
+    right: Right
+    request: Callable[..., Any]
+    inputs: Sequence[str]
+    states: Sequence[str] = ()
+    presses: Sequence[str] = ()
+
+    def ids(self, names: Sequence[str]) -> list[tuple[str, str]]:
+        """(id, property) of components."""
+        return [(f"plan-{self.name}-{word}", prop) for word, prop in (name.split(".") for name in names)]
+
+
+def _approve(plan: PlanRef, scope: str, reason: str | None, generation: int | None) -> ApprovePlan:
+    return ApprovePlan(plan, DecisionScope(scope), reason or "", generation=generation)
+
+
+FORMS: Final = (
+    PlanForm("approve", Right.APPROVE, _approve, ["scope.value", "reason.value"], ["of.data"]),
+    PlanForm("reject", Right.APPROVE, lambda plan, why: RejectPlan(plan, why or ""), ["reason.value"],
+             presses=["reason.n_submit"]),
+    PlanForm("skip", Right.PLAN, lambda plan, start: SkipOccurrence(plan, float(start)), ["start.value"]),
+    PlanForm("unskip", Right.PLAN, lambda plan, start: RestoreOccurrence(plan, float(start)), ["start.value"]),
+    PlanForm("policy", Right.ADMINISTER,
+             lambda plan, auto, *limits: SetPlanPolicy(plan, plan_forms.policy(bool(auto), limits)),
+             ["auto.checked", "hit.value", "idle.value", "cost.value"]),
+)  # fmt: skip
 
 
 def parse_plan_ref(text: Any) -> PlanRef:
@@ -44,15 +91,30 @@ def parse_plan_ref(text: Any) -> PlanRef:
     return PlanRef(namespace, name)
 
 
-def answer_action(view: View, act: Callable[[PlanService, Person], tuple[str, PlanRef]]) -> Answer:
-    """Run the action; show its result in the live region and beside the form."""
+def answer_action(view: View, request: Callable[[], Any]) -> Answer:
+    """Do what a form asks for; show its result in the live region and beside the form."""
     try:
-        message, ref = act(in_cluster(view.given.plans), view.given.current_user())
+        asked = request()
+        plan = in_cluster(view.given.plans).do(view.given.current_user(), asked)
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.action_error(error.message, error.fix), None, no_update
+    message = act_of(asked).done.format(**_words(view, asked, plan))
     announce(message)
-    return None, None, plan_actions.action_result(message, ref, view.settings.base_path), view.now_seconds()
+    return None, None, plan_actions.action_result(message, asked.plan, view.settings.base_path), view.now_seconds()
+
+
+def _words(view: View, asked: Any, plan: Plan) -> dict[str, Any]:
+    """Return what the sentence after an act says of it."""
+    words: dict[str, Any] = {"plan": asked.plan}
+    if isinstance(asked, ApprovePlan):
+        words["extent"] = "every occurrence" if asked.scope is DecisionScope.SERIES else "the next occurrence"
+        words["next"] = story.reserve_words(plan, view.now_seconds())
+    if isinstance(asked, SkipOccurrence | RestoreOccurrence):
+        words["start"] = display.moment(asked.start_seconds)
+    if isinstance(asked, SetPlanPolicy):
+        words["does"] = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
+    return words
 
 
 def open_form(view: View, what: str, ref: PlanRef) -> Component:
@@ -61,14 +123,14 @@ def open_form(view: View, what: str, ref: PlanRef) -> Component:
     if what == "preview":
         return plan_actions.preview_table(service.preview(who, ref), view.currency)
     plan = service.plan(who, ref)
-    lines = partial(_lines_of, view)
-    once = partial(_approve, who, ref, DecisionScope.ONCE, "")
 
     def skip_preview(action: str, start_seconds: float) -> list[Component]:
-        return lines(partial(_skip if action == "skip" else _unskip, who, ref, start_seconds))
+        return lines_of(view, (SkipOccurrence if action == "skip" else RestoreOccurrence)(ref, start_seconds))
 
     forms: Mapping[str, Callable[[], Component]] = {
-        "approve": lambda: plan_actions.approve_form(plan, now, lines(once)),
+        "approve": lambda: plan_actions.approve_form(
+            plan, now, lines_of(view, _approve(ref, DecisionScope.ONCE, "", plan.generation))
+        ),
         "reject": plan_actions.reject_form,
         "skip": lambda: plan_actions.skip_form(
             plan, service.occurrences(plan, 30, SKIPPABLE)[:SKIPPABLE], now, skip_preview
@@ -81,42 +143,19 @@ def open_form(view: View, what: str, ref: PlanRef) -> Component:
     return forms[what]()
 
 
-def _approve(who: Person, ref: PlanRef, scope: DecisionScope, reason: str, service: PlanService) -> Plan:
-    return service.approve(who, ref, scope, reason)
-
-
-def _reject(who: Person, ref: PlanRef, reason: str, service: PlanService) -> Plan:
-    return service.reject(who, ref, reason)
-
-
-def _skip(who: Person, ref: PlanRef, start_seconds: float, service: PlanService) -> Plan:
-    return service.skip(who, ref, start_seconds)
-
-
-def _unskip(who: Person, ref: PlanRef, start_seconds: float, service: PlanService) -> Plan:
-    return service.restore(who, ref, start_seconds)
-
-
-def _lines_of(view: View, act: Callable[[PlanService], Plan]) -> list[Component]:
+def lines_of(view: View, asked: Any) -> list[Component]:
     """Everything that an act would write, or why it would be refused."""
     try:
-        return review_steps.all_written(in_cluster(view.given.plans).lines_of(act))
+        return review_steps.all_written(in_cluster(view.given.plans).lines_of(view.given.current_user(), asked))
     except CotenantError as error:
         return [plan_actions.action_error(error.message, error.fix)]
-
-
-def approved_words(plan: Plan, scope: DecisionScope, now_seconds: float) -> str:
-    """Describe the result of an approval."""
-    extent = "every occurrence" if scope is DecisionScope.SERIES else "the next occurrence"
-    return f"Approved {plan.namespace}/{plan.name} for {extent}. {story.reserve_words(plan, now_seconds)}"
 
 
 def register(app: Dash, view: View) -> None:
     """Register all callbacks of reservations and plans."""
     _register_open(app, view)
-    _register_decisions(app, view)
-    _register_lines(app, view)
-    _register_changes(app, view)
+    for form in FORMS:
+        _register_form(app, view, form)
     _register_edit(app, view)
     _register_new(app, view)
     _register_make(app, view)
@@ -164,7 +203,38 @@ def _register_open(app: Dash, view: View) -> None:
             return None, panels.trouble(error), None
 
 
-def _act() -> list[Output]:
+def _register_form(app: Dash, view: View, form: PlanForm) -> None:
+    """Keep what a form would write equal to what is chosen in it, and do it."""
+    inputs, states = form.ids(form.inputs), form.ids(form.states)
+    pressed = form.ids(["now.n_clicks", *form.presses])
+
+    @app.callback(
+        Output(f"plan-{form.name}-lines", "children"),
+        *(Input(*id_) for id_ in inputs),
+        *(State(*id_) for id_ in states),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, form.right)
+    def _lines(*values: Any) -> Any:
+        return lines_of(view, form.request(parse_plan_ref(values[-1]), *values[:-1]))
+
+    @app.callback(
+        *_outputs(),
+        *(Input(*id_) for id_ in pressed),
+        *(State(*id_) for id_ in (*inputs, *states)),
+        State("plan-ref", "data"),
+        prevent_initial_call=True,
+    )
+    @acts(view, form.right)
+    def _do(*values: Any) -> Answer:
+        clicks, answers, ref = values[: len(pressed)], values[len(pressed) : -1], values[-1]
+        if not any(clicks):
+            return NO_ANSWER
+        return answer_action(view, lambda: form.request(parse_plan_ref(ref), *answers))
+
+
+def _outputs() -> list[Output]:
     """Return the outputs of every act: the work area, its error, its message, the moment."""
     return [
         Output("plan-work", "children", allow_duplicate=True),
@@ -174,141 +244,30 @@ def _act() -> list[Output]:
     ]
 
 
-def _on(
-    app: Dash, view: View, right: Right, button: str, states: Sequence[State], act: Callable[..., str], *also: Input
-) -> None:
-    """Do `act(service, person, plan, *states)` at a click of `button` or an input of `also`, and say what it says."""
-
-    @app.callback(
-        *_act(), Input(button, "n_clicks"), *also, *states, State("plan-ref", "data"), prevent_initial_call=True
-    )
-    @acts(view, right)
-    def _run_action(*values: Any) -> Answer:
-        clicks, rest, ref = values[: 1 + len(also)], values[1 + len(also) : -1], values[-1]
-
-        def done(service: PlanService, who: Person) -> tuple[str, PlanRef]:
-            return act(service, who, parse_plan_ref(ref), *rest), parse_plan_ref(ref)
-
-        return answer_action(view, done) if any(clicks) else _no_update_answer()
-
-
-def _register_decisions(app: Dash, view: View) -> None:
-    def approve(
-        service: PlanService, who: Person, ref: PlanRef, scope: str, reason: str | None, generation: int | None
-    ) -> str:
-        chosen = DecisionScope(scope)
-        if generation is None:
-            raise UsageError("nothing was shown to be approved", fix="Open the form again.")
-        approved = service.approve(who, ref, chosen, reason or "", generation=int(generation))
-        return approved_words(approved, chosen, view.now_seconds())
-
-    def reject(service: PlanService, who: Person, ref: PlanRef, reason: str | None) -> str:
-        service.reject(who, ref, reason or "")
-        return f"Rejected {ref}: nothing is reserved, and what is reserved is released."
-
-    states = [
-        State("plan-approve-scope", "value"),
-        State("plan-approve-reason", "value"),
-        State(plan_actions.SHOWN, "data"),
-    ]
-    _on(app, view, Right.APPROVE, "plan-approve-now", states, approve)
-    why = State("plan-reject-reason", "value")
-    _on(app, view, Right.APPROVE, "plan-reject-now", [why], reject, Input("plan-reject-reason", "n_submit"))
-
-
-def _register_lines(app: Dash, view: View) -> None:
-    """Keep what a form would write equal to what is chosen in it."""
-
-    def on(what: str, right: Right, inputs: Sequence[str], act: Callable[..., Callable[[PlanService], Plan]]) -> None:
-        @app.callback(
-            Output(f"plan-{what}-lines", "children"),
-            *(Input(f"plan-{what}-{name}", key) for name, _, key in (id_.partition(".") for id_ in inputs)),
-            State("plan-ref", "data"),
-            prevent_initial_call=True,
-        )
-        @acts(view, right)
-        def _lines(*values: Any) -> Any:
-            return _lines_of(view, act(view.given.current_user(), parse_plan_ref(values[-1]), *values[:-1]))
-
-    def approve(who: Person, ref: PlanRef, scope: str, reason: str | None) -> Callable[[PlanService], Plan]:
-        return partial(_approve, who, ref, DecisionScope(scope), reason or "")
-
-    def reject(who: Person, ref: PlanRef, reason: str | None) -> Callable[[PlanService], Plan]:
-        return partial(_reject, who, ref, reason or "")
-
-    def skip(who: Person, ref: PlanRef, start: str) -> Callable[[PlanService], Plan]:
-        return partial(_skip, who, ref, float(start))
-
-    def unskip(who: Person, ref: PlanRef, start: str) -> Callable[[PlanService], Plan]:
-        return partial(_unskip, who, ref, float(start))
-
-    def policy(who: Person, ref: PlanRef, auto: bool, *limits: Any) -> Callable[[PlanService], Plan]:
-        return lambda service: service.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
-
-    on("approve", Right.APPROVE, ["scope.value", "reason.value"], approve)
-    on("reject", Right.APPROVE, ["reason.value"], reject)
-    on("skip", Right.PLAN, ["start.value"], skip)
-    on("unskip", Right.PLAN, ["start.value"], unskip)
-    on("policy", Right.ADMINISTER, ["auto.checked", "hit.value", "idle.value", "cost.value"], policy)
-
-
-def _register_changes(app: Dash, view: View) -> None:
-    def skip(service: PlanService, who: Person, ref: PlanRef, start: str) -> str:
-        service.skip(who, ref, float(start))
-        return f"Skipped the occurrence of {ref} that begins {display.moment(float(start))}."
-
-    def unskip(service: PlanService, who: Person, ref: PlanRef, start: str) -> str:
-        service.restore(who, ref, float(start))
-        return f"The occurrence of {ref} that begins {display.moment(float(start))} happens after all."
-
-    def policy(service: PlanService, who: Person, ref: PlanRef, auto: bool, *limits: Any) -> str:
-        plan = service.set_policy(who, ref, plan_forms.policy(bool(auto), limits))
-        does = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
-        return f"Plan {ref} now {does}."
-
-    _on(app, view, Right.PLAN, "plan-skip-now", [State("plan-skip-start", "value")], skip)
-    _on(app, view, Right.PLAN, "plan-unskip-now", [State("plan-unskip-start", "value")], unskip)
-    limits = [State(f"plan-policy-{key}", "value") for key in ("hit", "idle", "cost")]
-    _on(app, view, Right.ADMINISTER, "plan-policy-now", [State("plan-policy-auto", "checked"), *limits], policy)
-
-
 def _register_edit(app: Dash, view: View) -> None:
-    @app.callback(
-        *_act(),
-        Input("plan-edit-now", "n_clicks"),
-        State({"plan-term": ALL}, "value"),
-        State("plan-edit-of", "data"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
-    )
+    def request(values: Sequence[Any], generation: int, ref: str) -> EditPlan:
+        plan = in_cluster(view.given.plans).plan(view.given.current_user(), parse_plan_ref(ref))
+        terms = plan_forms.terms(_field_values("plan-term", values), PlanTerms.of(plan))
+        return EditPlan(story.ref_to(plan), terms, int(generation))
+
+    states = [State({"plan-term": ALL}, "value"), State("plan-edit-of", "data"), State("plan-ref", "data")]
+
+    @app.callback(*_outputs(), Input("plan-edit-now", "n_clicks"), *states, prevent_initial_call=True)
     @acts(view, Right.PLAN)
-    def _edit(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Answer:
-        form = _field_values(0, "plan-term", values)
-
-        def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
-            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, parse_plan_ref(ref))))
-            service.edit(who, parse_plan_ref(ref), terms, int(generation))
-            return f"Changed plan {ref}.", parse_plan_ref(ref)
-
-        return answer_action(view, act) if clicks else _no_update_answer()
+    def _edit(clicks: int | None, *answers: Any) -> Answer:
+        return answer_action(view, lambda: request(*answers)) if clicks else NO_ANSWER
 
     @app.callback(
-        Output("plan-edit-preview", "children"),
-        Input("plan-edit-look", "n_clicks"),
-        State({"plan-term": ALL}, "value"),
-        State("plan-edit-of", "data"),
-        State("plan-ref", "data"),
-        prevent_initial_call=True,
+        Output("plan-edit-preview", "children"), Input("plan-edit-look", "n_clicks"), *states, prevent_initial_call=True
     )
     @acts(view, Right.REVIEW)
-    def _preview(clicks: int | None, values: Sequence[Any], generation: int, ref: str) -> Any:
-        form = _field_values(0, "plan-term", values)
-
+    def _preview(clicks: int | None, *answers: Any) -> Any:
         def draw_preview(service: PlanService, who: Person) -> Component:
-            terms = plan_forms.terms(form, PlanTerms.of(service.plan(who, parse_plan_ref(ref))))
-            preview = service.preview(who, parse_plan_ref(ref), terms)
-            lines = _lines_of(view, lambda tried: tried.edit(who, parse_plan_ref(ref), terms, int(generation)))
-            return html.Div([plan_actions.preview_table(preview, view.currency, "Under these terms"), *lines])
+            asked = request(*answers)
+            table = plan_actions.preview_table(
+                service.preview(who, asked.plan, asked.terms), view.currency, "Under these terms"
+            )
+            return html.Div([table, *lines_of(view, asked)])
 
         return _draw_or_failure(view, draw_preview) if clicks else no_update
 
@@ -344,6 +303,11 @@ def _register_new(app: Dash, view: View) -> None:
 
 
 def _register_make(app: Dash, view: View) -> None:
+    def request(values: Sequence[Any]) -> MakePlan:
+        form = _field_values("new-term", values)
+        workload = WorkloadRef.required(str(form.get("workload") or "").strip())
+        return MakePlan(workload, plan_forms.terms(form))
+
     @app.callback(
         Output("new-preview", "children"),
         Input("new-look", "n_clicks"),
@@ -352,12 +316,10 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.REVIEW)
     def _preview(clicks: int | None, values: Sequence[Any]) -> Any:
-        form = _field_values(0, "new-term", values)
-
         def draw_preview(service: PlanService, who: Person) -> Component:
-            workload, terms = _workload(form), plan_forms.terms(form)
-            lines = _lines_of(view, lambda tried: tried.make(who, workload, terms))
-            preview = service.preview_new(who, workload, terms)
+            asked = request(values)
+            lines = lines_of(view, asked)
+            preview = service.preview_new(who, asked.workload, asked.terms)
             return html.Div([plan_actions.preview_table(preview, view.currency), *lines])
 
         return _draw_or_failure(view, draw_preview) if clicks else no_update
@@ -373,23 +335,12 @@ def _register_make(app: Dash, view: View) -> None:
     )
     @acts(view, Right.PLAN)
     def _make(clicks: int | None, values: Sequence[Any]) -> Answer:
-        form = _field_values(0, "new-term", values)
-
-        def act(service: PlanService, who: Person) -> tuple[str, PlanRef]:
-            plan = service.make(who, _workload(form), plan_forms.terms(form))
-            ref = story.ref_to(plan)
-            return f"Made plan {ref}. It is reserved once somebody approves it.", ref
-
-        return answer_action(view, act) if clicks else _no_update_answer()
+        return answer_action(view, lambda: request(values)) if clicks else NO_ANSWER
 
 
-def _workload(form: Mapping[str, Any]) -> WorkloadRef:
-    return WorkloadRef.required(str(form.get("workload") or "").strip())
-
-
-def _field_values(at: int, kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    """Return the values of the form's fields by key, from the `at`-th state of the callback."""
-    return {entry["id"][kind]: value for entry, value in zip(ctx.states_list[at], values, strict=True)}
+def _field_values(kind: str, values: Sequence[Any]) -> dict[str, Any]:
+    """Return the values of the form's fields by key, from the first state of the callback."""
+    return {entry["id"][kind]: value for entry, value in zip(ctx.states_list[0], values, strict=True)}
 
 
 def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
@@ -403,7 +354,3 @@ def _draw_or_failure(view: View, draw: Callable[[PlanService, Person], Component
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return panels.trouble(error)
-
-
-def _no_update_answer() -> Answer:
-    return no_update, no_update, no_update, no_update

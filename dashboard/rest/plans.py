@@ -6,7 +6,7 @@ The same functions under the same rights. Amounts are raw: Unix seconds, millico
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -19,6 +19,15 @@ from cotenant.base.kubernetes.moments import moment_of
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.reservations import story
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.scheduler_ext.reservations.acts import (
+    ApprovePlan,
+    EditPlan,
+    MakePlan,
+    RejectPlan,
+    RestoreOccurrence,
+    SetPlanPolicy,
+    SkipOccurrence,
+)
 from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
 from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
@@ -122,8 +131,6 @@ def router(view: View, prefix: str) -> APIRouter:
     api = APIRouter(prefix=f"{prefix}/reservations", tags=["reservations"])
     _add_reads(api, view)
     _add_acts(api, view)
-    _add_decisions(api, view)
-    _add_changes(api, view)
     return api
 
 
@@ -156,67 +163,61 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def make(body: JsonBody) -> Response:
         request = read_body(body, NewPlanBody)
         service, who = _service(view), view.given.current_user()
-        plan = service.make(who, WorkloadRef.required(request.workload), request.terms(), request.name)
+        plan = service.do(who, MakePlan(WorkloadRef.required(request.workload), request.terms(), request.name))
         return json_answer(_plan_body(service, plan, CALENDAR_DAYS), 201)
 
+    def add(method: str, name: str, summary: str, kind: type[Any], request: Callable[[PlanRef, Any], Any]) -> None:
+        """Add the route of an act on one plan. request: from the plan and the body, which is of a kind."""
 
-def _add_decisions(api: APIRouter, view: View) -> None:
-    @api.post(
-        "/{namespace}/{name}/approve",
-        summary="Let its capacity be reserved at start - lead",
-        **body_doc(PlanDecisionBody),
+        def endpoint(namespace: str, name: str, body: JsonBody) -> Response:
+            answers, service, who = read_body(body, kind), _service(view), view.given.current_user()
+            asked = request(PlanRef(namespace, name), answers)
+            if isinstance(answers, PlanDecisionBody) and answers.dry_run:
+                return json_answer(service.lines_of(who, asked))
+            return json_answer(service.do(who, asked))
+
+        path = "/{namespace}/{name}" if name == "edit" else f"/{{namespace}}/{{name}}/{name}"
+        api.add_api_route(path, endpoint, methods=[method], summary=summary, name=name, **body_doc(kind))
+
+    def start(body: SkipOccurrenceBody) -> float:
+        return moment_of(body.start, "start") or 0.0
+
+    add(
+        "POST",
+        "approve",
+        "Let its capacity be reserved at start - lead",
+        PlanDecisionBody,
+        lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation),
     )
-    def approve(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        who = view.given.current_user()
-
-        def act(acting: PlanService) -> Plan:
-            return acting.approve(who, ref, request.scope, request.reason, generation=request.generation)
-
-        return json_answer(service.lines_of(act) if request.dry_run else act(service))
-
-    @api.post(
-        "/{namespace}/{name}/reject",
-        summary="Reserve nothing, and release what is reserved",
-        **body_doc(PlanDecisionBody),
+    add(
+        "POST",
+        "reject",
+        "Reserve nothing, and release what is reserved",
+        PlanDecisionBody,
+        lambda plan, body: RejectPlan(plan, body.reason, body.scope),
     )
-    def reject(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, PlanDecisionBody), _service(view), PlanRef(namespace, name)
-        who = view.given.current_user()
-        if request.dry_run:
-            return json_answer(service.lines_of(lambda tried: tried.reject(who, ref, request.reason, request.scope)))
-        return json_answer(service.reject(who, ref, request.reason, request.scope))
-
-
-def _add_changes(api: APIRouter, view: View) -> None:
-    @api.post("/{namespace}/{name}/skip", summary="Leave out one occurrence", **body_doc(SkipOccurrenceBody))
-    def skip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
-        start = moment_of(request.start, "start") or 0.0
-        return json_answer(service.skip(view.given.current_user(), ref, start, request.reason))
-
-    @api.post(
-        "/{namespace}/{name}/unskip",
-        summary="Let a skipped occurrence happen after all",
-        **body_doc(SkipOccurrenceBody),
+    add(
+        "POST",
+        "skip",
+        "Leave out one occurrence",
+        SkipOccurrenceBody,
+        lambda plan, body: SkipOccurrence(plan, start(body), body.reason),
     )
-    def unskip(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, SkipOccurrenceBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.restore(view.given.current_user(), ref, moment_of(request.start, "start") or 0.0))
-
-    @api.put(
-        "/{namespace}/{name}",
-        summary="Change it, if it still is the generation that was looked at",
-        **body_doc(EditPlanBody),
+    add(
+        "POST",
+        "unskip",
+        "Let a skipped occurrence happen after all",
+        SkipOccurrenceBody,
+        lambda plan, body: RestoreOccurrence(plan, start(body)),
     )
-    def edit(namespace: str, name: str, body: JsonBody) -> Response:
-        request, service, ref = read_body(body, EditPlanBody), _service(view), PlanRef(namespace, name)
-        return json_answer(service.edit(view.given.current_user(), ref, request.terms(), request.generation))
-
-    @api.put("/{namespace}/{name}/policy", summary="When it may approve itself", **body_doc(ApprovalPolicy))
-    def policy(namespace: str, name: str, body: JsonBody) -> Response:
-        approval_policy, service, ref = read_body(body, ApprovalPolicy), _service(view), PlanRef(namespace, name)
-        return json_answer(service.set_policy(view.given.current_user(), ref, approval_policy))
+    add(
+        "PUT",
+        "edit",
+        "Change it, if it still is the generation that was looked at",
+        EditPlanBody,
+        lambda plan, body: EditPlan(plan, body.terms(), body.generation),
+    )
+    add("PUT", "policy", "When it may approve itself", ApprovalPolicy, SetPlanPolicy)  # fmt: skip
 
 
 def _service(view: View) -> PlanService:

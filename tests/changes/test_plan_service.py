@@ -19,6 +19,14 @@ from cotenant.base.kubernetes.moments import moment
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import NotAllowed, Role
 from cotenant.base.settings.sections.kube import KubeSettings
+from cotenant.scheduler_ext.reservations.acts import (
+    ApprovePlan,
+    EditPlan,
+    MakePlan,
+    RejectPlan,
+    SetPlanPolicy,
+    SkipOccurrence,
+)
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (
     Approval,
@@ -104,9 +112,9 @@ def test_who_was_second_is_told_who_was_first_and_when(
     first = f"plan shop/web-peak was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC"
     with pytest.raises(UsageError, match=first):
         if decision == "Approved":
-            service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation)
+            service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=shown.generation))
         else:
-            service.reject(APPROVER, PEAK, "not tonight")
+            service.do(APPROVER, RejectPlan(plan=PEAK, reason="not tonight"))
     assert scene.spec("web-peak")["approval"]["by"] == "bob", "the first decision stands as it was signed"
 
 
@@ -117,7 +125,7 @@ def test_the_other_decision_a_wider_one_and_another_standby_are_still_taken(
     scene.change("web-peak", "/spec/approval", decided("bob"))
     assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=2).standby == 2
     scene.change("web-peak", "/spec/approval", decided("bob"))
-    rejected = service.reject(APPROVER, PEAK, "no longer needed").approval
+    rejected = service.do(APPROVER, RejectPlan(plan=PEAK, reason="no longer needed")).approval
     assert rejected is not None and rejected.by == "administrator"
     scene.change("web-peak", "/spec/approval", decided("bob", scope="Once"))
     wider = plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES).approval
@@ -132,11 +140,13 @@ def test_a_plan_that_was_changed_since_it_was_shown_is_not_approved(
     (shown,) = service.plans(APPROVER).plans
     scene.change("web-peak", *CHANGED[change])
     with pytest.raises(UsageError, match="somebody has changed plan shop/web-peak since you looked"):
-        service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation)
+        service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=shown.generation))
     assert "approval" not in scene.spec("web-peak")
     assert [row.event for row in scene.rows()] == ["plan-refused"]
     seen = service.plan(APPROVER, PEAK).generation
-    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=seen).approval is not None
+    assert (
+        service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=seen)).approval is not None
+    )
 
 
 def test_an_approval_that_names_no_generation_is_refused_and_may_be_tried(
@@ -144,10 +154,10 @@ def test_an_approval_that_names_no_generation_is_refused_and_may_be_tried(
 ) -> None:
     scene.plan()
     with pytest.raises(UnseenVersion, match="plan shop/web-peak does not name the generation"):
-        service.approve(APPROVER, PEAK, DecisionScope.SERIES)
+        service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES))
     assert "approval" not in scene.spec("web-peak")
     assert [row.event for row in scene.rows()] == ["plan-refused"]
-    lines = service.lines_of(lambda tried: tried.approve(APPROVER, PEAK, DecisionScope.SERIES))
+    lines = service.lines_of(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES))
     assert lines and "approval" not in scene.spec("web-peak")
 
 
@@ -155,7 +165,10 @@ def test_what_only_the_manager_counts_is_no_change_of_the_plan(scene: Scene, ser
     scene.plan()
     shown = service.plan(APPROVER, PEAK)
     scene.say("web-peak", {"phase": "Proposed", "count": 2})
-    assert service.approve(APPROVER, PEAK, DecisionScope.SERIES, generation=shown.generation).approval is not None
+    assert (
+        service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=shown.generation)).approval
+        is not None
+    )
 
 
 def test_a_plan_that_changes_between_the_reading_and_the_writing_of_a_decision_is_not_approved(
@@ -176,7 +189,7 @@ def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_kee
     scene.plan()
     plan = plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES, standby=2)
     assert plan.standby == 2
-    service.reject(APPROVER, PEAK, "not now")
+    service.do(APPROVER, RejectPlan(plan=PEAK, reason="not now"))
     assert plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES).standby == 2
     # two pods of two cores, all day
     seen = service.preview(OWNER, PEAK)
@@ -189,8 +202,8 @@ def test_who_approves_a_plan_says_how_much_is_kept_ready_and_later_decisions_kee
 def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     with pytest.raises(UsageError, match="needs a reason"):
-        service.reject(APPROVER, PEAK, "  ")
-    service.reject(APPROVER, PEAK, "sale is over")
+        service.do(APPROVER, RejectPlan(plan=PEAK, reason="  "))
+    service.do(APPROVER, RejectPlan(plan=PEAK, reason="sale is over"))
     assert scene.spec("web-peak")["approval"]["reason"] == "sale is over"
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-rejected"]
 
@@ -198,19 +211,24 @@ def test_a_rejection_needs_a_reason(scene: Scene, service: ClusterPlanService) -
 ACTS: dict[str, tuple[Callable[[ClusterPlanService, Any], object], frozenset[Role]]] = {
     "preview": (lambda d, who: d.preview(who, PEAK), frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN})),
     "approve": (
-        lambda d, who: d.approve(who, PEAK, DecisionScope.SERIES, generation=1),
+        lambda d, who: d.do(who, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=1)),
         frozenset({Role.APPROVER, Role.ADMIN}),
     ),
-    "reject": (lambda d, who: d.reject(who, PEAK, "no"), frozenset({Role.APPROVER, Role.ADMIN})),
+    "reject": (lambda d, who: d.do(who, RejectPlan(plan=PEAK, reason="no")), frozenset({Role.APPROVER, Role.ADMIN})),
     "edit": (
-        lambda d, who: d.edit(who, PEAK, PlanTerms(3, window=Span(SIX, SIX + 2 * HOUR)), 1),
+        lambda d, who: d.do(
+            who, EditPlan(plan=PEAK, terms=PlanTerms(3, window=Span(SIX, SIX + 2 * HOUR)), generation=1)
+        ),
         frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
     ),
     "make": (
-        lambda d, who: d.make(who, WEB, PlanTerms(1, window=Span(SIX, SIX + HOUR))),
+        lambda d, who: d.do(who, MakePlan(workload=WEB, terms=PlanTerms(1, window=Span(SIX, SIX + HOUR)))),
         frozenset({Role.OWNER, Role.APPROVER, Role.ADMIN}),
     ),
-    "policy": (lambda d, who: d.set_policy(who, PEAK, ApprovalPolicy(auto=True)), frozenset({Role.ADMIN})),
+    "policy": (
+        lambda d, who: d.do(who, SetPlanPolicy(plan=PEAK, policy=ApprovalPolicy(auto=True))),
+        frozenset({Role.ADMIN}),
+    ),
 }
 
 
@@ -236,7 +254,7 @@ def test_a_role_in_another_namespace_is_none_here_and_shows_nothing(scene: Scene
     scene.plan()
     elsewhere = person(Role.ADMIN, "pay")
     with pytest.raises(NotAllowed):
-        service.approve(elsewhere, PEAK, DecisionScope.SERIES, generation=1)
+        service.do(elsewhere, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=1))
     assert (service.plans(elsewhere).plans, [p.name for p in service.plans(VIEWER).plans]) == ((), ["web-peak"])
 
 
@@ -284,13 +302,15 @@ def test_a_plan_is_made_sized_by_its_workload_and_its_first_occurrences_are_know
     rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR)
     # 18:00 in Berlin is 17:00 UTC in winter.
     assert [w.start_seconds for w in service.next_windows(rule)] == [SIX - HOUR + 24 * HOUR * k for k in range(3)]
-    plan = service.make(OWNER, WEB, PlanTerms(3, recurring=rule, ttl_seconds=HOUR, allocate_once=False))
+    plan = service.do(
+        OWNER, MakePlan(workload=WEB, terms=PlanTerms(3, recurring=rule, ttl_seconds=HOUR, allocate_once=False))
+    )
     assert (plan.name, plan.count, plan.per_pod["cpu"]) == ("deployment-web-schedule", 3, 2000)
     spec = scene.spec(plan.name)
     assert (spec["ttl"], spec["allocateOnce"], spec["recurring"]["timeZone"]) == ("1h", False, "Europe/Berlin")
     assert "approval" not in spec
     with pytest.raises(UsageError, match="there is a plan shop/deployment-web-schedule already"):
-        service.make(OWNER, WEB, PlanTerms(3, recurring=rule))
+        service.do(OWNER, MakePlan(workload=WEB, terms=PlanTerms(3, recurring=rule)))
     assert [row.event for row in scene.rows()] == ["plan-asked", "plan-made", "plan-asked", "plan-refused"]
 
 
@@ -301,7 +321,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
     changed = PlanTerms(
         6, window=Span(SIX + HOUR, SIX + 3 * HOUR), quantile=terms.quantile, lead_seconds=600, allocate_once=False
     )
-    service.edit(OWNER, PEAK, changed, one.generation)
+    service.do(OWNER, EditPlan(plan=PEAK, terms=changed, generation=one.generation))
     spec = scene.spec("web-peak")
     assert (spec["amount"]["count"], spec["lead"], spec["allocateOnce"]) == (6, "10m", False)
     assert spec["window"] == plans.window(SIX + HOUR)
@@ -310,7 +330,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
         "/spec/amount/count", "/spec/lead", "/spec/allocateOnce", "/spec/window",
     }  # fmt: skip
     with pytest.raises(UsageError, match="since you looked"):
-        service.edit(OWNER, PEAK, terms, one.generation)
+        service.do(OWNER, EditPlan(plan=PEAK, terms=terms, generation=one.generation))
 
 
 @pytest.mark.parametrize("scope", ["Series", "Once"])
@@ -320,13 +340,15 @@ def test_what_is_approved_is_edited_by_who_may_approve(scene: Scene, service: Cl
     shown = service.plan(OWNER, PEAK)
     more = PlanTerms(200, window=Span(SIX, SIX + 2 * HOUR))
     with pytest.raises(NotAllowed, match=f"ann may not approve in namespace {NAMESPACE}"):
-        service.edit(OWNER, PEAK, more, shown.generation)
+        service.do(OWNER, EditPlan(plan=PEAK, terms=more, generation=shown.generation))
     assert scene.spec("web-peak")["amount"]["count"] == shown.count, "what bob approved"
     # Once it is rejected, nothing is held by it, and whoever plans may edit it.
-    assert service.edit(APPROVER, PEAK, more, shown.generation).count == 200
+    assert service.do(APPROVER, EditPlan(plan=PEAK, terms=more, generation=shown.generation)).count == 200
     scene.change("web-peak", "/spec/approval", decided("bob", "Rejected"))
     again = PlanTerms(3, window=Span(SIX, SIX + 2 * HOUR))
-    assert service.edit(OWNER, PEAK, again, service.plan(OWNER, PEAK).generation).count == 3
+    assert (
+        service.do(OWNER, EditPlan(plan=PEAK, terms=again, generation=service.plan(OWNER, PEAK).generation)).count == 3
+    )
 
 
 def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
@@ -334,14 +356,19 @@ def test_an_edited_forecast_plan_says_until_when_the_forecast_leaves_it_alone(
 ) -> None:
     scene.plan("deployment-web", source="Forecast")
     ref = PlanRef(NAMESPACE, "deployment-web")
-    plan = service.edit(OWNER, ref, PlanTerms(6, window=Span(SIX, SIX + HOUR)), service.plan(OWNER, ref).generation)
+    plan = service.do(
+        OWNER,
+        EditPlan(
+            plan=ref, terms=PlanTerms(6, window=Span(SIX, SIX + HOUR)), generation=service.plan(OWNER, ref).generation
+        ),
+    )
     assert plan.labels[EDITED_LABEL] == str(int(SIX + HOUR))
 
 
 def test_the_window_of_a_plan_that_holds_room_stays(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan(status={"phase": "Held"})
     with pytest.raises(UsageError, match="capacity is reserved"):
-        service.edit(OWNER, PEAK, PlanTerms(4, window=Span(SIX, SIX + HOUR)), 1)
+        service.do(OWNER, EditPlan(plan=PEAK, terms=PlanTerms(4, window=Span(SIX, SIX + HOUR)), generation=1))
     assert scene.spec("web-peak")["window"] == plans.window()
 
 
@@ -349,13 +376,13 @@ def test_one_occurrence_of_a_schedule_is_skipped_and_the_others_stay(scene: Scen
     scene.plan("daily", source="Recurring", recurring=DAILY)
     ref = PlanRef(NAMESPACE, "daily")
     with pytest.raises(UsageError, match="does not begin at"):
-        service.skip(OWNER, ref, SIX + 60)
-    plan = service.skip(OWNER, ref, SIX)
+        service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX + 60))
+    plan = service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX))
     assert scene.spec("daily")["recurring"]["skip"] == [moment(SIX)]
     assert service.next_windows(plan.recurring or Recurrence("", "", 0), 1)[0].start_seconds == SIX + 24 * HOUR
     scene.say("daily", {"phase": "Held", "window": plans.window(SIX + 24 * HOUR)})
     with pytest.raises(UsageError, match="capacity is reserved for the occurrence"):
-        service.skip(OWNER, ref, SIX + 24 * HOUR)
+        service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX + 24 * HOUR))
 
 
 def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_not(
@@ -365,18 +392,18 @@ def test_a_forecast_plan_is_skipped_by_its_window_and_a_plan_for_one_window_is_n
     scene.plan()
     ref = PlanRef(NAMESPACE, "deployment-web")
     with pytest.raises(UsageError, match="has moved the window"):
-        service.skip(OWNER, ref, SIX + HOUR)
-    service.skip(OWNER, ref, SIX, "holiday")
+        service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX + HOUR))
+    service.do(OWNER, SkipOccurrence(plan=ref, start_seconds=SIX, reason="holiday"))
     approval = scene.spec("deployment-web")["approval"]
     assert (approval["decision"], approval["scope"], approval["reason"]) == ("Rejected", "Once", "holiday")
     with pytest.raises(UsageError, match="one window only"):
-        service.skip(OWNER, PEAK, SIX)
+        service.do(OWNER, SkipOccurrence(plan=PEAK, start_seconds=SIX))
 
 
 def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service: ClusterPlanService) -> None:
     scene.plan()
     plans.approve(service, APPROVER, PEAK, DecisionScope.SERIES)
-    plan = service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 0.8, 5.0, None))
+    plan = service.do(ADMIN, SetPlanPolicy(plan=PEAK, policy=ApprovalPolicy(True, 0.8, 5.0, None)))
     assert plan.approval is not None
     assert scene.spec("web-peak")["policy"] == {
         "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 5.0,
@@ -385,9 +412,14 @@ def test_a_policy_is_written_without_touching_the_approval(scene: Scene, service
 
 def test_what_is_not_there_is_said_and_written_down(scene: Scene, service: ClusterPlanService) -> None:
     with pytest.raises(NoData, match="there is no reservation plan shop/gone"):
-        service.approve(APPROVER, PlanRef(NAMESPACE, "gone"), DecisionScope.SERIES, generation=1)
+        service.do(APPROVER, ApprovePlan(plan=PlanRef(NAMESPACE, "gone"), scope=DecisionScope.SERIES, generation=1))
     with pytest.raises(NoData, match="there is no Deployment shop/none"):
-        service.make(OWNER, WorkloadRef(NAMESPACE, "Deployment", "none"), PlanTerms(1, window=Span(SIX, SIX + HOUR)))
+        service.do(
+            OWNER,
+            MakePlan(
+                workload=WorkloadRef(NAMESPACE, "Deployment", "none"), terms=PlanTerms(1, window=Span(SIX, SIX + HOUR))
+            ),
+        )
     assert [row.event for row in scene.rows()] == ["plan-refused", "plan-refused"]
 
 
@@ -401,7 +433,7 @@ def test_what_no_plan_can_be_called_is_not_there_and_leads_to_no_other_object(
         with pytest.raises(NoData, match="there is no reservation plan"):
             service.plan(ADMIN, ref)
         with pytest.raises(NoData, match="there is no reservation plan"):
-            service.approve(ADMIN, ref, DecisionScope.SERIES, generation=1)
+            service.do(ADMIN, ApprovePlan(plan=ref, scope=DecisionScope.SERIES, generation=1))
     assert "approval" not in scene.spec("web-peak")
 
 
@@ -446,14 +478,14 @@ def test_terms_that_cannot_be_are_refused_at_the_door(
     scene: Scene, service: ClusterPlanService, terms: PlanTerms, words: str
 ) -> None:
     with pytest.raises(UsageError, match=words) as caught:
-        service.make(OWNER, WEB, terms)
+        service.do(OWNER, MakePlan(workload=WEB, terms=terms))
     assert caught.value.fix
     assert scene.rows() == []
 
 
 def test_a_policy_that_cannot_be_is_refused(service: ClusterPlanService) -> None:
     with pytest.raises(UsageError, match=r"least share used 1\.5 is out of its range"):
-        service.set_policy(ADMIN, PEAK, ApprovalPolicy(True, 1.5))
+        service.do(ADMIN, SetPlanPolicy(plan=PEAK, policy=ApprovalPolicy(True, 1.5)))
 
 
 def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene: Scene, tmp_path: Path) -> None:
@@ -464,7 +496,9 @@ def test_what_the_cluster_forbids_is_said_written_down_and_nothing_changes(scene
     other.write_text(json.dumps(document))
     settings = msgspec.structs.replace(scene.settings, kube=KubeSettings(kubeconfig=str(other)))
     with pytest.raises(ClusterForbidden):
-        plan_service_of(settings, clock=scene.clock).approve(APPROVER, PEAK, DecisionScope.SERIES, generation=1)
+        plan_service_of(settings, clock=scene.clock).do(
+            APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=1)
+        )
     assert [row.event for row in scene.rows()] == ["plan-refused"]
     assert "approval" not in scene.spec("web-peak")
 

@@ -12,6 +12,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import moment
 from cotenant.base.people import NotAllowed, Role
 from cotenant.cli.main import root
+from cotenant.scheduler_ext.reservations.acts import RestoreOccurrence
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
 from tests.dashboard.test_api_plans import Script
 from tests.support import plans
@@ -40,24 +41,27 @@ def skips(scene: Scene) -> list[str]:
 
 def test_it_is_in_the_schedule_again_and_the_other_stays_out(scene: Scene) -> None:
     service = scene.service()
-    plan = service.restore(OWNER, REF, SIX)
+    plan = service.do(OWNER, RestoreOccurrence(plan=REF, start_seconds=SIX))
     assert plan.recurring is not None and plan.recurring.skip == (SIX + DAY,)
     assert skips(scene) == [moment(SIX + DAY)]
     # The one of the next day is still left out; the first is back.
     assert [w.start_seconds for w in service.next_windows(plan.recurring, 2)] == [SIX, SIX + 2 * DAY]
     assert [(row.event, row.actor) for row in scene.rows()][-1] == ("plan-skip-undone", OWNER.name)
-    assert service.restore(OWNER, REF, SIX + DAY).recurring is not None and skips(scene) == []
+    assert (
+        service.do(OWNER, RestoreOccurrence(plan=REF, start_seconds=SIX + DAY)).recurring is not None
+        and skips(scene) == []
+    )
 
 
 def test_what_is_not_skipped_or_over_stays_as_it_is_and_a_viewer_may_not(scene: Scene) -> None:
     service = scene.service()
     with pytest.raises(UsageError, match="does not skip"):
-        service.restore(OWNER, REF, SIX + 60)
+        service.do(OWNER, RestoreOccurrence(plan=REF, start_seconds=SIX + 60))
     with pytest.raises(NotAllowed):
-        service.restore(person(Role.VIEWER), REF, SIX)
+        service.do(person(Role.VIEWER), RestoreOccurrence(plan=REF, start_seconds=SIX))
     scene.clock.seconds = SIX + 1
     with pytest.raises(UsageError, match="has begun without us"):
-        service.restore(OWNER, REF, SIX)
+        service.do(OWNER, RestoreOccurrence(plan=REF, start_seconds=SIX))
     assert skips(scene) == [moment(SIX), moment(SIX + DAY)]
 
 
@@ -86,3 +90,18 @@ def test_by_command_it_is_tried_first_and_skipped_again(
     assert skips(scene) == [moment(SIX + DAY)]
     run("skip", "--yes")
     assert skips(scene) == [moment(SIX), moment(SIX + DAY)]
+
+
+@pytest.mark.parametrize(("words", "refusal"), [
+    (["reject", "shop/daily"], "a rejection needs a reason"),
+    (["plan", "shop/Deployment/web", "--pods", "1", "--start", moment(SIX), "--for", "30s"], "window of 30 s is out"),
+])  # fmt: skip
+def test_a_command_that_tries_refuses_what_doing_it_would(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], refusal: str
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for yes in ([], ["--yes"]):
+        command = ["reservations", *words, *yes, "--kubeconfig", scene.settings.kube.kubeconfig]
+        done = CliRunner().invoke(root, command)
+        assert done.exit_code == 2 and refusal in " ".join(done.output.split()), done.output
+    assert "approval" not in scene.spec("daily")

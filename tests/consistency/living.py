@@ -35,6 +35,7 @@ from cotenant.dashboard.sources.source import StoreSource
 from cotenant.manager.decisions.results import collect
 from cotenant.pipeline import daily_analysis
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS
+from cotenant.scheduler_ext.reservations.acts import MakePlan
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import PlanStatus, Score, Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanService, PlanTerms
@@ -183,8 +184,9 @@ def _play_plan(living: Living, plans: PlanService, workload: WorkloadRef) -> Non
     """A plan whose last two windows are over: of three pods one waited, at first; then none was needed."""
     now = living.cluster.clock.now_seconds()
     begin = now + 6 * HOUR_SECONDS
-    plan = plans.make(
-        living.view.given.current_user(), workload, PlanTerms(3, window=Span(begin, begin + 2 * HOUR_SECONDS))
+    plan = plans.do(
+        living.view.given.current_user(),
+        MakePlan(workload=workload, terms=PlanTerms(3, window=Span(begin, begin + 2 * HOUR_SECONDS))),
     )
     late = Score(
         now - 8 * HOUR_SECONDS, now - 6 * HOUR_SECONDS, reserved=2, used=2, missed=1, hit_ratio=0.98, coverage=0.16,

@@ -36,6 +36,7 @@ from cotenant.dashboard.autopilot.policy_text import as_yaml
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.scheduler_ext.rebalance.moves.configured_service import move_service_of
+from cotenant.scheduler_ext.reservations.acts import MakePlan
 from cotenant.scheduler_ext.reservations.model.plan import Span
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
@@ -125,7 +126,7 @@ def _opened(scene: Scene) -> Iterator[House]:
     (done,) = service.accept(HOUSE, ChangeRequest((first,), key="00000000"))
     ladder = _ladder(scene, {first, second})
     begin = scene.end_seconds + 6 * HOUR_SECONDS
-    plan = plans.make(HOUSE, second, PlanTerms(1, window=Span(begin, begin + HOUR_SECONDS)))
+    plan = plans.do(HOUSE, MakePlan(workload=second, terms=PlanTerms(1, window=Span(begin, begin + HOUR_SECONDS))))
     with served(app) as url:
         results = StoreSource(scene.store, scene.settings.dashboard).snapshot().version
         names = reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}"

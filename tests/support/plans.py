@@ -27,6 +27,7 @@ from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.frame.view import DashboardContext
 from cotenant.dashboard.sources.source import ResultSource, StoreSource
+from cotenant.scheduler_ext.reservations.acts import ApprovePlan
 from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
 from cotenant.scheduler_ext.reservations.service.configured_service import plan_service_of
@@ -130,12 +131,22 @@ class Scene:
         return support.served(self.app(source, current_user))
 
 
+def approval(
+    service: PlanService, who: Person, ref: PlanRef, scope: DecisionScope = DecisionScope.SERIES, reason: str = "",
+    standby: int | None = None,
+) -> ApprovePlan:  # fmt: skip
+    """The approval of a plan as it is read now."""
+    seen = service.plan(who, ref).generation
+    return ApprovePlan(plan=ref, scope=scope, reason=reason, standby=standby, generation=seen)
+
+
 def approve(
     service: PlanService, who: Person, ref: PlanRef, scope: DecisionScope = DecisionScope.SERIES, reason: str = "",
     standby: int | None = None,
 ) -> Plan:  # fmt: skip
     """Approve a plan as it is read now."""
-    return service.approve(who, ref, scope, reason, standby, service.plan(who, ref).generation)
+    plan: Plan = service.do(who, approval(service, who, ref, scope, reason, standby))
+    return plan
 
 
 def window(start: float = SIX, hours: float = 2.0) -> Json:

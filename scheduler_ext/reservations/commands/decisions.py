@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,18 +16,11 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.text import counted
 
 if TYPE_CHECKING:
-    from cotenant.base.kube import KubeClient
-    from cotenant.base.kubernetes.intent import Apply, Create, Patch
     from cotenant.base.people import Person
     from cotenant.base.settings.root import SettingSections
-    from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, PlanDecision
-    from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService
+    from cotenant.scheduler_ext.reservations.model.plan import Plan
+    from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
     from cotenant.scheduler_ext.reservations.service.service import ClusterPlanService
-
-    Trial = Callable[[Plan, float, str], Apply | Patch]
-    """The write of a decision, from the plan, the time (Unix seconds), and one's name at the API server."""
-    PlanAct = Callable[[PlanService, PlanRef], str]
-    """The decision through the plan service, and what is said of it."""
 
 app = new_app()
 
@@ -81,27 +73,12 @@ def approve(
 
     The plan is printed first, and approved only as printed.
     """
-    from cotenant.base.kube import clock_of
-    from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, PlanDecision
+    from cotenant.scheduler_ext.reservations.acts import ApprovePlan
+    from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
-
-    def act(service: PlanService, ref: PlanRef) -> str:
-        read = service.plan(person(""), ref)
-        _print_approved(read, standby)
-        seen = read.generation if generation is None else generation
-        approved = service.approve(person(""), ref, scope, reason, standby, seen)
-        beside = "".join(f"\n{line}" for line in _window_and_standby_text(approved).splitlines())
-        if not approved.status.window:
-            return f"Approved by {_approver_name(approved)}; written{beside}"
-        at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
-        is_past = approved.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-        when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
-        then = f"capacity for {counted(approved.count, 'pod')} {when}{beside}"
-        return f"Approved by {_approver_name(approved)}; written\n{then}"
-
-    settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.APPROVED, scope, reason, standby, generation), act)
+    asked = ApprovePlan(parse_plan(plan), scope, reason, standby, generation)
+    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
 
 
 @app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
@@ -115,16 +92,11 @@ def reject(
     context: Context = None,
 ) -> None:
     """Reject a plan: nothing is reserved, and what is reserved is released."""
-    from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, PlanDecision
+    from cotenant.scheduler_ext.reservations.acts import RejectPlan
+    from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
-
-    def act(service: PlanService, ref: PlanRef) -> str:
-        rejected = service.reject(person(""), ref, reason, scope)
-        return f"Rejected by {_approver_name(rejected)}; written"
-
-    settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, _approval(PlanDecision.REJECTED, scope, reason), act)
+    carry_out(settings_of(ctx, None, kubeconfig, context), RejectPlan(parse_plan(plan), reason, scope), yes)
 
 
 @app.command(
@@ -139,16 +111,10 @@ def skip(
     context: Context = None,
 ) -> None:
     """Leave out one occurrence of a schedule; the others stay."""
-    from cotenant.scheduler_ext.reservations.service.terms import skip_start_patch
+    from cotenant.scheduler_ext.reservations.acts import SkipOccurrence
 
-    at = _moment(start)
-
-    def act(service: PlanService, ref: PlanRef) -> str:
-        service.skip(person(""), ref, at)
-        return "written"
-
-    settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds, _name: skip_start_patch(plan, at, now_seconds), act)
+    asked = SkipOccurrence(parse_plan(plan), _moment(start))
+    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
 
 
 @app.command(
@@ -163,24 +129,58 @@ def unskip(
     context: Context = None,
 ) -> None:
     """Let a skipped occurrence of a schedule happen after all."""
-    from cotenant.scheduler_ext.reservations.service.terms import restore_start_patch
+    from cotenant.scheduler_ext.reservations.acts import RestoreOccurrence
 
-    at = _moment(start)
-
-    def act(service: PlanService, ref: PlanRef) -> str:
-        service.restore(person(""), ref, at)
-        return "written"
-
-    settings = settings_of(ctx, None, kubeconfig, context)
-    _act(settings, plan, yes, lambda plan, now_seconds, _name: restore_start_patch(plan, at, now_seconds), act)
+    asked = RestoreOccurrence(parse_plan(plan), _moment(start))
+    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
 
 
-def parse_plan_name(text: str) -> tuple[str, str]:
-    """Namespace and name of a plan."""
+def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
+    """Try a request on the server, or do it through the plan service, which writes it into the ledger."""
+    from cotenant.scheduler_ext.reservations.acts import ApprovePlan, RejectPlan
+
+    service, who = service_of(settings), person("")
+    if isinstance(asked, ApprovePlan):
+        read = service.plan(who, asked.plan)
+        _print_approved(read, asked.standby)
+        asked = replace(asked, generation=read.generation if asked.generation is None else asked.generation)
+    if not yes:
+        tried = service.try_out(who, asked)
+        done = "the API server would take it; nothing was written. Do it with --yes"
+        message(f"{tried.intent.address}: {tried.intent.why}; {done}")
+        for line in tried.lines:
+            message(f"  {line.pointer}: {line.now} -> {line.new}")
+        return
+    plan, done = service.do(who, asked), "written"
+    if isinstance(asked, ApprovePlan):
+        done = _approved_words(settings, plan)
+    elif isinstance(asked, RejectPlan):
+        done = f"Rejected by {_approver_name(plan)}; written"
+    message(f"reservationplans/{asked.plan}: {done}")
+
+
+def _approved_words(settings: SettingSections, approved: Plan) -> str:
+    """Describe what an approval comes to: when which capacity is reserved."""
+    from cotenant.base.kube import clock_of
+
+    head = f"Approved by {_approver_name(approved)}; written"
+    beside = "".join(f"\n{line}" for line in _window_and_standby_text(approved).splitlines())
+    if not approved.status.window:
+        return f"{head}{beside}"
+    at = datetime.fromtimestamp(approved.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    is_past = approved.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
+    when = f"is reserved now: its time, {at}, has passed" if is_past else f"will be reserved at {at}"
+    return f"{head}\ncapacity for {counted(approved.count, 'pod')} {when}{beside}"
+
+
+def parse_plan(text: str) -> PlanRef:
+    """Return the plan that a text names."""
+    from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
+
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
         raise UsageError(f"{text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
-    return namespace, name
+    return PlanRef(namespace, name)
 
 
 def service_of(settings: SettingSections) -> ClusterPlanService:
@@ -201,38 +201,6 @@ def person(name: str) -> Person:
     from cotenant.base.people import Grant, Person, Role
 
     return Person(name, grants=(Grant(Role.ADMIN),))
-
-
-def check(client: KubeClient, intent: Apply | Create | Patch) -> None:
-    """Check by a dry run that the API server would accept the intent; nothing is written."""
-    from cotenant.base.kube import Writer
-    from cotenant.changes.sent_writes import sent
-    from cotenant.scheduler_ext.reservations.service.plans import FIELD_MANAGER
-
-    lines = sent(Writer(client, FIELD_MANAGER), intent, dry_run=True).lines
-    done = "the API server would take it; nothing was written. Do it with --yes"
-    message(f"{intent.address}: {intent.why}; {done}")
-    for line in lines:
-        message(f"  {line.pointer}: {line.now} -> {line.new}")
-
-
-def _approval(
-    decision: PlanDecision,
-    scope: DecisionScope,
-    reason: str,
-    standby: int | None = None,
-    generation: int | None = None,
-) -> Trial:
-    from cotenant.scheduler_ext.reservations.model.plan import Approval, PlanDecision
-    from cotenant.scheduler_ext.reservations.service.plans import decide_plan, require_seen
-
-    def trial(plan: Plan, now_seconds: float, name: str) -> Apply:
-        require_seen(plan, generation)
-        if decision is PlanDecision.APPROVED:
-            _print_approved(plan, standby)
-        return decide_plan(plan, Approval(decision, scope, name, now_seconds, reason), standby)
-
-    return trial
 
 
 def _print_approved(plan: Plan, standby: int | None) -> None:
@@ -260,24 +228,6 @@ def _window_and_standby_text(plan: Plan) -> str:
             f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 leaves it out"
         )
     return "\n".join(lines)
-
-
-def _act(settings: SettingSections, plan: str, yes: bool, trial: Trial, act: PlanAct) -> None:
-    """Runs as a dry run on the server, or for good through the plan service, which writes it into the ledger."""
-    from contextlib import closing
-
-    from cotenant.base.kube import connect
-    from cotenant.changes.live_context import who as asked_who
-    from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
-    from cotenant.scheduler_ext.reservations.service import plans
-
-    ref = PlanRef(*parse_plan_name(plan))
-    if yes:
-        message(f"reservationplans/{ref}: {act(service_of(settings), ref)}")
-        return
-    with closing(connect(settings.section(KubeSettings))) as client:
-        now_seconds = client.clock().now_seconds()
-        check(client, trial(plans.plan(client, ref.namespace, ref.name), now_seconds, asked_who(client).name))
 
 
 def _moment(start: str) -> float:

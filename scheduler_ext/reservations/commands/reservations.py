@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,17 +35,15 @@ from cotenant.scheduler_ext.reservations.commands.decisions import (
     PlanArgument,
     StandbyOption,
     YesOption,
-    check,
-    parse_plan_name,
-    person,
-    service_of,
+    carry_out,
+    parse_plan,
 )
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 if TYPE_CHECKING:
     from cotenant.base.kube import KubeClient
     from cotenant.base.settings.root import SettingSections
-    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
+    from cotenant.scheduler_ext.reservations.model.plan import Plan, Recurrence, Span
     from cotenant.scheduler_ext.reservations.service.plans import Ahead
 
 app = new_app()
@@ -122,10 +119,7 @@ def show(
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
-    from cotenant.scheduler_ext.reservations.service.plans import plan as read
-
-    name = parse_plan_name(plan)
-    print_document(read(_client(settings_of(ctx, None, kubeconfig, context)), *name), output)
+    print_document(_read(settings_of(ctx, None, kubeconfig, context), plan), output)
 
 
 @app.command(epilog=examples("cotenant reservations scores shop/deployment-web -o csv"))
@@ -139,10 +133,8 @@ def scores(
 ) -> None:
     """Show how a plan's past occurrences went: reserved, used, missed, idle, lead."""
     from cotenant.scheduler_ext.reservations.commands.rows import score_table
-    from cotenant.scheduler_ext.reservations.service.plans import plan as read
 
-    name = parse_plan_name(plan)
-    table = score_table(read(_client(settings_of(ctx, None, kubeconfig, context)), *name))
+    table = score_table(_read(settings_of(ctx, None, kubeconfig, context), plan))
     print_table(table, output, headers=not no_headers)
     if not len(table):
         message("no occurrence has ended yet")
@@ -160,10 +152,9 @@ def report(
     """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
     from cotenant.scheduler_ext.reservations.commands.rows import report_table
     from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
-    from cotenant.scheduler_ext.reservations.service.plans import plan as read
 
     settings = settings_of(ctx, None, kubeconfig, context)
-    newest = next(iter(reports(read(_client(settings), *parse_plan_name(plan)))), None)
+    newest = next(iter(reports(_read(settings, plan))), None)
     if newest is None:
         message("no occurrence has ended yet")
         return
@@ -187,13 +178,11 @@ def preview(
 ) -> None:
     """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
     from cotenant.scheduler_ext.reservations.commands.rows import preview_table
-    from cotenant.scheduler_ext.reservations.service.plans import plan as read
     from cotenant.scheduler_ext.reservations.service.plans import preview_plan
 
-    name = parse_plan_name(plan)
     settings = settings_of(ctx, None, kubeconfig, context)
-    client = _client(settings)
-    found, now_seconds = read(client, *name), client.clock().now_seconds()
+    found, client = _read(settings, plan), _client(settings)
+    now_seconds = client.clock().now_seconds()
     plan_preview = preview_plan(
         client, found, now_seconds, settings, _forecast_reader(settings, session_of(ctx).cluster)
     )
@@ -230,27 +219,19 @@ def plan(
 ) -> None:
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
     from cotenant.base.kube import clock_of
-    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span, proposal_name
+    from cotenant.scheduler_ext.reservations.acts import MakePlan
+    from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
-    from cotenant.scheduler_ext.reservations.service.plans import new_plan, plan_creation
 
     settings = settings_of(ctx, None, kubeconfig, context)
     ref = named_workload(settings, None, workload)
     when = _parse_window(schedule, zone, start, length)
     if isinstance(when, Span) and when.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
         raise UsageError(f"--start {start!r}: the window is already over", fix="Give a time to come.")
-    title = name or f"{proposal_name(ref)}-{'schedule' if schedule else 'once'}"
-    if yes:
-        recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
-        service_of(settings).make(
-            person(""), ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), title
-        )
-        message(f"reservationplans/{ref.namespace}/{title}: written")
-    else:
-        client = _client(settings)
-        plan = new_plan(ref, title, pods, when)
-        check(client, plan_creation(client, replace(plan, standby=standby or 0)))
-    message(f"approve it with: cotenant reservations approve {ref.namespace}/{title} --yes")
+    recurring, window = (when, None) if isinstance(when, Recurrence) else (None, when)
+    asked = MakePlan(ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), name)
+    carry_out(settings, asked, yes)
+    message(f"approve it with: cotenant reservations approve {asked.plan} --yes")
 
 
 @app.command(
@@ -282,6 +263,14 @@ def backtest(
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     print_table(tried, output, headers=not no_headers)
     message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
+
+
+def _read(settings: SettingSections, name: str) -> Plan:
+    """The plan that a command names."""
+    from cotenant.scheduler_ext.reservations.service.plans import plan
+
+    ref = parse_plan(name)
+    return plan(_client(settings), ref.namespace, ref.name)
 
 
 def _client(settings: SettingSections) -> KubeClient:

@@ -6,10 +6,10 @@ the service checks their rights, whatever the page showed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -18,8 +18,6 @@ from cotenant.base.people import Person
 from cotenant.base.text import agree
 from cotenant.changes.model.service import FieldMove
 from cotenant.scheduler_ext.reservations.model.plan import (
-    ApprovalPolicy,
-    DecisionScope,
     Expected,
     PeakWindow,
     Plan,
@@ -164,7 +162,20 @@ class PlanHistoryEntry:
 
 
 class PlanService(Protocol):
-    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done."""
+    """Safe for many threads. Raises NotAllowed, and CotenantError when it could not be asked or done.
+
+    asked: a request of `reservations.acts`, which has the right that it takes.
+    """
+
+    def do(self, who: Person, asked: Any) -> Plan:
+        """Do what is asked, and return the plan as it is afterwards."""
+
+    def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
+        """Everything that it would write to the cluster, object by object and field by field.
+
+        The API server only checks it, with the person's rights. Raises what the act would raise, but that an approval
+        needs no generation. The moment of a decision is `AT_THAT_MOMENT`.
+        """
 
     def plans(self, who: Person) -> PlanListing:
         """Every plan of the cluster, by name, as it was at most a moment ago."""
@@ -177,46 +188,6 @@ class PlanService(Protocol):
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """The same for a plan that does not exist yet. Right.REVIEW."""
-
-    def approve(
-        self,
-        who: Person,
-        ref: PlanRef,
-        scope: DecisionScope,
-        reason: str = "",
-        standby: int | None = None,
-        generation: int | None = None,
-    ) -> Plan:
-        """Let its capacity be reserved at start - lead, with this standby (None: its own). Right.APPROVE.
-
-        generation: of the plan that was shown; UsageError when it has changed since. None: UnseenVersion, but in
-        `lines_of`, which writes nothing.
-        """
-
-    def reject(self, who: Person, ref: PlanRef, reason: str, scope: DecisionScope = DecisionScope.SERIES) -> Plan:
-        """Reserve nothing, and release what is reserved; a reason is needed. Right.APPROVE."""
-
-    def skip(self, who: Person, ref: PlanRef, start_seconds: float, reason: str = "") -> Plan:
-        """Leave out the occurrence that begins then. Right.PLAN."""
-
-    def restore(self, who: Person, ref: PlanRef, start_seconds: float) -> Plan:
-        """Let a skipped occurrence of a schedule happen after all. Right.PLAN."""
-
-    def make(self, who: Person, workload: WorkloadRef, terms: PlanTerms, name: str = "") -> Plan:
-        """A plan by schedule or for one window; it still has to be approved. Right.PLAN."""
-
-    def edit(self, who: Person, ref: PlanRef, terms: PlanTerms, generation: int) -> Plan:
-        """Change it, if it still is the generation that was looked at. Right.PLAN; Right.APPROVE if it is approved."""
-
-    def set_policy(self, who: Person, ref: PlanRef, policy: ApprovalPolicy) -> Plan:
-        """Set the conditions under which the plan may approve itself, and return the plan. Right.ADMINISTER."""
-
-    def lines_of(self, act: Callable[[PlanService], object]) -> Sequence[FieldMove]:
-        """Everything that an act of this service would write to the cluster, object by object and field by field.
-
-        act: calls an acting method of the service that it gets, such as `approve`; the API server only checks it, with
-        the person's rights. Raises what the act would raise. The moment of a decision is `AT_THAT_MOMENT`.
-        """
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
         """Windows from now on: of a schedule all that begin within these days, else the one there is."""

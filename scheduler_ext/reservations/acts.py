@@ -1,0 +1,243 @@
+"""What a person can do with a reservation plan: each act once, as a request and what that comes to.
+
+Command, route and page make a request; the service does it, or lists what it would write, by the same function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cotenant.base.errors import UnseenVersion, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kube import KubeClient
+from cotenant.base.kubernetes.intent import Intent
+from cotenant.base.people import Person, Right
+from cotenant.scheduler_ext.reservations.model.plan import (
+    Approval,
+    ApprovalPolicy,
+    DecisionScope,
+    Plan,
+    PlanDecision,
+    WindowSource,
+    proposal_name,
+)
+from cotenant.scheduler_ext.reservations.model.plan_service import PlanEvent, PlanRef, PlanTerms
+from cotenant.scheduler_ext.reservations.model.plan_states import decision_text
+from cotenant.scheduler_ext.reservations.plans.schedule import decision_in_force
+from cotenant.scheduler_ext.reservations.service import plans
+from cotenant.scheduler_ext.reservations.service import terms as plan_terms
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovePlan:
+    """Let its capacity be reserved at start - lead, with this standby (None: its own).
+
+    generation: of the plan that was read; a plan that has changed since is not approved.
+    """
+
+    plan: PlanRef
+    scope: DecisionScope
+    reason: str = ""
+    standby: int | None = None
+    generation: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectPlan:
+    """Reserve nothing, and release what is reserved; a reason is needed."""
+
+    plan: PlanRef
+    reason: str
+    scope: DecisionScope = DecisionScope.SERIES
+
+
+@dataclass(frozen=True, slots=True)
+class SkipOccurrence:
+    """Leave out the occurrence that begins then."""
+
+    plan: PlanRef
+    start_seconds: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreOccurrence:
+    """Let a skipped occurrence of a schedule happen after all."""
+
+    plan: PlanRef
+    start_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class MakePlan:
+    """A plan by schedule or for one window, which still has to be approved; name: "" is made of the workload."""
+
+    workload: WorkloadRef
+    terms: PlanTerms
+    name: str = ""
+
+    @property
+    def plan(self) -> PlanRef:
+        """The plan that it becomes."""
+        kind = "schedule" if self.terms.recurring else "once"
+        return PlanRef(self.workload.namespace, self.name.strip() or f"{proposal_name(self.workload)}-{kind}")
+
+
+@dataclass(frozen=True, slots=True)
+class EditPlan:
+    """Change its terms, if it still is the generation that was looked at; what is approved, by who may approve."""
+
+    plan: PlanRef
+    terms: PlanTerms
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetPlanPolicy:
+    """Set the conditions under which the plan may approve itself."""
+
+    plan: PlanRef
+    policy: ApprovalPolicy
+
+
+@dataclass(frozen=True, slots=True)
+class PlanContext:
+    """Inputs of an act. by: the person's name below it; plan: as the server has it, None: one that is to be made.
+
+    tries: only the lines of it are asked for.
+    """
+
+    client: KubeClient
+    who: Person
+    by: str
+    now_seconds: float
+    plan: Plan | None
+    tries: bool = False
+
+    @property
+    def live(self) -> Plan:
+        """The plan that there is."""
+        assert self.plan is not None, "the service has read it"
+        return self.plan
+
+
+def _approve(asked: ApprovePlan, context: PlanContext) -> Intent:
+    plan = context.live
+    approval = Approval(PlanDecision.APPROVED, asked.scope, context.by, context.now_seconds, asked.reason)
+    _require_first(plan, approval, asked.standby)
+    if asked.generation is None and not context.tries:
+        raise UnseenVersion(
+            f"the approval of plan {asked.plan} does not name the generation that was read",
+            fix="Read the plan, then send its generation: what was changed since is not approved.",
+        )
+    plans.require_seen(plan, asked.generation)
+    return plans.decide_plan(plan, approval, asked.standby)
+
+
+def _reject(asked: RejectPlan, context: PlanContext) -> Intent:
+    reason = asked.reason.strip()
+    rejection = Approval(PlanDecision.REJECTED, asked.scope, context.by, context.now_seconds, reason)
+    _require_first(context.live, rejection, None)
+    return plans.decide_plan(context.live, rejection)
+
+
+def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
+    """Raise where somebody else has decided the same already: who was first is said, and nothing is written over it."""
+    first = decision_in_force(plan)
+    if first is None or first.decision is not asked.decision or first.by in ("", asked.by):
+        return
+    if asked.scope is DecisionScope.SERIES and first.scope is DecisionScope.ONCE:
+        return  # that was of one occurrence, this is of all
+    if standby in (None, plan.standby):
+        raise UsageError(
+            f"plan {plan.namespace}/{plan.name} was {decision_text(first)}",
+            fix="Nothing is left to decide: edit its terms, skip a window, or decide the other way.",
+        )
+
+
+def _skip(asked: SkipOccurrence, context: PlanContext) -> Intent:
+    plan = context.live
+    if plan.source is WindowSource.MANUAL:
+        raise UsageError(f"plan {asked.plan} has one window only", fix="Reject it.")
+    if plan.recurring:
+        return plan_terms.skip_start_patch(plan, asked.start_seconds, context.now_seconds)
+    window = plan.status.window or plan.window
+    if window is None or window.start_seconds != asked.start_seconds:
+        raise UsageError(f"the forecast has moved the window of {asked.plan}", fix="Look at it again.")
+    reason = asked.reason.strip() or "skipped"
+    rejection = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, context.by, context.now_seconds, reason)
+    return plans.decide_plan(plan, rejection)
+
+
+def _restore(asked: RestoreOccurrence, context: PlanContext) -> Intent:
+    return plan_terms.restore_start_patch(context.live, asked.start_seconds, context.now_seconds)
+
+
+def new_plan(asked: MakePlan) -> Plan:
+    """A plan to be made; what the terms do not say is as the definition has it."""
+    when = asked.terms.recurring or asked.terms.window
+    assert when is not None, "checked terms have one of them"
+    return plan_terms.plan_with_terms(
+        plans.new_plan(asked.workload, asked.plan.name, asked.terms.pods, when), asked.terms
+    )
+
+
+def _make(asked: MakePlan, context: PlanContext) -> Intent:
+    return plans.plan_creation(context.client, new_plan(asked))
+
+
+def _edit(asked: EditPlan, context: PlanContext) -> Intent:
+    """Change it, if it still is the generation that was looked at; what is approved, by who may approve."""
+    if context.live.approved_by_person:
+        context.who.require(Right.APPROVE, asked.plan.namespace)
+    return plan_terms.edit_patch(context.live, asked.terms, asked.generation)
+
+
+def _set_policy(asked: SetPlanPolicy, context: PlanContext) -> Intent:
+    return plan_terms.with_policy(context.live, asked.policy)
+
+
+def require_valid(asked: Any, now_seconds: float) -> None:
+    """UsageError for a request that no plan could be given; it leaves no row in the ledger."""
+    if isinstance(asked, RejectPlan) and not asked.reason.strip():
+        raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
+    if isinstance(asked, ApprovePlan) and asked.standby is not None:
+        plan_terms.checked_standby(asked.standby)
+    if isinstance(asked, MakePlan | EditPlan):
+        plan_terms.validate_terms(asked.terms, now_seconds)
+    if isinstance(asked, MakePlan):
+        plan_terms.checked_name(asked.plan.name)
+    if isinstance(asked, SetPlanPolicy):
+        plan_terms.checked_policy(asked.policy)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanAct:
+    """An act: its request, the right that it takes, its row in the ledger, what it writes, and what is said then."""
+
+    request: type[Any]
+    right: Right
+    event: PlanEvent
+    writes: Callable[[Any, PlanContext], Intent]
+    done: str
+
+
+ACTS: Final = (
+    PlanAct(ApprovePlan, Right.APPROVE, PlanEvent.APPROVED, _approve, "Approved {plan} for {extent}. {next}"),
+    PlanAct(RejectPlan, Right.APPROVE, PlanEvent.REJECTED, _reject,
+            "Rejected {plan}: nothing is reserved, and what is reserved is released."),
+    PlanAct(SkipOccurrence, Right.PLAN, PlanEvent.SKIPPED, _skip,
+            "Skipped the occurrence of {plan} that begins {start}."),
+    PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED, _restore,
+            "The occurrence of {plan} that begins {start} happens after all."),
+    PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, _make, "Made plan {plan}. It is reserved once somebody approves it."),
+    PlanAct(EditPlan, Right.PLAN, PlanEvent.EDITED, _edit, "Changed plan {plan}."),
+    PlanAct(SetPlanPolicy, Right.ADMINISTER, PlanEvent.POLICY, _set_policy, "Plan {plan} now {does}."),
+)  # fmt: skip
+
+
+def act_of(asked: Any) -> PlanAct:
+    """The act that a request is of."""
+    return next(act for act in ACTS if act.request is type(asked))
