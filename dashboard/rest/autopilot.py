@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Response
 
-from cotenant.autopilot.model import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound
+from cotenant.autopilot.model import QUEUE, REPORT, STATUS, AutopilotMode, AutopilotRound, AutopilotService
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.table import Table
 from cotenant.changes.model.service import BundleForm
@@ -102,33 +102,33 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
+    def service() -> AutopilotService:
+        return in_cluster(view.given.autopilot)
+
+    who = view.given.current_user
+
     @api.post("/pause", summary="Stop every act from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
-        return json_answer(
-            {"paused": in_cluster(view.given.autopilot).pause(view.given.current_user(), request.reason)}
-        )
+        return json_answer({"paused": service().pause(who(), request.reason)})
 
     @api.post("/resume", summary="Resume everything, or one workload", **body_doc(SwitchBody))
     def resume(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
         workload = WorkloadRef.required(request.workload) if request.workload else None
-        in_cluster(view.given.autopilot).resume(view.given.current_user(), workload, request.reason)
+        service().resume(who(), workload, request.reason)
         return json_answer({"resumed": request.workload or "everything"})
 
     @api.post("/policies/{namespace}/{name}/mode", summary="Let a policy act, or only observe", **body_doc(ModeBody))
     def mode(namespace: str, name: str, body: JsonBody) -> Response:
         request, policy = read_body(body, ModeBody), f"{namespace}/{name}"
-        in_cluster(view.given.autopilot).switch(
-            view.given.current_user(), policy, request.mode, request.reason, request.digest
-        )
+        service().switch(who(), policy, request.mode, request.reason, request.digest)
         return json_answer({"policy": policy, "mode": request.mode})
 
     @api.post("/preview", summary="What a policy would do tonight if it stood like this", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
-        result = in_cluster(view.given.autopilot).try_policy(
-            view.given.current_user(), read_body(body, DraftBody).policy
-        )
+        request = read_body(body, DraftBody)
+        result = service().try_policy(who(), request.policy)
         rows = {"status": list(result.status.rows()), "queue": list(result.queue.rows())}
         return json_answer({**rows, **_halt(result)})
 
@@ -136,16 +136,12 @@ def _add_acts(api: APIRouter, view: View) -> None:
               **body_doc(AutopilotBundleBody))  # fmt: skip
     def bundle(body: JsonBody) -> Response:
         request = read_body(body, AutopilotBundleBody)
-        files = in_cluster(view.given.autopilot).bundle(view.given.current_user(), request.form, request.namespaces)
-        return bundle_answer(files, request.form)
+        return bundle_answer(service().bundle(who(), request.form, request.namespaces), request.form)
 
     @api.post("/policies", summary="Save a policy; it observes until it is approved", **body_doc(PolicyBody))
     def save(body: JsonBody) -> Response:
         request = read_body(body, PolicyBody)
-        name = in_cluster(view.given.autopilot).save_policy(
-            view.given.current_user(), request.policy, request.before, request.reason
-        )
-        return json_answer({"policy": name})
+        return json_answer({"policy": service().save_policy(who(), request.policy, request.before, request.reason)})
 
 
 def _halt(result: AutopilotRound) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -216,35 +217,28 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
 
     @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
+    @_in_words
     def permissions(namespaces: Namespaces = None) -> Response:
         asked = list(dict.fromkeys(namespaces or []))
-
-        def act() -> Response:
-            require_short_lists({"namespace": asked}, MOST_NAMESPACES)
-            return json_answer(_service(view).permissions(view.given.current_user(), asked))
-
-        return _answer_or_error(act)
+        require_short_lists({"namespace": asked}, MOST_NAMESPACES)
+        return json_answer(_service(view).permissions(view.given.current_user(), asked))
 
 
 def _add_previews(routes: APIRouter, view: View) -> None:
     @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
+    @_in_words
     def reviews(body: Raw) -> Response:
-        def act() -> Response:
-            request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
-            return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
-
-        return _answer_or_error(act)
+        request, service, who = read_body(body, ChangeRequestBody), _service(view), view.given.current_user()
+        return json_answer((service.dry_run if request.dry_run else service.review)(who, request.wanted()))
 
     @routes.post("/bundles", summary="Files for a GitOps repository as a zip; commands as text",
                **_doc(bytes, 403, 404, 422, 503, body=BundleBody))  # fmt: skip
+    @_in_words
     def bundles(body: Raw) -> Response:
-        def act() -> Response:
-            request = read_body(body, BundleBody)
-            files = _service(view).bundle(view.given.current_user(), request.wanted(), request.form)
-            return bundle_answer(files, request.form)
-
-        return _answer_or_error(act)
+        request = read_body(body, BundleBody)
+        files = _service(view).bundle(view.given.current_user(), request.wanted(), request.form)
+        return bundle_answer(files, request.form)
 
 
 def _add_writes(routes: APIRouter, view: View) -> None:
@@ -253,18 +247,17 @@ def _add_writes(routes: APIRouter, view: View) -> None:
         summary="Accept: written down first, then done",
         **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True),
     )
+    @_in_words
     def accept(body: Raw, key: Key) -> Response:
-        def act() -> Response:
-            service, who = _service(view), view.given.current_user()
-            change_request = read_body(body, ChangeRequestBody).wanted(key)
-            repeated = any(s.change.batch == key for s in service.changes(who))
-            return json_answer({"changes": _rows(service.accept(who, change_request))}, 200 if repeated else 201)
-
-        return _answer_or_error(act)
+        service, who = _service(view), view.given.current_user()
+        change_request = read_body(body, ChangeRequestBody).wanted(key)
+        repeated = any(s.change.batch == key for s in service.changes(who))
+        return json_answer({"changes": _rows(service.accept(who, change_request))}, 200 if repeated else 201)
 
     def add_act(path: str, summary: str, do: Callable[[ChangeService, str], Sequence[ChangeStatus]]) -> None:
+        @_in_words
         def endpoint(change: str) -> Response:
-            return _answer_or_error(lambda: json_answer({"changes": _rows(do(_service(view), change))}))
+            return json_answer({"changes": _rows(do(_service(view), change))})
 
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
@@ -284,8 +277,9 @@ def _add_writes(routes: APIRouter, view: View) -> None:
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
+    @_in_words
     def settle() -> Response:
-        return _answer_or_error(lambda: json_answer({"changes": _rows(_service(view).settle(who()))}))
+        return json_answer({"changes": _rows(_service(view).settle(who()))})
 
 
 def _add_ladders(routes: APIRouter, view: View) -> None:
@@ -304,26 +298,22 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
         summary="Take no further step of it; what was taken stays",
         **_doc(LadderDetail, 403, 422, 503, body=StopBody),
     )
+    @_in_words
     def stop(ladder: str, body: Raw) -> Response:
-        def act() -> Response:
-            service = _service(view)
-            stopped = service.stop_ladder(who(), ladder, read_body(body, StopBody).why)
-            found = [progress for progress in service.ladders(who()) if progress.status.ladder.id == stopped.ladder.id]
-            return json_answer(_ladder_detail(found[0]))
-
-        return _answer_or_error(act)
+        service = _service(view)
+        stopped = service.stop_ladder(who(), ladder, read_body(body, StopBody).why)
+        found = [progress for progress in service.ladders(who()) if progress.status.ladder.id == stopped.ladder.id]
+        return json_answer(_ladder_detail(found[0]))
 
     @routes.post(
         "/ladders/{ladder}/back",
         summary="Take its steps back, the last one first, down to a step; 0: as it was before the first one",
         **_doc(_CHANGED, 403, 409, 422, 503, body=BackBody),
     )
+    @_in_words
     def back(ladder: str, body: Raw) -> Response:
-        def act() -> Response:
-            done = _service(view).go_back(who(), ladder, read_body(body, BackBody).step)
-            return json_answer({"changes": _rows(done)})
-
-        return _answer_or_error(act)
+        done = _service(view).go_back(who(), ladder, read_body(body, BackBody).step)
+        return json_answer({"changes": _rows(done)})
 
 
 def _ladder_detail(progress: LadderProgress) -> LadderDetail:
@@ -343,35 +333,36 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
 
     @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
                **_doc(None, 403, 422, body=SnoozeBody))  # fmt: skip
+    @_in_words
     def snooze(body: Raw) -> Response:
-        def act() -> Response:
-            request = read_body(body, SnoozeBody)
-            _service(view).snooze(view.given.current_user(), _refs(request.workloads), request.days, request.reason)
-            return Response(status_code=204)
-
-        return _answer_or_error(act)
+        request = read_body(body, SnoozeBody)
+        _service(view).snooze(view.given.current_user(), _refs(request.workloads), request.days, request.reason)
+        return Response(status_code=204)
 
     @routes.post(
         "/postponements/recall", summary="Show them again", status_code=204, **_doc(None, 403, 422, body=WorkloadsBody)
     )
+    @_in_words
     def recall(body: Raw) -> Response:
-        def act() -> Response:
-            _service(view).recall(view.given.current_user(), _refs(read_body(body, WorkloadsBody).workloads))
-            return Response(status_code=204)
-
-        return _answer_or_error(act)
+        _service(view).recall(view.given.current_user(), _refs(read_body(body, WorkloadsBody).workloads))
+        return Response(status_code=204)
 
 
-def _answer_or_error(act: Callable[[], Response]) -> Response:
-    """The answer, or the error in words under the status that scripts expect of a refused action."""
-    try:
-        return act()
-    except (KeyTaken, UsageError, ClusterInvalid) as error:
-        return json_answer(ErrorAnswer.of(error), 422)
-    except StoreBusy as error:
-        answer = json_answer(ErrorAnswer.of(error), 503)
-        answer.headers["Retry-After"] = str(RETRY_SECONDS)
-        return answer
+def _in_words(endpoint: Callable[..., Response]) -> Callable[..., Response]:
+    """Decorator of an endpoint: an error in words under the status that scripts expect of a refused action."""
+
+    @wraps(endpoint)
+    def answer(*args: Any, **named: Any) -> Response:
+        try:
+            return endpoint(*args, **named)
+        except (KeyTaken, UsageError, ClusterInvalid) as error:
+            return json_answer(ErrorAnswer.of(error), 422)
+        except StoreBusy as error:
+            refusal = json_answer(ErrorAnswer.of(error), 503)
+            refusal.headers["Retry-After"] = str(RETRY_SECONDS)
+            return refusal
+
+    return answer
 
 
 def _service(view: View) -> ChangeService:

@@ -6,14 +6,19 @@ shares of capacity; Unix seconds.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import msgspec
 from fastapi import APIRouter, Response
 
+from cotenant.base.people import Person
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.frame.view import View, in_cluster
 from cotenant.dashboard.rest import live_tables
 from cotenant.dashboard.rest.live_tables import LiveTable
 from cotenant.dashboard.rest.wire import JsonBody, body_doc, json_answer, read_body
+from cotenant.scheduler_ext.rebalance.model.move_service import MoveService
 from cotenant.scheduler_ext.rebalance.model.tables import EMPTYING, JOBS, MOVES, NODES
 
 
@@ -72,37 +77,28 @@ def _add_reads(api: APIRouter, view: View) -> None:
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
+    def answer(body: JsonBody, kind: type[Any], act: Callable[[MoveService, Person, Any], Any]) -> Response:
+        """Answer with what becomes of a body of a kind."""
+        request = read_body(body, kind)
+        return json_answer(act(in_cluster(view.given.moves), view.given.current_user(), request))
+
     @api.post("/approvals", summary="Approve moves: one PodMigrationJob a pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
-        request, service, who = (
-            read_body(body, MoveApprovalBody),
-            in_cluster(view.given.moves),
-            view.given.current_user(),
-        )
-        if request.dry_run:
-            return json_answer(service.preview(who, request.pods))
-        return json_answer(service.approve(who, request.pods, request.reason))
+        return answer(body, MoveApprovalBody, lambda moves, who, asked: moves.preview(who, asked.pods)
+                      if asked.dry_run else moves.approve(who, asked.pods, asked.reason))  # fmt: skip
 
     @api.post("/jobs/{job}/withdrawal", summary="Withdraw a job that is still Pending", **body_doc(MoveWithdrawalBody))
     def withdraw(job: str, body: JsonBody) -> Response:
-        request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(service.withdraw(view.given.current_user(), job, request.reason))
+        return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw(who, job, asked.reason))
 
     @api.post("/emptying/approvals", summary="Empty nodes: each gets the mark", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
-        request, service, who = (
-            read_body(body, NodeApprovalBody),
-            in_cluster(view.given.moves),
-            view.given.current_user(),
-        )
-        if request.dry_run:
-            return json_answer(service.preview_nodes(who, request.nodes))
-        return json_answer(service.approve_nodes(who, request.nodes, request.reason))
+        return answer(body, NodeApprovalBody, lambda moves, who, asked: moves.preview_nodes(who, asked.nodes)
+                      if asked.dry_run else moves.approve_nodes(who, asked.nodes, asked.reason))  # fmt: skip
 
     @api.post("/emptying/{node}/withdrawal", summary="Give a marked node back", **body_doc(MoveWithdrawalBody))
     def withdraw_node(node: str, body: JsonBody) -> Response:
-        request, service = read_body(body, MoveWithdrawalBody), in_cluster(view.given.moves)
-        return json_answer(service.withdraw_node(view.given.current_user(), node, request.reason))
+        return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw_node(who, node, asked.reason))
 
 
 def _reader(view: View, schema: Schema) -> LiveTable:
