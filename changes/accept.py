@@ -207,7 +207,16 @@ class Actions:
         for review in going:
             self.guard(str(review.workload), 0)
         if len(going) > 1:
-            self._require_rights([write for change in changes if change.wave for write in change.writes])
+            # ClusterForbidden where we may not make them ourselves: what waits is written later, by another account.
+            # What else the server has against them is found when they are sent.
+            writes = [write for change in changes if change.wave for write in change.writes]
+            tried = [_patch(write.operations, write) for write in writes]
+            for outcome in send_all(self.client, tried, FIELD_MANAGER, dry_run=True) if tried else ():
+                require_error = outcome.error
+                if isinstance(require_error, ClusterForbidden | ClusterUnreachable) or not isinstance(
+                    require_error, CotenantError | None
+                ):
+                    raise require_error
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         second = second_required and any(review.takes_two for review in going)
         ladders = self._ladders(going, terms)
@@ -351,7 +360,15 @@ class Actions:
         try:
             live = live_context.read(review.recommendations)
             review = self._at_first_step(review, live, whole)
-            subject = self._subject(review, live)
+            subject = MethodContext(
+                live.workload,
+                review.recommendations,
+                live.pods,
+                live.resizes,
+                live.webhook,
+                gitops_owner(live.workload, self.settings.guardrails),
+                operator_of(live.workload),
+            )
             cannot = impossible(subject)
             review = replace(review, live=live.workload, impossible=cannot, suggested=suggest_method(subject, cannot))
             if review.method in cannot:
@@ -388,28 +405,6 @@ class Actions:
         first = first_step(complete, limits, whole)
         later = later_steps(complete, first, limits, now_seconds)
         return replace(review, recommendations=first, next_steps=later, whole=complete)
-
-    def _subject(self, review: Review, live: LiveWorkload) -> MethodContext:
-        return MethodContext(
-            live.workload,
-            review.recommendations,
-            live.pods,
-            live.resizes,
-            live.webhook,
-            gitops_owner(live.workload, self.settings.guardrails),
-            operator_of(live.workload),
-        )
-
-    def _require_rights(self, writes: Sequence[Write]) -> None:
-        """ClusterForbidden where we may not make them ourselves: what waits is written later, by another account.
-
-        What else the server has against them is found when they are sent.
-        """
-        tried = [_patch(write.operations, write) for write in writes]
-        for outcome in send_all(self.client, tried, FIELD_MANAGER, dry_run=True) if tried else ():
-            error = outcome.error
-            if isinstance(error, ClusterForbidden | ClusterUnreachable) or not isinstance(error, CotenantError | None):
-                raise error
 
     def _changes(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[Change]:
         """Changes in the order in which they are done; of one workload that is resized, its first pods apart."""

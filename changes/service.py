@@ -170,7 +170,13 @@ class ClusterChangeService:
         with self._writable_actions(
             who, f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
         ) as actions:
-            if already := _same(actions.journal.statuses(), request):
+            statuses = actions.journal.statuses()
+            earlier = [s for s in statuses.values() if s.change.batch == request.key]
+            others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
+            if others:
+                message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
+                raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
+            if already := earlier:
                 return already
             reviews = self._reviews(actions, who, request)
             terms = AcceptanceTerms(
@@ -371,7 +377,10 @@ class ClusterChangeService:
             try:
                 yield self._actions(client, ledger, who)
             finally:
-                self._log_rows(ledger, before, who)
+                # Each new row as a line for log collectors, beside the ledger itself.
+                for row in ledger.entries(after=before):
+                    more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
+                    _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
                 if ledger.head().seq > before:
                     keep_head(self._config.door, ledger, self._config.anchor_namespace)
                 ledger.close()
@@ -448,12 +457,6 @@ class ClusterChangeService:
             message = f"The API server does not answer: {error.message}."
             return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
 
-    def _log_rows(self, ledger: Ledger, before: int, who: Person) -> None:
-        """Each new row as a line for log collectors, beside the ledger itself."""
-        for row in ledger.entries(after=before):
-            more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
-            _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
-
 
 def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
     try:
@@ -466,16 +469,6 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
         return AnchorObservation(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
     nothing_yet = not anchor.others and not ledger.head().seq
     return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
-
-
-def _same(statuses: Mapping[str, ChangeStatus], request: ChangeRequest) -> list[ChangeStatus]:
-    """Return the earlier changes with the same key. Raises KeyTaken (UsageError) when it was for others."""
-    earlier = [s for s in statuses.values() if s.change.batch == request.key]
-    others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
-    if others:
-        message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
-        raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
-    return earlier
 
 
 def ledger_row_view(entry: LedgerRow) -> LedgerEntry:

@@ -169,25 +169,21 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
     app.state.dash = dash
 
     def answer_not_found(path: str) -> Response:
-        return _not_found_response(base, path)
+        # The answer for an address without a page or endpoint; base: path of Home.
+        if "api/" in path:
+            document = {
+                "error": "NotFound",
+                "message": "no such endpoint",
+                "fix": f"{base}docs lists them.",
+                "request": request_id(),
+            }
+            return Response(json.dumps(document), media_type="application/json", status_code=404)
+        refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
+        return answers.refusal_response(refused, {"accept": "text/html"}, ("To Home", base))
 
     app.add_api_route(f"{base}{{path:path}}", answer_not_found, methods=["GET"], include_in_schema=False)
     app.add_middleware(PageAddresses, base=base)
     return [*dash.csp_hashes(), *headers.hashes_of(dash.index_string)]
-
-
-def _not_found_response(base: str, path: str) -> Response:
-    """The answer for an address without a page or endpoint; base: path of Home."""
-    if "api/" in path:
-        document = {
-            "error": "NotFound",
-            "message": "no such endpoint",
-            "fix": f"{base}docs lists them.",
-            "request": request_id(),
-        }
-        return Response(json.dumps(document), media_type="application/json", status_code=404)
-    refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
-    return answers.refusal_response(refused, {"accept": "text/html"}, ("To Home", base))
 
 
 class PageAddresses:

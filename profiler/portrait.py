@@ -165,7 +165,15 @@ def update(
     steady, startup = _split(packed, lanes, usage, starts, settings)
     wide = _with_presence(wide, packed, lanes, usage)
     if startup is not None:
-        wide = _with_startup(wide, startup, target)
+        # Portraits with the start-up phase's maximum and count.
+        size = len(wide.refs)
+        highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
+        counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
+        wide = replace(
+            wide,
+            startup_max=np.fmax(wide.startup_max, reduce_rows(np.fmax, highest, target, size, np.nan)),
+            startup_samples=wide.startup_samples + reduce_rows(np.add, counts, target, size, 0.0),
+        )
     wide = _with_steady(wide, steady, lanes.groups, usage)
     return replace(wide, pattern=classify(wide))
 
@@ -251,18 +259,6 @@ def _split(
     return steady, startup
 
 
-def _with_startup(portraits: Portraits[RefT], startup: FloatMatrix, target: Rows) -> Portraits[RefT]:
-    """Portraits with the start-up phase's maximum and count."""
-    size = len(portraits.refs)
-    highest = np.fmax.reduce(startup, axis=1, initial=np.nan).astype(np.float64)
-    counts = np.isfinite(startup).sum(axis=1).astype(np.float64)
-    return replace(
-        portraits,
-        startup_max=np.fmax(portraits.startup_max, reduce_rows(np.fmax, highest, target, size, np.nan)),
-        startup_samples=portraits.startup_samples + reduce_rows(np.add, counts, target, size, 0.0),
-    )
-
-
 def _with_presence(portraits: Portraits[RefT], packed: FloatMatrix, lanes: Lanes, usage: Usage[Any]) -> Portraits[RefT]:
     """Portraits that know when samples were there at all."""
     size, times = len(portraits.refs), usage.grid.times()
@@ -286,7 +282,24 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
     """Portraits with the steady samples in histogram, days and slots (`_with_presence` has moved the days)."""
     size = len(portraits.refs)
     weight = CPU_SAMPLE_WEIGHT if portraits.resource is Resource.CPU else 1.0
-    *parts, squares = _half_hours(steady, usage)
+    # Sum, number and maximum of the samples in each half hour of the clock, (m, K), and sum of all squares, (m,).
+    grid = usage.grid
+    factor = _HALF_HOUR_SECONDS // grid.step_seconds
+    lead = grid.start_seconds % _HALF_HOUR_SECONDS // grid.step_seconds
+    trail = -(lead + grid.size) % factor
+    padded = np.pad(steady, ((0, 0), (lead, trail)), constant_values=np.nan) if lead or trail else steady
+    block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
+    sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
+    maxima, half_squares = np.full(block.shape[:2], np.nan), np.zeros(len(block))
+    for offset in range(factor):  # six strided passes beat a reduction over an axis of six
+        part = block[:, :, offset]
+        present = np.isfinite(part)
+        filled = np.where(present, part, 0.0)
+        sums += filled
+        half_squares += np.einsum("ij,ij->i", filled, filled, dtype=np.float64)
+        counts += present
+        np.fmax(maxima, part, out=maxima)
+    *parts, squares = sums, counts, maxima, half_squares
     ufuncs, fills = (np.add, np.add, np.fmax), (0.0, 0.0, np.nan)
     sums, counts, maxima = map(reduce_rows, ufuncs, parts, repeat(target), repeat(size), fills)
     first = usage.grid.start_seconds // _HALF_HOUR_SECONDS
@@ -314,27 +327,6 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
             ),
         ),
     )
-
-
-def _half_hours(steady: FloatMatrix, usage: Usage[Any]) -> tuple[Floats, Floats, Floats, Floats]:
-    """Sum, number and maximum of the samples in each half hour of the clock, (m, K), and sum of all squares, (m,)."""
-    grid = usage.grid
-    factor = _HALF_HOUR_SECONDS // grid.step_seconds
-    lead = grid.start_seconds % _HALF_HOUR_SECONDS // grid.step_seconds
-    trail = -(lead + grid.size) % factor
-    padded = np.pad(steady, ((0, 0), (lead, trail)), constant_values=np.nan) if lead or trail else steady
-    block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
-    sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
-    maxima, squares = np.full(block.shape[:2], np.nan), np.zeros(len(block))
-    for offset in range(factor):  # six strided passes beat a reduction over an axis of six
-        part = block[:, :, offset]
-        present = np.isfinite(part)
-        filled = np.where(present, part, 0.0)
-        sums += filled
-        squares += np.einsum("ij,ij->i", filled, filled, dtype=np.float64)
-        counts += present
-        np.fmax(maxima, part, out=maxima)
-    return sums, counts, maxima, squares
 
 
 def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:

@@ -147,18 +147,15 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     first: dict[Signal, int] = {}
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
-    open_spans = _widest_spans([*state.open_spans, *spans])
-    return replace(state, since=first | state.since, until=first | state.until, open_spans=open_spans)
-
-
-def _widest_spans(spans: Sequence[SignalSpan]) -> list[SignalSpan]:
-    """One span for each signal, from its first start to its last end."""
+    # One span for each signal, from its first start to its last end.
+    widest_spans = [*state.open_spans, *spans]
     ends: dict[Signal, SignalSpan] = {}
-    for span in spans:
+    for span in widest_spans:
         known = ends.get(span.signal, span)
         start, end = min(span.start_seconds, known.start_seconds), max(span.end_seconds, known.end_seconds)
         ends[span.signal] = SignalSpan(span.signal, start, end)
-    return list(ends.values())
+    open_spans = list(ends.values())
+    return replace(state, since=first | state.since, until=first | state.until, open_spans=open_spans)
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:

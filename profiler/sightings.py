@@ -113,9 +113,22 @@ class Sightings:
             if signal is Signal.CPU_USAGE_MEAN:
                 self._see_lives(usage)
             elif signal in _AMOUNTS:
-                self._see_amounts(signal, usage)
+                present = ~np.isnan(usage.values)
+                last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
+                for i in np.flatnonzero(present.any(axis=1)):
+                    ref = usage.refs[i]
+                    self.amounts.setdefault(ref, {})[_AMOUNTS[signal]] = exact_amount(usage.values[i, last[i]])
+                    until = int(usage.grid.start_seconds + (last[i] + 1) * usage.grid.step_seconds)
+                    key = (ref.namespace, ref.pod)
+                    self.told_until[key] = max(until, self.told_until.get(key, 0))
+                if signal is Signal.MEMORY_LIMIT:
+                    self.limits.add(usage)
             elif signal in _EVENTS:
-                self._see_events(_EVENTS[signal], usage)
+                kind = _EVENTS[signal]
+                for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
+                    self.events.append(
+                        (int(usage.grid.start_seconds + k * usage.grid.step_seconds), kind, usage.refs[i])
+                    )
 
     def _see_lives(self, usage: Usage[Any]) -> None:
         present = ~np.isnan(usage.values)
@@ -126,22 +139,6 @@ class Sightings:
             begin, end = int(times[first[i]]), int(times[last[i]])
             life = self.lives.setdefault(usage.refs[i], _SampledLife(begin, end))
             life.first_seconds, life.last_seconds = min(begin, life.first_seconds), max(end, life.last_seconds)
-
-    def _see_amounts(self, signal: Signal, usage: Usage[Any]) -> None:
-        present = ~np.isnan(usage.values)
-        last = usage.grid.size - 1 - present[:, ::-1].argmax(axis=1)
-        for i in np.flatnonzero(present.any(axis=1)):
-            ref = usage.refs[i]
-            self.amounts.setdefault(ref, {})[_AMOUNTS[signal]] = exact_amount(usage.values[i, last[i]])
-            until = int(usage.grid.start_seconds + (last[i] + 1) * usage.grid.step_seconds)
-            key = (ref.namespace, ref.pod)
-            self.told_until[key] = max(until, self.told_until.get(key, 0))
-        if signal is Signal.MEMORY_LIMIT:
-            self.limits.add(usage)
-
-    def _see_events(self, kind: EventKind, usage: Usage[Any]) -> None:
-        for i, k in zip(*np.nonzero(np.nan_to_num(usage.values)), strict=True):
-            self.events.append((int(usage.grid.start_seconds + k * usage.grid.step_seconds), kind, usage.refs[i]))
 
 
 def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
@@ -333,7 +330,19 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
         _complete_from_usage(pod, lives.get((pod.namespace, pod.name)), requested.get((pod.namespace, pod.name), {}))
         for pod in using
     )
-    templates = _templates(inventory, pods, sightings)
+    # Containers of workloads without a template, from the last amounts of their newest pod.
+    bare = {w.ref for w in inventory.workloads if not w.containers}
+    newest: dict[Any, Pod] = {}
+    for pod in pods:
+        if pod.workload in bare and pod.start_seconds >= newest.get(pod.workload, pod).start_seconds:
+            newest[pod.workload] = pod
+    by_pod: dict[tuple[str, str], list[str]] = {}
+    for ref in sorted(sightings.lives.keys() | sightings.amounts.keys()):
+        by_pod.setdefault((ref.namespace, ref.pod), []).append(ref.container)
+    templates = {
+        ref: tuple(_container(pod, name, sightings.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
+        for ref, pod in newest.items()
+    }
     silent_about = {} if amounts_known else _unknown_amount_workloads(inventory, pods, sightings)
     # Replicas of the workloads with pods of unknown phase: those count as far as they used something of late
     since = max((last for _, last in lives.values()), default=0) - SILENCE_SECONDS
@@ -492,22 +501,6 @@ def _complete_from_usage(pod: Pod, life: tuple[int, int] | None, requested: Mapp
         return pod if pod.start_seconds else replace(pod, start_seconds=start)
     step = Signal.CPU_USAGE_MEAN.spec.step_seconds
     return replace(pod, start_seconds=start, end_seconds=min(pod.end_seconds, life[1] + step))
-
-
-def _templates(inventory: Inventory, pods: Iterable[Pod], sightings: Sightings) -> dict[Any, tuple[Container, ...]]:
-    """Containers of workloads without a template, from the last amounts of their newest pod."""
-    bare = {w.ref for w in inventory.workloads if not w.containers}
-    newest: dict[Any, Pod] = {}
-    for pod in pods:
-        if pod.workload in bare and pod.start_seconds >= newest.get(pod.workload, pod).start_seconds:
-            newest[pod.workload] = pod
-    by_pod: dict[tuple[str, str], list[str]] = {}
-    for ref in sorted(sightings.lives.keys() | sightings.amounts.keys()):
-        by_pod.setdefault((ref.namespace, ref.pod), []).append(ref.container)
-    return {
-        ref: tuple(_container(pod, name, sightings.amounts) for name in by_pod.get((pod.namespace, pod.name), []))
-        for ref, pod in newest.items()
-    }
 
 
 def _container(pod: Pod, name: str, amounts: Mapping[PodContainerRef, Mapping[tuple[int, Resource], int]]) -> Container:

@@ -93,7 +93,12 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     yield from (_Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED) for ref in (*awake, *_of_brief_pods(evidence)))
     for ref, pod in _of_silent_pods(evidence, cpu):
         yield _Doubt(ref, (Resource.CPU,), Reason.CPU_UNMEASURED, _unseen_pods(pod, "at all"))
-    yield from _seldom_measured(evidence)
+    # The containers that run for long and were not measured for a part of it, whoever else was.
+    for resource in evidence.gaps:  # their lives are known
+        for ref, covered in zip(evidence.containers, evidence.coverage[resource].tolist(), strict=True):
+            if 0 < covered < LEAST_MEASURED and ref.workload.kind not in EPISODIC:
+                seldom_part = f"its pods were measured in {percent(covered)} of the time in which they ran"
+                yield _Doubt(ref, (resource,), Reason.LOW_COVERAGE, seldom_part)
     # The containers of which a pod lived for long without a sample, while some node reported. A shorter time is a few
     # scrapes that were lost.
     pods = {(pod.namespace, pod.name): pod for pod in evidence.inventory.pods} if evidence.gaps else {}
@@ -144,15 +149,6 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
 def _unseen_pods(pod: Pod, how_long: str) -> str:
     node = f" on node {pod.node}" if pod.node else ""
     return f"pod {pod.namespace}/{pod.name}{node} was not measured {how_long}"
-
-
-def _seldom_measured(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield the containers that run for long and were not measured for a part of it, whoever else was."""
-    for resource in evidence.gaps:  # their lives are known
-        for ref, covered in zip(evidence.containers, evidence.coverage[resource].tolist(), strict=True):
-            if 0 < covered < LEAST_MEASURED and ref.workload.kind not in EPISODIC:
-                part = f"its pods were measured in {percent(covered)} of the time in which they ran"
-                yield _Doubt(ref, (resource,), Reason.LOW_COVERAGE, part)
 
 
 def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:

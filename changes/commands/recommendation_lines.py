@@ -28,7 +28,18 @@ KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
     """The explanation of one container, line by line; a part that the strategy does not speak of is left out."""
     yield visible(str(recommendation.container))
-    yield from _head(recommendation, currency)
+    # The basis of a recommendation, its severity, and what it would cost and save.
+    profile = f" ({recommendation.profile})" if recommendation.profile else ""
+    role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
+    days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
+    yield (
+        f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
+        f"{counted(recommendation.replicas, 'replica')}{role}, severity {recommendation.severity}, "
+        f"recommender settings {digest}"
+    )
+    savings = savings_of([recommendation])
+    if saving_phrases(savings):
+        yield f"{When.ALL_STEPS}, over all pods: {saving_text(savings, visible(currency))}"
     for value in recommendation.values:
         yield ""
         yield from _value(value)
@@ -64,21 +75,6 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
         yield f"to apply ({RESTARTS[recommendation.restart]}):"
         yield kubectl_command(recommendation)
     yield ""
-
-
-def _head(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """Yield the basis of a recommendation, its severity, and what it would cost and save."""
-    profile = f" ({recommendation.profile})" if recommendation.profile else ""
-    role = "" if recommendation.role is ContainerRole.MAIN else f", {recommendation.role} container"
-    days, digest = recommendation.window_seconds / DAY_SECONDS, recommendation.settings_digest
-    yield (
-        f"strategy {visible(recommendation.strategy)}{profile}, {days:.1f} days of history, "
-        f"{counted(recommendation.replicas, 'replica')}{role}, severity {recommendation.severity}, "
-        f"recommender settings {digest}"
-    )
-    savings = savings_of([recommendation])
-    if saving_phrases(savings):
-        yield f"{When.ALL_STEPS}, over all pods: {saving_text(savings, visible(currency))}"
 
 
 def _value(value: Value) -> Iterator[str]:

@@ -166,25 +166,34 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         request = values.get((resource, Field.REQUEST))
         if request is None or STEP_RULES[resource] in whole:
             continue
-        amount = _step(recommendation, request, settings)
+        # The request after the first of several steps; None where it changes at once, or not at all. A request that
+        # is set first falls from the limit, which the scheduler has counted until then.
+        if not request.changes_template or request.action is not Action.SET or request.amount is None:
+            amount = None
+        else:
+            walk = _walk(request.resource, step_base(recommendation, request.resource), request.amount, settings)
+            _, step_amount = next(walk, (0, request.amount))
+            if step_amount > request.amount and recommendation.running.get(request.resource):
+                step_amount = max(
+                    request.amount, min(step_amount, least_step(recommendation, request.resource, settings))
+                )
+            amount = None if step_amount == request.amount else step_amount
         if amount is None:
             continue
         values[resource, Field.REQUEST] = _with_step_amount(request, amount)
         limit = values.get((resource, Field.LIMIT))
         if limit is not None and limit.action is Action.SET and limit.amount is not None and limit.amount < amount:
             values[resource, Field.LIMIT] = _with_step_amount(limit, amount)
-    heap = _first_heap(recommendation.heap, settings, whole)
+    # The heap after one step, which is as large as one of the memory request.
+    first_heap = recommendation.heap
+    if first_heap is None or STEP_RULES[Resource.MEMORY] in whole:
+        heap = first_heap
+    else:
+        least = -(-least_amount(first_heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
+        heap = replace(first_heap, amount_bytes=max(first_heap.amount_bytes, min(least, first_heap.now_bytes)))
     if heap is not None and heap != recommendation.heap:
         values |= _heap_floor_values(values.values(), heap)
     return _rescale_savings(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
-
-
-def _first_heap(heap: HeapProposal | None, settings: GuardrailSettings, whole: Collection[str]) -> HeapProposal | None:
-    """The heap after one step, which is as large as one of the memory request."""
-    if heap is None or STEP_RULES[Resource.MEMORY] in whole:
-        return heap
-    least = -(-least_amount(heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
-    return replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
 
 
 def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:
@@ -198,20 +207,6 @@ def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[Valu
         if value.amount < least:
             raised_values[Resource.MEMORY, value.field] = _with_step_amount(value, least)
     return raised_values
-
-
-def _step(recommendation: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
-    """The request after the first of several steps; None where it changes at once, or not at all.
-
-    A request that is set first falls from the limit, which the scheduler has counted until then.
-    """
-    if not request.changes_template or request.action is not Action.SET or request.amount is None:
-        return None
-    walk = _walk(request.resource, step_base(recommendation, request.resource), request.amount, settings)
-    _, amount = next(walk, (0, request.amount))
-    if amount > request.amount and recommendation.running.get(request.resource):
-        amount = max(request.amount, min(amount, least_step(recommendation, request.resource, settings)))
-    return None if amount == request.amount else amount
 
 
 def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings) -> Iterator[tuple[int, int]]:

@@ -72,7 +72,16 @@ class Ladders:
             try:
                 decision, review = self._decide(actions, status)
                 if review is not None:
-                    made += self._take_step(actions, status, review)
+                    ladder = status.ladder
+                    taken = len(steps_taken(ladder, actions.journal.statuses().values()))
+                    terms = AcceptanceTerms(
+                        batch=ladder.key(taken),
+                        canary=ladder.canary,
+                        step_of=ladder.id,
+                    )
+                    done = actions.accept([review], terms)
+                    log.info("a ladder's step was taken", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
+                    made += done
                     continue
             except (NotLeader, ClusterUnreachable):
                 raise  # the others would fail alike
@@ -133,18 +142,6 @@ class Ladders:
         moved, requested = abs(review.savings.net.millicores), self.requested_millicores()
         turn = judge_turn(statuses, moved, requested, actions.settings.guardrails)
         return _admit(actions, review) if turn.verdict is LadderVerdict.TAKE else (turn, None)
-
-    def _take_step(self, actions: Actions, status: LadderStatus, review: Review) -> list[ChangeStatus]:
-        ladder = status.ladder
-        taken = len(steps_taken(ladder, actions.journal.statuses().values()))
-        terms = AcceptanceTerms(
-            batch=ladder.key(taken),
-            canary=ladder.canary,
-            step_of=ladder.id,
-        )
-        done = actions.accept([review], terms)
-        log.info("a ladder's step was taken", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
-        return done
 
 
 def switch_reason(client: KubeClient, namespace: str) -> str:

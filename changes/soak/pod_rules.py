@@ -42,7 +42,12 @@ def pod_results(
     """
     rollout = rollout_of(live, change.kind)
     carrying = _carrying_count(change, rollout, pods, since_seconds)
-    resizes = _resize_results(change, pods)
+    # The result of the rule about pods that were resized by the change; empty without any.
+    if not (resized := _resized_pods(pods, change)):
+        resizes = []
+    else:
+        refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized], final=True)
+        resizes = [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
     if not carrying and not (rollout and (rollout.behind or rollout.unread)):
         if rollout is None:
             why_none = ": its next run gets them"
@@ -70,14 +75,6 @@ def pod_results(
         _replica_result(rollout, carrying, _newest_seconds(pods), now_seconds),
         *resizes,
     ]
-
-
-def _resize_results(change: Change, pods: Sequence[Json]) -> list[RuleResult]:
-    """Return the result of the rule about pods that were resized by the change; empty without any."""
-    if not (resized := _resized_pods(pods, change)):
-        return []
-    refused, _ = summarize_resize_answers([answer(pod, write) for pod, write in resized], final=True)
-    return [_count_rule_result(RESIZES, int(bool(refused)), 0, "no resize refused", refused)]
 
 
 def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:

@@ -90,7 +90,10 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     Its workload deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a
     wave. A part: refused, done by half.
     """
-    _let_writes_arrive(actions, status)
+    # Wait until a write of the process that was last to act on the change has arrived, and none can follow it.
+    fenced = actions.journal.fence(status.change.id)
+    waited = 0.0 if fenced else actions.journal.clock.now_seconds() - status.since_seconds
+    time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = status.state is ChangeState.ROLLBACK_UNKNOWN
     # Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise.
     writes = object_writes([status.change])
@@ -123,13 +126,6 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     return actions.roll_back_and_fail(
         status, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
-
-
-def _let_writes_arrive(actions: Actions, status: ChangeStatus) -> None:
-    """Wait until a write of the process that was last to act on the change has arrived, and none can follow it."""
-    fenced = actions.journal.fence(status.change.id)
-    waited = 0.0 if fenced else actions.journal.clock.now_seconds() - status.since_seconds
-    time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
 
 
 def _rolled_back(

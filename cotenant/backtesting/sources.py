@@ -8,7 +8,6 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from cotenant.base.cluster import Inventory
 from cotenant.base.errors import NoData
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
@@ -117,17 +116,13 @@ class StoredSeries:
         usage = plausible_of_pods(self.store.read(USAGE[self.resource], self.grid), inventory)
         workload_usage = total(usage, by_workload(usage.refs, inventory))
         names = tuple(f"{ref.namespace}/{ref.kind}/{ref.name}" for ref in workload_usage.refs)
-        requests = _requests(inventory, self.resource)
+        # Request of each workload's running pods together, where there is one.
+        resource = self.resource
+        requests: dict[WorkloadRef, float] = {}
+        for pod in inventory.pods:
+            if pod.running and pod.requests.get(resource):
+                requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
         limits = np.array([requests.get(ref, np.nan) for ref in workload_usage.refs], dtype=np.float32)
         for first in range(0, len(names), SERIES_PER_SHARD):
             part = slice(first, first + SERIES_PER_SHARD)
             yield Shard(names[part], workload_usage.grid, workload_usage.values[part], limits[part])
-
-
-def _requests(inventory: Inventory, resource: Resource) -> dict[WorkloadRef, float]:
-    """Request of each workload's running pods together, where there is one."""
-    requests: dict[WorkloadRef, float] = {}
-    for pod in inventory.pods:
-        if pod.running and pod.requests.get(resource):
-            requests[pod.workload] = requests.get(pod.workload, 0.0) + pod.requests[resource]
-    return requests

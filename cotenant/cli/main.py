@@ -211,7 +211,16 @@ def run() -> NoReturn:
     # training where those others wait for a processor, on a busy machine or under a limit of CPU.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout = _own_stdout(sys.stdout)
+        # Stdout anew: it keeps its fault, and a sparkline does not end a scan in an ASCII locale.
+        stream = sys.stdout
+        stream.flush()
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
+            encoding=stream.encoding,
+            errors="backslashreplace",
+            line_buffering=stream.line_buffering,
+            write_through=stream.write_through,
+        )
     try:
         typer.main.get_command(root).main(prog_name=program_name(sys.argv[0]))
     except KeyboardInterrupt:
@@ -266,18 +275,6 @@ class _Stdout(io.FileIO):
         except OSError as error:
             self.fault = error
             raise
-
-
-def _own_stdout(stream: io.TextIOWrapper) -> io.TextIOWrapper:
-    """Return stdout anew: it keeps its fault, and a sparkline does not end a scan in an ASCII locale."""
-    stream.flush()
-    return io.TextIOWrapper(
-        io.BufferedWriter(_Stdout(stream.fileno(), "w", closefd=False)),
-        encoding=stream.encoding,
-        errors="backslashreplace",
-        line_buffering=stream.line_buffering,
-        write_through=stream.write_through,
-    )
 
 
 def _stdout_fault() -> OSError | None:

@@ -115,11 +115,23 @@ class Board(Feature):
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
         """The ConfigMap, when a state is another than it shows; Events that are due."""
-        self._note_unreadable()
+        # Tell each object that a mirror or a list cannot read, which all features leave out.
+        unreadable = unread_objects()
+        for mirror in self._mirrors.values():
+            unreadable |= {str(ObjectVersion(mirror.path, *key, "")): why for key, why in mirror.refusals.items()}
+        if unreadable != self._left_out.get(self.name, {}):
+            self.leave_out(self.name, unreadable)
         if self._events:
             self._events.flush()
         states = {name: state for name, state in self.states.items() if name != self.name}
-        if left_out := self._left_out_state(now_seconds):
+        # The condition that lists what is left out; None where it is nothing.
+        with self._lock:
+            every = sorted({f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()})
+        named = "; ".join(every[:MOST_TOLD])
+        message = f"{agree(len(every), 'object is', 'objects are')} left out: {named}"
+        if message != self._left_out_told.message:
+            self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP, message, now_seconds)
+        if left_out := self._left_out_told if every else None:
             states[LEFT_OUT_STATE] = left_out
         if not states or states == self._shown:
             return ControllerDecision()
@@ -133,24 +145,6 @@ class Board(Feature):
         for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
             words = f"{subject} is left out until it changes, all others count: {why}"
             self.report_notes([ObjectNote(subject, LEFT_OUT, words, warning=True)])
-
-    def _left_out_state(self, now_seconds: float) -> FeatureState | None:
-        """Return the condition that lists what is left out; None where it is nothing."""
-        with self._lock:
-            every = sorted({f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()})
-        named = "; ".join(every[:MOST_TOLD])
-        message = f"{agree(len(every), 'object is', 'objects are')} left out: {named}"
-        if message != self._left_out_told.message:
-            self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP, message, now_seconds)
-        return self._left_out_told if every else None
-
-    def _note_unreadable(self) -> None:
-        """Tell each object that a mirror or a list cannot read, which all features leave out."""
-        unreadable = unread_objects()
-        for mirror in self._mirrors.values():
-            unreadable |= {str(ObjectVersion(mirror.path, *key, "")): why for key, why in mirror.refusals.items()}
-        if unreadable != self._left_out.get(self.name, {}):
-            self.leave_out(self.name, unreadable)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record that the ConfigMap shows the offered states, if the write succeeded."""

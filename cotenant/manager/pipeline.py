@@ -129,13 +129,12 @@ class Pipeline:
                 self._stopping.wait(self._settings.manager.retry_seconds)
                 continue
             self.run_once()
-            self._stopping.wait(min(interval, self._pause_seconds(interval)))
-
-    def _pause_seconds(self, interval_seconds: float) -> float:
-        """Until the next run: history may come any minute, what failed is tried again in a while."""
-        if self._error is None:
-            return interval_seconds
-        return NO_DATA_RETRY_SECONDS if isinstance(self._error, NoData) else LONGEST_RETRY_SECONDS
+            # Until the next run: history may come any minute, what failed is tried again in a while.
+            if self._error is None:
+                pause_seconds = interval
+            else:
+                pause_seconds = NO_DATA_RETRY_SECONDS if isinstance(self._error, NoData) else LONGEST_RETRY_SECONDS
+            self._stopping.wait(min(interval, pause_seconds))
 
     def _ran(self) -> RunResults:
         code, answer = self._run_child()

@@ -15,7 +15,7 @@ import msgspec
 
 from cotenant.base.errors import ClusterError, CotenantError
 from cotenant.base.kube import connect
-from cotenant.base.kube.live import LiveCluster, observe
+from cotenant.base.kube.live import observe
 from cotenant.base.kube.overlay import overlay
 from cotenant.base.logs.telemetry import configure_logging
 from cotenant.base.process.clock import SystemClock
@@ -28,7 +28,6 @@ from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, Run
 from cotenant.pipeline import daily_analysis
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
-from cotenant.settings import Settings
 
 STILL_SECONDS: Final = 60.0
 """So long nothing of Python ran when the process ends itself: one computation in C may take its time."""
@@ -39,7 +38,11 @@ def run(job: PipelineJob) -> RunResults:
     settings, clock = job.settings, SystemClock()
     store = Store(store_url(settings.store, os.environ), job.cluster)
     if settings.profiler.prometheus.url:
-        live = _observe_cluster(settings)
+        # The running state of the cluster; None when pods may not be listed, as for a scan.
+        try:
+            live = observe(connect(settings.kube))
+        except ClusterError:
+            live = None
         marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
         pull(
             PrometheusSource(settings.profiler.prometheus, job.cluster, marks),
@@ -64,14 +67,6 @@ def history_end_seconds(job: PipelineJob) -> int | None:
     except CotenantError:
         return None
     return span[1] if span else None
-
-
-def _observe_cluster(settings: Settings) -> LiveCluster | None:
-    """Return the running state of the cluster; None when pods may not be listed, as for a scan."""
-    try:
-        return observe(connect(settings.kube))
-    except ClusterError:
-        return None
 
 
 def answer_alone() -> IO[bytes]:

@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.cluster import EventKind, Inventory, Node
-from cotenant.base.identity import NodeRef, PodContainerRef
+from cotenant.base.cluster import EventKind, Inventory
+from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
 from cotenant.base.table import Kind, Table
 from cotenant.base.usage.histogram import HistogramBatch
@@ -150,27 +150,20 @@ def _hourly_requests(
     rows, refs = members.rows[in_group], [stored.refs[row] for row in np.flatnonzero(in_group).tolist()]
     values = _possible(values, _most_of_nodes(refs, analysis.history.inventory, resource))
     sums = reduce_rows(np.add, np.nan_to_num(values).astype(np.float64), rows, size, 0.0)
-    pods = reduce_rows(np.add, *_present_by_pod(refs, np.isfinite(values), rows), size, 0.0)
-    index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
-    at = np.clip(index, 0, max(stored.grid.size - 1, 0))
-    has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
-    requested, running = (np.where(has_pods, values[:, at], np.nan).astype(np.float32) for values in (sums, pods))
-    return requested, running
-
-
-def _present_by_pod(
-    refs: Sequence[PodContainerRef], present: npt.NDArray[np.bool_], rows: npt.NDArray[np.integer[Any]]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.intp]]:
-    """Return whether any container of a pod is present in each hour, (pods, hours), and its workload, (pods,).
-
-    refs, present, rows: of the containers, their hours (containers, hours) and the row of their workload.
-    """
+    # Whether any container of a pod is present in each hour, (pods, hours), and its workload, (pods,). refs, present,
+    # rows: of the containers, their hours (containers, hours) and the row of their workload.
+    present = np.isfinite(values)
     place = {pod: row for row, pod in enumerate(dict.fromkeys((ref.namespace, ref.pod) for ref in refs))}
     of_pod = np.array([place[ref.namespace, ref.pod] for ref in refs], dtype=np.intp)
     some = reduce_rows(np.logical_or, present, of_pod, len(place), False)
     workload = np.zeros(len(place), dtype=np.intp)
     workload[of_pod] = rows
-    return some.astype(np.float64), workload
+    pods = reduce_rows(np.add, *(some.astype(np.float64), workload), size, 0.0)
+    index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
+    at = np.clip(index, 0, max(stored.grid.size - 1, 0))
+    has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)
+    requested, running = (np.where(has_pods, values[:, at], np.nan).astype(np.float32) for values in (sums, pods))
+    return requested, running
 
 
 def _heat(hourly: Usage[Any]) -> npt.NDArray[np.float64]:
@@ -234,8 +227,12 @@ def node_history(analysis: Analysis) -> Table:
     nodes = analysis.history.inventory.nodes
     for resource, lines in analysis.lendable.items():
         of_nodes = analysis.history.node_usage[NODE_SIGNAL[resource]]
+        # Rows in the inventory's order, NaN for a node that reports nothing.
+        usage = hourly(of_nodes)
+        row = {ref.name: i for i, ref in enumerate(usage.refs)}
+        padded = np.append(usage.values, np.full((1, usage.grid.size), np.nan, dtype=np.float32), axis=0)
         used = {
-            "total": _in_order(hourly(of_nodes), nodes),
+            "total": padded[[row.get(node.name, -1) for node in nodes]],
             "prod": hourly(analysis.pod_totals[resource].prod).values,
         }
         lent = {band.value: line for band, line in lines.past.items()}
@@ -247,13 +244,6 @@ def node_history(analysis: Analysis) -> Table:
             why = {f"{band.value}_reason": reasons[i].value for band, reasons in lines.past_reasons.items()}
             rows.append({"node": node.name, "resource": resource.value, **grids, **lists, **why})
     return Table.from_rows(NODE_HISTORY, rows)
-
-
-def _in_order(usage: Usage[NodeRef], nodes: Sequence[Node]) -> FloatMatrix:
-    """Rows in the inventory's order, NaN for a node that reports nothing."""
-    row = {ref.name: i for i, ref in enumerate(usage.refs)}
-    padded = np.append(usage.values, np.full((1, usage.grid.size), np.nan, dtype=np.float32), axis=0)
-    return padded[[row.get(node.name, -1) for node in nodes]]
 
 
 def extend_recommendation_log(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:

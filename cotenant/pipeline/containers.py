@@ -176,8 +176,23 @@ class _Parts:
     def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _Parts:
         pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
         daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
-        pod_rows = _pod_rows_of(history.inventory)
-        return cls(history, settings, server, _rows_by_signal(history), pods, events, pod_rows, daemons)
+        inventory = history.inventory
+        owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
+        for row in inventory.pod_rows:
+            owner = owners.get((row.namespace, row.name))
+            if owner is not None:
+                pod_rows[owner].append(row)
+        # Rows of each workload; most signals have the same series, which are looked up once.
+        owners = history.inventory.owners()
+        looked_up: list[tuple[tuple[PodContainerRef, ...], defaultdict[WorkloadRef, list[int]]]] = []
+        by_signal: dict[Signal, defaultdict[WorkloadRef, list[int]]] = {}
+        for signal, usage in history.usage.items():
+            rows = next((rows for refs, rows in looked_up if refs == usage.refs), None)
+            if rows is None:
+                rows = _rows_of_workloads(usage.refs, owners)
+                looked_up.append((usage.refs, rows))
+            by_signal[signal] = rows
+        return cls(history, settings, server, by_signal, pods, events, pod_rows, daemons)
 
     def groups(self, most_series: int) -> list[list[Workload]]:
         """Neighbouring workloads of at most so many series of a signal together, or a larger one alone."""
@@ -254,20 +269,6 @@ def _groups(workloads: Sequence[Workload], counts: Mapping[WorkloadRef, int], mo
     yield group
 
 
-def _rows_by_signal(history: History) -> dict[Signal, defaultdict[WorkloadRef, list[int]]]:
-    """Rows of each workload; most signals have the same series, which are looked up once."""
-    owners = history.inventory.owners()
-    looked_up: list[tuple[tuple[PodContainerRef, ...], defaultdict[WorkloadRef, list[int]]]] = []
-    by_signal: dict[Signal, defaultdict[WorkloadRef, list[int]]] = {}
-    for signal, usage in history.usage.items():
-        rows = next((rows for refs, rows in looked_up if refs == usage.refs), None)
-        if rows is None:
-            rows = _rows_of_workloads(usage.refs, owners)
-            looked_up.append((usage.refs, rows))
-        by_signal[signal] = rows
-    return by_signal
-
-
 def _rows_of_workloads(
     refs: Iterable[PodContainerRef], owners: Mapping[tuple[str, str], WorkloadRef]
 ) -> defaultdict[WorkloadRef, list[int]]:
@@ -293,12 +294,3 @@ def _events_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[Event]]:
         if owner is not None:
             events[owner].append(event)
     return events
-
-
-def _pod_rows_of(inventory: Inventory) -> defaultdict[WorkloadRef, list[PodRow]]:
-    owners, pod_rows = inventory.owners(), defaultdict[WorkloadRef, list[PodRow]](list)
-    for row in inventory.pod_rows:
-        owner = owners.get((row.namespace, row.name))
-        if owner is not None:
-            pod_rows[owner].append(row)
-    return pod_rows

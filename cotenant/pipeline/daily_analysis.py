@@ -28,7 +28,7 @@ from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.settings.base import digest
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.store import FACTS, Store, StoreFacts
-from cotenant.base.table import Schema, Table
+from cotenant.base.table import Table
 from cotenant.base.text import moment
 from cotenant.base.threads import side_by_side
 from cotenant.base.usage.forecast import Forecasts, concatenate_forecasts
@@ -403,13 +403,10 @@ def _result_tables(analysis: Analysis) -> Iterator[Table]:
 def _browsable_tables(analysis: Analysis, store: Store) -> Iterator[Table]:
     yield browse.events(analysis)
     yield browse.node_history(analysis)
-    yield browse.extend_recommendation_log(_previous_table(store, RECOMMENDATION_LOG), analysis.recommendations)
-    yield from browse.coverage(analysis)
-
-
-def _previous_table(store: Store, schema: Schema) -> Table | None:
-    """A table of the run before, None when there was none."""
+    # A table of the run before, None when there was none.
     try:
-        return store.read_table(schema)
+        previous_table = store.read_table(RECOMMENDATION_LOG)
     except NoData:
-        return None
+        previous_table = None
+    yield browse.extend_recommendation_log(previous_table, analysis.recommendations)
+    yield from browse.coverage(analysis)

@@ -136,7 +136,12 @@ def _decode_learned(
     fits, first, first_tree = [], 0, 0
     for forest in boosted:
         rows, own = slice(first, first + forest.size), slice(first_tree, first_tree + forest.models * trees_per_model)
-        booster = _booster(forest, {part: trees[part][own] for part in _TREE_PARTS}) if forest.models else None
+        if forest.models:
+            booster_trees = {part: trees[part][own] for part in _TREE_PARTS}
+            shaped = {part: rows.reshape(forest.models, -1, rows.shape[-1]) for part, rows in booster_trees.items()}
+            booster = Booster(Trees(np.array(forest.base), **shaped), forest.rows, forest.series)
+        else:
+            booster = None
         scores, boosted_scores, lifts, errors = (series[part][rows] for part in _SERIES_PARTS)
         fits.append(MixtureFit(scores, boosted_scores, lifts, errors, booster, forest.card))
         first, first_tree = rows.stop, own.stop
@@ -144,8 +149,3 @@ def _decode_learned(
     if first != len(names):
         raise ValueError(f"{len(names)} series, {first} of them in fits")
     return Learned(names, int(stamp[_END]), tuple(fits))
-
-
-def _booster(of: _Boosted, trees: Mapping[str, npt.NDArray[Any]]) -> Booster:
-    shaped = {part: rows.reshape(of.models, -1, rows.shape[-1]) for part, rows in trees.items()}
-    return Booster(Trees(np.array(of.base), **shaped), of.rows, of.series)

@@ -130,10 +130,20 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
     ahead = {
         band: {level: _floats(_cluster_line(forecast.grid, lines, band, level)) for level in LEVELS} for band in Band
     }
+    # Sum of requests over the pods that ran in each hour; NaN where nothing was recorded.
+    hours = past.grid.times()
+    stored = analysis.requested[resource]
+    if not stored.grid.size:
+        request = [float("nan")] * len(hours)
+    else:
+        index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
+        inside = (index >= 0) & (index < stored.grid.size)
+        total = np.where(stored.some, stored.sums, np.nan)
+        request = _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
     return BandSeries(
         times=[int(t) for t in past.grid.times()],
         usage=_floats(past.values[0]),
-        request=_request_history(analysis, resource, past.grid.times()),
+        request=request,
         allocatable=_known_allocatable(analysis.history.inventory, resource),
         ahead=[int(t) for t in forecast.grid.times()],
         quantiles={q: _floats(forecast.quantiles[0, :, FORECAST_LEVELS.index(float(q))]) for q in SHOWN_LEVELS},
@@ -166,17 +176,6 @@ def _cluster_line(grid: TimeGrid, lines: LendableLines, band: Band, level: str) 
     """
     line = lines.ahead_of_cluster(band, level)
     return line if lines.half_hours == grid else np.full(grid.size, np.nan)
-
-
-def _request_history(analysis: Analysis, resource: Resource, hours: npt.NDArray[np.int64]) -> list[float]:
-    """Sum of requests over the pods that ran in each hour; NaN where nothing was recorded."""
-    stored = analysis.requested[resource]
-    if not stored.grid.size:
-        return [float("nan")] * len(hours)
-    index = (hours - stored.grid.start_seconds) // stored.grid.step_seconds
-    inside = (index >= 0) & (index < stored.grid.size)
-    total = np.where(stored.some, stored.sums, np.nan)
-    return _floats(np.where(inside, total[np.clip(index, 0, stored.grid.size - 1)], np.nan))
 
 
 def _heat(analysis: Analysis) -> list[list[float]]:
@@ -219,28 +218,26 @@ def _peak(analysis: Analysis) -> PeakAhead | None:
     start = forecast.grid.start_seconds + first * forecast.grid.step_seconds
     end = start + RUN_SECONDS
     busiest_mean = float(median[0, first : first + RUN_SECONDS // forecast.grid.step_seconds].mean())
+    # Workload whose forecast rises most in the window over its own mean of the horizon.
+    workloads = analysis.workloads
+    times = workloads.grid.times()
+    inside = (times >= start) & (times < end)
+    leader_median = np.nan_to_num(workloads.medians[Resource.CPU].astype(np.float64))
+    if not inside.any() or not len(leader_median):
+        leader = ""
+    else:
+        rise = leader_median[:, inside].mean(axis=1) - leader_median.mean(axis=1)
+        ref = workloads.refs[int(np.argmax(rise))]
+        leader = f"{ref.namespace}/{ref.name}"
     return PeakAhead(
         start,
         end,
         height,
         int(height - np.nan_to_num(now(analysis.cluster_totals[Resource.CPU]))),
-        _leader(analysis, start, end),
+        leader,
         above_mean=busiest_mean / float(median.mean()) - 1 if median.any() else 0.0,
         pronounced=forecast.peak_window(0) is not None,
     )
-
-
-def _leader(analysis: Analysis, start_seconds: int, end_seconds: int) -> str:
-    """Workload whose forecast rises most in the window over its own mean of the horizon."""
-    workloads = analysis.workloads
-    times = workloads.grid.times()
-    inside = (times >= start_seconds) & (times < end_seconds)
-    median = np.nan_to_num(workloads.medians[Resource.CPU].astype(np.float64))
-    if not inside.any() or not len(median):
-        return ""
-    rise = median[:, inside].mean(axis=1) - median.mean(axis=1)
-    ref = workloads.refs[int(np.argmax(rise))]
-    return f"{ref.namespace}/{ref.name}"
 
 
 def _peak_reason(analysis: Analysis) -> str:

@@ -185,7 +185,7 @@ def _with_maxima(usage: dict[Signal, SparseUsage[PodContainerRef]]) -> dict[Sign
         return usage
     if not highest.refs:
         usage[Signal.CPU_USAGE_MAX] = dataclasses.replace(mean, statistic=highest.statistic)
-    elif _differ_by_day(_ends(highest), _ends(mean)):
+    elif any(abs(end - other_end) >= _DAY_SLOTS for end, other_end in zip(_ends(highest), _ends(mean), strict=True)):
         usage[Signal.CPU_USAGE_MAX] = highest.filled(mean)
     return usage
 
@@ -195,7 +195,3 @@ def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
     if not usage.refs:
         return 0, 0
     return int(usage.first.min()), int((usage.first + np.diff(usage.bounds)).max())
-
-
-def _differ_by_day(ends: tuple[int, int], others: tuple[int, int]) -> bool:
-    return any(abs(end - other_end) >= _DAY_SLOTS for end, other_end in zip(ends, others, strict=True))

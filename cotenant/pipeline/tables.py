@@ -17,7 +17,7 @@ from cotenant.base.store import tables as stored_tables
 from cotenant.base.table import Table
 from cotenant.base.usage.forecast import LEVELS, Forecasts, Window, WindowKind
 from cotenant.base.usage.peak import shown_peaks
-from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal
 from cotenant.changes.decide.patches import by_workload
 from cotenant.changes.decide.readiness import Readiness, readiness
 from cotenant.changes.model.settings import GuardrailSettings
@@ -50,7 +50,10 @@ SPARKLINE_DAYS = 7
 def workloads(analysis: WorkloadAnalysis) -> Table:
     """One row per workload of the analysis."""
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
-    sparklines = _sparklines(analysis.totals[Signal.CPU_USAGE_MEAN])
+    usage = analysis.totals[Signal.CPU_USAGE_MEAN]
+    step = usage.grid.step_seconds
+    recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
+    sparklines = [[float(v) for v in row] for row in recent.values]
     kills, restarts = (_events(analysis, kind) for kind in (EventKind.OOM_KILL, EventKind.RESTART))
     p95 = {r: p95_while_running(analysis, r) for r in Resource}
     return Table.from_rows(
@@ -105,12 +108,6 @@ def _forecast_cells(analysis: WorkloadAnalysis, i: int) -> dict[str, Any]:
         "model": forecast.model[i],
         "forecast_error": forecast.error[i].relative_wql,
     }
-
-
-def _sparklines(usage: Usage[WorkloadRef]) -> list[list[float]]:
-    step = usage.grid.step_seconds
-    recent = usage.tail(SPARKLINE_DAYS * DAY_SECONDS // step).coarser(SPARKLINE_HOURS * HOUR_SECONDS // step)
-    return [[float(v) for v in row] for row in recent.values]
 
 
 def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]:
@@ -169,7 +166,17 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
         "killed_first": "yes" if killed_first(recommendation) else "no",
         "strategy": recommendation.strategy,
     }
-    row |= _later_stage_cells(recommendation)
+    # The cells that the stages after the strategy added.
+    test = recommendation.backtest
+    later_stage_cells = {
+        **confidence_cells(recommendation.trust),
+        "saving_month": recommendation.monthly_saving,
+        "backtest_oom_kills": test.oom_kills if test else None,
+        "backtest_throttled_minutes": test.throttled_minutes if test else None,
+        "restart": recommendation.restart.value,
+        "profile": recommendation.profile,
+    }
+    row |= later_stage_cells
     if recommendation.heap is not None:
         row |= {"heap_now": recommendation.heap.now_bytes, "heap": recommendation.heap.amount_bytes}
     for value in recommendation.values:
@@ -184,19 +191,6 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
     return row | saving_cells(recommendation, When.ALL_STEPS)
 
 
-def _later_stage_cells(recommendation: Recommendation) -> dict[str, Any]:
-    """Return the cells that the stages after the strategy added."""
-    test = recommendation.backtest
-    return {
-        **confidence_cells(recommendation.trust),
-        "saving_month": recommendation.monthly_saving,
-        "backtest_oom_kills": test.oom_kills if test else None,
-        "backtest_throttled_minutes": test.throttled_minutes if test else None,
-        "restart": recommendation.restart.value,
-        "profile": recommendation.profile,
-    }
-
-
 def findings(records: Iterable[ClusterFinding]) -> Table:
     """One row per finding."""
     return Table.from_rows(FINDINGS, rows(records))
@@ -207,7 +201,11 @@ def nodes(analysis: Analysis) -> Table:
     pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
     present = {r: _present(analysis, r) for r in Resource}
     requested = {r: analysis.history.inventory.known_requests_by_node(r) for r in Resource}
-    peaks = _node_peaks(analysis)
+    forecast = analysis.node_forecasts.get(Resource.CPU)
+    if forecast is None:
+        peaks = {}
+    else:
+        peaks = {ref.name: float(v) for ref, v in zip(forecast.refs, shown_peaks(forecast), strict=True)}
     reclaimed = {(r.node, r.band, r.resource): r for r in analysis.reclaimable}
     node_rows = []
     for node in analysis.history.inventory.nodes:
@@ -220,27 +218,17 @@ def nodes(analysis: Analysis) -> Table:
             row[f"{resource}_usage"] = present[resource].get(node.name)
         lent = {(band, r): reclaimed.get((node.name, band, r)) for band in (Band.BATCH, Band.MID) for r in Resource}
         row |= {f"{band}_{r}": own.known_amount if own else None for (band, r), own in lent.items()}
-        row["reason"] = _first_reason(own for own in lent.values() if own)
+        # The reason of the first amount that is not known, else of the first that is not plainly computed.
+        capacities = (own for own in lent.values() if own)
+        reasons = (capacity.reason for capacity in capacities)
+        row["reason"] = min(reasons, key=lambda reason: (reason in KNOWN, reason is Reason.OK), default="")
         node_rows.append(row)
     return Table.from_rows(NODES, node_rows)
-
-
-def _first_reason(capacities: Iterable[Reclaimable]) -> str:
-    """Return the reason of the first amount that is not known, else of the first that is not plainly computed."""
-    reasons = (capacity.reason for capacity in capacities)
-    return min(reasons, key=lambda reason: (reason in KNOWN, reason is Reason.OK), default="")
 
 
 def _present(analysis: Analysis, resource: Resource) -> Mapping[str, float]:
     usage = analysis.history.node_usage.get(NODE_SIGNAL[resource])
     return {} if usage is None else {r.name: float(v) for r, v in zip(usage.refs, newest(usage)[0], strict=True)}
-
-
-def _node_peaks(analysis: Analysis) -> Mapping[str, float]:
-    forecast = analysis.node_forecasts.get(Resource.CPU)
-    if forecast is None:
-        return {}
-    return {ref.name: float(v) for ref, v in zip(forecast.refs, shown_peaks(forecast), strict=True)}
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
@@ -267,6 +255,14 @@ def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
         highest = forecasts.peak_window(i)
         valleys = [w for w in forecasts.windows[i] if w.kind is WindowKind.VALLEY]
         lowest = min(valleys, key=_height, default=None)
+        # Every model and its loss, best first; "" where none was tested.
+        if forecasts.losses is None:
+            losses = ""
+        else:
+            pairs = sorted(
+                (float(loss), name) for loss, name in zip(forecasts.losses[i], forecasts.members, strict=True)
+            )
+            losses = ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
         forecast_rows.append(
             {
                 **subject(ref),
@@ -280,21 +276,13 @@ def _forecasts(forecasts: Forecasts[Any]) -> list[dict[str, Any]]:
                 "relative_wql": forecasts.error[i].relative_wql,
                 "coverage_95": forecasts.error[i].coverage_95,
                 "reason": forecasts.reason[i].value,
-                "losses": _losses(forecasts, i),
+                "losses": losses,
                 "start": forecasts.grid.start_seconds,
                 **{name: path[i] for name, path in paths.items()},
                 "fine_profile": () if fine is None or (fine.profile[i] == 1).all() else fine.profile[i].ravel(),
             }
         )
     return forecast_rows
-
-
-def _losses(forecasts: Forecasts[Any], row: int) -> str:
-    """Every model and its loss, best first; "" where none was tested."""
-    if forecasts.losses is None:
-        return ""
-    pairs = sorted((float(loss), name) for loss, name in zip(forecasts.losses[row], forecasts.members, strict=True))
-    return ", ".join(f"{name} {loss:.2f}" for loss, name in pairs if loss == loss)  # noqa: PLR0124 - NaN is not itself
 
 
 def _height(window: Window) -> float:

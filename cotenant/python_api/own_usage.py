@@ -94,7 +94,24 @@ def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str
             "the DataFrame has no column 'container': requests are of containers",
             fix="frame['container'] = 'app' where a pod has one container.",
         )
-    history = _history(_containers(usage, list(COLUMN.values())))
+    # The series as a scan would have stored them; signals that a DataFrame does not have are empty.
+    series = _containers(usage, list(COLUMN.values()))
+    factor, refs = five_minutes(series), _pod_containers(series)
+    columns = {POD_SIGNAL[r]: COLUMN[r] for r in Resource} | {Signal.CPU_THROTTLED_MEAN: THROTTLED}
+    grid = TimeGrid.from_span(series.grid.start_seconds, series.grid.end_seconds, factor * series.grid.step_seconds)
+    history_usage: dict[Signal, Usage[PodContainerRef]] = {}
+    for signal in (s for s in Signal if not s.spec.per_node):
+        matrix = series.values.get(columns.get(signal, ""))
+        if matrix is None:
+            nothing = np.empty((0, grid.size), dtype=np.float32)
+            history_usage[signal] = Usage((), grid, nothing, signal.spec.resource, signal.spec.statistic)
+        else:
+            fine = Usage(refs, series.grid, matrix, signal.spec.resource, signal.spec.statistic)
+            # Series with at least one value, as a store has them.
+            samples_usage = fine.coarser(factor)
+            sampled = np.asarray(np.isfinite(samples_usage.values).any(axis=1))
+            history_usage[signal] = samples_usage.select(sampled)
+    history = History(_inventory(series), grid, history_usage, {}, None)
     recommended = assess(history, own).recommendations
     return as_frame(result_tables.recommendations(recommended, own.actions.guardrails))
 
@@ -167,7 +184,7 @@ def _totals_and_requests(
     """
     column, request, spec = COLUMN[resource], AMOUNTS[resource, "request"], POD_SIGNAL[resource].spec
     requests: dict[WorkloadRef, float] = {}
-    if not _of_containers(usage):
+    if not (isinstance(usage, pd.DataFrame) and bool({"pod", "container"} & set(usage.columns))):
         series = read(usage, WORKLOAD, [column], [request])
         refs = tuple(WorkloadRef(*name) for name in series.names)
         if request in series.amounts:
@@ -181,10 +198,6 @@ def _totals_and_requests(
     return total(of_pods, by_workload(of_pods.refs, inventory)), requests
 
 
-def _of_containers(usage: Any) -> bool:
-    return isinstance(usage, pd.DataFrame) and bool({"pod", "container"} & set(usage.columns))
-
-
 def _containers(usage: pd.DataFrame, columns: Sequence[str]) -> LongUsage:
     """Series of containers in pods; without a column of pods a workload is one pod, without containers a pod is one."""
     if isinstance(usage, pd.DataFrame) and "workload" in usage.columns:
@@ -193,29 +206,6 @@ def _containers(usage: pd.DataFrame, columns: Sequence[str]) -> LongUsage:
             container=usage["container"] if "container" in usage.columns else "main",
         )
     return read(usage, CONTAINER, columns, tuple(AMOUNTS.values()), optional=(THROTTLED,))
-
-
-def _history(series: LongUsage) -> History:
-    """The series as a scan would have stored them; signals that a DataFrame does not have are empty."""
-    factor, refs = five_minutes(series), _pod_containers(series)
-    columns = {POD_SIGNAL[r]: COLUMN[r] for r in Resource} | {Signal.CPU_THROTTLED_MEAN: THROTTLED}
-    grid = TimeGrid.from_span(series.grid.start_seconds, series.grid.end_seconds, factor * series.grid.step_seconds)
-    usage: dict[Signal, Usage[PodContainerRef]] = {}
-    for signal in (s for s in Signal if not s.spec.per_node):
-        matrix = series.values.get(columns.get(signal, ""))
-        if matrix is None:
-            nothing = np.empty((0, grid.size), dtype=np.float32)
-            usage[signal] = Usage((), grid, nothing, signal.spec.resource, signal.spec.statistic)
-        else:
-            fine = Usage(refs, series.grid, matrix, signal.spec.resource, signal.spec.statistic)
-            usage[signal] = _with_samples(fine.coarser(factor))
-    return History(_inventory(series), grid, usage, {}, None)
-
-
-def _with_samples(usage: Usage[PodContainerRef]) -> Usage[PodContainerRef]:
-    """Series with at least one value, as a store has them."""
-    sampled = np.asarray(np.isfinite(usage.values).any(axis=1))
-    return usage.select(sampled)
 
 
 def _pod_containers(series: LongUsage) -> tuple[PodContainerRef, ...]:
@@ -248,7 +238,16 @@ def _inventory(series: LongUsage) -> Inventory:
             start = int(first[of_pod].min())
             start -= HOUR_SECONDS * 24 if start == series.grid.start_seconds else 0
             pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=_pod_requests(series, of_pod)))
-        workloads.append(Workload(ref, running, _template(series, sorted(rows, key=lambda r: (last[r], first[r], r)))))
+        # Containers of a workload by name, each with the amounts of the youngest pod that shows any. rows: of its
+        # series, those of the youngest pod last.
+        template_rows = sorted(rows, key=lambda r: (last[r], first[r], r))
+        containers: dict[str, Container] = {}
+        for row in template_rows:
+            name = series.names[row][4]
+            own = Container(name, _amounts(series, row, "request"), _amounts(series, row, "limit"))
+            if own.requests or own.limits or name not in containers:
+                containers[name] = own
+        workloads.append(Workload(ref, running, tuple(containers[name] for name in sorted(containers))))
     return Inventory("DataFrame", end, (), tuple(workloads), tuple(pods))
 
 
@@ -261,20 +260,6 @@ def _spans(series: LongUsage) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int
     first = present.argmax(axis=1)
     last = np.where(present.any(axis=1), size - present[:, ::-1].argmax(axis=1), first)
     return series.grid.start_seconds + first * step, series.grid.start_seconds + last * step
-
-
-def _template(series: LongUsage, rows: Sequence[int]) -> tuple[Container, ...]:
-    """Containers of a workload by name, each with the amounts of the youngest pod that shows any.
-
-    rows: of its series, those of the youngest pod last.
-    """
-    containers: dict[str, Container] = {}
-    for row in rows:
-        name = series.names[row][4]
-        own = Container(name, _amounts(series, row, "request"), _amounts(series, row, "limit"))
-        if own.requests or own.limits or name not in containers:
-            containers[name] = own
-    return tuple(containers[name] for name in sorted(containers))
 
 
 def _amounts(series: LongUsage, row: int, side: str) -> dict[Resource, int]:

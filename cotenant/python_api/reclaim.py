@@ -111,7 +111,11 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
         raise FrameError(
             limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or say it."
         )
-    nodes = _from_a_border(nodes, column)
+    # The same from the first UTC border of six hours on, where decisions stand.
+    grid = nodes.grid
+    cut = (-grid.start_seconds % BLOCK_SECONDS) // grid.step_seconds
+    rest = TimeGrid(grid.start_seconds + cut * grid.step_seconds, grid.step_seconds, max(0, grid.size - cut))
+    nodes = replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})
     totals = nodes.values[column].astype(np.float64)
     if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
         raise FrameError(
@@ -128,11 +132,3 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
             fix="Give more days: store.node_usage(since=0) gives all that are stored.",
         )
     return nodes, trial
-
-
-def _from_a_border(nodes: LongUsage, column: str) -> LongUsage:
-    """The same from the first UTC border of six hours on, where decisions stand."""
-    grid = nodes.grid
-    cut = (-grid.start_seconds % BLOCK_SECONDS) // grid.step_seconds
-    rest = TimeGrid(grid.start_seconds + cut * grid.step_seconds, grid.step_seconds, max(0, grid.size - cut))
-    return replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})

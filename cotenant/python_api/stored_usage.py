@@ -142,7 +142,17 @@ class StoredUsage:
             "pod": [ref.pod for ref in series],
             "container": [ref.container for ref in series],
         }
-        return _require_rows(write(identity, self.window, values, self._template(series, workloads, resources)))
+        by_ref = {w.ref: w for w in self.inventory.workloads}
+        templates = [
+            by_ref[w].container(r.container) if w in by_ref else None for r, w in zip(series, workloads, strict=True)
+        ]
+        columns: dict[str, npt.NDArray[np.float64]] = {}
+        for resource in resources:
+            requests = [t.requests.get(resource) if t else None for t in templates]
+            limits = [t.limits.get(resource) if t else None for t in templates]
+            columns[AMOUNTS[resource, "request"]] = np.array(requests, dtype=np.float64)
+            columns[AMOUNTS[resource, "limit"]] = np.array(limits, dtype=np.float64)
+        return _require_rows(write(identity, self.window, values, columns))
 
     def by_node(self, resource: Resource, *, only_prod: bool) -> pd.DataFrame:
         """Use of nodes, all of it or that of prod's pods, and their allocatable amounts."""
@@ -174,21 +184,6 @@ class StoredUsage:
         """Return the total request of the running pods of each workload, (n,); NaN where nothing is requested."""
         requests = {w.ref: w.total_request(resource) for w in self.inventory.workloads}
         return np.array([requests.get(ref) or np.nan for ref in refs], dtype=np.float64)
-
-    def _template(
-        self, series: Sequence[PodContainerRef], workloads: Sequence[WorkloadRef], resources: Sequence[Resource]
-    ) -> dict[str, npt.NDArray[np.float64]]:
-        by_ref = {w.ref: w for w in self.inventory.workloads}
-        templates = [
-            by_ref[w].container(r.container) if w in by_ref else None for r, w in zip(series, workloads, strict=True)
-        ]
-        columns: dict[str, npt.NDArray[np.float64]] = {}
-        for resource in resources:
-            requests = [t.requests.get(resource) if t else None for t in templates]
-            limits = [t.limits.get(resource) if t else None for t in templates]
-            columns[AMOUNTS[resource, "request"]] = np.array(requests, dtype=np.float64)
-            columns[AMOUNTS[resource, "limit"]] = np.array(limits, dtype=np.float64)
-        return columns
 
 
 _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)

@@ -86,7 +86,17 @@ def read(
     names, rows = _series_of(frame, identity)
     grid = _grid(moments)
     slots = (moments - grid.start_seconds) // grid.step_seconds
-    _require_once(frame, rows, slots, grid.size, identity)
+    # FrameError where a series has two rows of one moment.
+    size = grid.size
+    again = pd.Series(rows * size + slots).duplicated().to_numpy()
+    if again.any():
+        first = frame.iloc[int(again.argmax())]
+        name = "/".join(str(first[i]) for i in identity if i in frame.columns)
+        raise FrameError(
+            TIME,
+            f"{name} has two rows at {first[TIME]}",
+            fix="Sum or average them with groupby, or tell pods apart by columns pod and container.",
+        )
     return LongUsage(
         names=names,
         grid=grid,
@@ -308,25 +318,6 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
             fix="Look for a time that is years away from the others: frame['time'].describe().",
         )
     return TimeGrid(start, step, size)
-
-
-def _require_once(
-    frame: pd.DataFrame,
-    rows: npt.NDArray[np.int64],
-    slots: npt.NDArray[np.int64],
-    size: int,
-    identity: Sequence[str],
-) -> None:
-    """FrameError where a series has two rows of one moment."""
-    again = pd.Series(rows * size + slots).duplicated().to_numpy()
-    if again.any():
-        first = frame.iloc[int(again.argmax())]
-        name = "/".join(str(first[i]) for i in identity if i in frame.columns)
-        raise FrameError(
-            TIME,
-            f"{name} has two rows at {first[TIME]}",
-            fix="Sum or average them with groupby, or tell pods apart by columns pod and container.",
-        )
 
 
 def _matrix(

@@ -101,7 +101,14 @@ class Gate:
         self.provider = Provider(settings.oidc) if settings.mode is AccessMode.OIDC else None
         self.now_seconds = (clock or SystemClock()).now_seconds
         keys = SessionKeys(settings.session_key_file) if settings.session_key_file else None
-        self.sessions = self._sessions(keys)
+        # The session store: this process's own, or the shared one of all replicas if configured.
+        sessions_settings = self.settings
+        if keys is None or not sessions_settings.sessions:
+            self.sessions = Sessions(MOST_SESSIONS, self.now_seconds)
+        else:
+            self.sessions = SharedSessions(
+                Folder(sessions_settings.sessions, QUICK), keys, MOST_SESSIONS, self.now_seconds
+            )
         self.seals = Seals(keys.of("cookies") if keys else secrets.token_bytes(32))
         # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))
@@ -113,13 +120,6 @@ class Gate:
         self._open = {f"{prefix}{name}" for prefix in {"/", base} for name in OPEN}
         self._still: tuple[str, ...] = ()
         self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
-
-    def _sessions(self, keys: SessionKeys | None) -> Sessions:
-        """Return the session store: this process's own, or the shared one of all replicas if configured."""
-        settings = self.settings
-        if keys is None or not settings.sessions:
-            return Sessions(MOST_SESSIONS, self.now_seconds)
-        return SharedSessions(Folder(settings.sessions, QUICK), keys, MOST_SESSIONS, self.now_seconds)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
         """Let an application's pages run their inline scripts, and its probes through.
@@ -170,7 +170,16 @@ class Gate:
             await app(scope, receive, self._with_headers(send, visit, keep=False))
             return
         try:
-            visit = await self._with_person(visit)
+            # The visit with its person; Refused in words.
+            try:
+                person = await self._person(visit)
+                visit = replace(visit, person=person and replace(person, source=visit.source))
+            except NotAllowed as error:
+                raise Refused(403, error.message, error.fix) from error
+            except LoginRefused as error:
+                raise Refused(401, error.message, error.fix) from error
+            except CotenantError as error:
+                raise Refused(503, error.message, error.fix) from error
             self._check(scope["method"], visit)
         except Refused as refused:
             answer = self._answer(refused, scope["method"], visit)
@@ -209,18 +218,6 @@ class Gate:
         session = fresh_id() if fresh else str(id_)
         return Visit(request_front, request_headers, session, fresh, bearer=bearer, request=request, launch=proof)
 
-    async def _with_person(self, visit: Visit) -> Visit:
-        """The visit with its person; Refused in words."""
-        try:
-            person = await self._person(visit)
-            return replace(visit, person=person and replace(person, source=visit.source))
-        except NotAllowed as error:
-            raise Refused(403, error.message, error.fix) from error
-        except LoginRefused as error:
-            raise Refused(401, error.message, error.fix) from error
-        except CotenantError as error:
-            raise Refused(503, error.message, error.fix) from error
-
     def _check(self, method: str, visit: Visit) -> None:
         """Raises Refused when the request is not permitted."""
         settings, request_front = self.settings, visit.front
@@ -228,9 +225,24 @@ class Gate:
         if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url, own):
             message = f"This dashboard is not known as {request_front.host}."
             raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
-        self._refuse_unknown(visit)
+        if not visit.front.path.startswith(f"{self.base}auth/"):
+            person = visit.person
+            if person is None and self.settings.mode is AccessMode.NONE:
+                raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
+            if person is None:
+                fix = "Log in." if self.provider else "Come through the proxy that says who you are."
+                raise Refused(401, "It is not known who you are.", fix)
+            if not person.may(Right.READ):
+                raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
         if not visit.bearer:
-            self._refuse_forged(method, visit)
+            expected = "" if visit.fresh else self.token(visit)
+            public = self.settings.public_url
+            if why := forgery.refusal(method, visit.headers, visit.front, expected, public):
+                fix = (
+                    "Load the page again; a script takes the token from GET api/v1/me; "
+                    "behind a proxy set access.public_url or access.proxy.trusted (docs/access.md)."
+                )
+                raise Refused(403, f"Not done: {why}.", fix, again=True)
 
     async def _person(self, visit: Visit) -> Person | None:
         """Return the person of a visit by the access mode; None for a stranger who has to authenticate first."""
@@ -246,7 +258,10 @@ class Gate:
         session = await run_sync(of, id_, limiter=self._store_threads) if self.sessions.blocking else of(id_)
         if session is not None and self._due(session):
             session = await run_sync(self._renew_session, id_, session, limiter=self._provider_threads)
-        return grants.anonymous_person(settings) if session is None else self._logged_in(session)
+        if session is None:
+            return grants.anonymous_person(settings)
+        token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
+        return grants.person_with_grants(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
 
     def _by_header(self, visit: Visit) -> Person | None:
         proxy = self.settings.proxy
@@ -265,10 +280,6 @@ class Gate:
         assert self.provider is not None
         claimed = self.provider.bearer(token)
         return grants.person_with_grants(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
-
-    def _logged_in(self, session: Session) -> Person:
-        token = session.id_token if self.now_seconds() < session.token_ends_seconds else ""
-        return grants.person_with_grants(session.name, session.groups, IdentitySource.OIDC, self.settings, token)
 
     def _due(self, session: Session) -> bool:
         return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
@@ -300,28 +311,6 @@ class Gate:
                 store_tokens(session, claimed)
                 self.sessions.keep(id_, session)
             return session
-
-    def _refuse_forged(self, method: str, visit: Visit) -> None:
-        expected = "" if visit.fresh else self.token(visit)
-        public = self.settings.public_url
-        if why := forgery.refusal(method, visit.headers, visit.front, expected, public):
-            fix = (
-                "Load the page again; a script takes the token from GET api/v1/me; "
-                "behind a proxy set access.public_url or access.proxy.trusted (docs/access.md)."
-            )
-            raise Refused(403, f"Not done: {why}.", fix, again=True)
-
-    def _refuse_unknown(self, visit: Visit) -> None:
-        if visit.front.path.startswith(f"{self.base}auth/"):
-            return
-        person = visit.person
-        if person is None and self.settings.mode is AccessMode.NONE:
-            raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
-        if person is None:
-            fix = "Log in." if self.provider else "Come through the proxy that says who you are."
-            raise Refused(401, "It is not known who you are.", fix)
-        if not person.may(Right.READ):
-            raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
 
     def _answer(self, refused: Refused, method: str, visit: Visit) -> Response:
         """A redirect to the login for the browser of an unknown person; an error for everybody else."""

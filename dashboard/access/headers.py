@@ -43,7 +43,9 @@ def policy(hashes: Sequence[str] = (), forms: Sequence[str] = ()) -> str:
 
 def hashes_of(page: str) -> list[str]:
     """Hashes of the scripts that a page holds inline, as a policy names them."""
-    return [_hash(script) for script in inline(page)]
+    return [
+        f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'" for script in inline(page)
+    ]
 
 
 def inline(page: str) -> Iterable[str]:
@@ -52,10 +54,6 @@ def inline(page: str) -> Iterable[str]:
     parser.feed(page)
     parser.close()
     return parser.scripts
-
-
-def _hash(script: str) -> str:
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
 
 
 class _Scripts(HTMLParser):

@@ -45,7 +45,15 @@ def router(gate: Gate, current_user: Callable[[], Person], base: str) -> APIRout
 
         @routes.get("/auth/login", include_in_schema=False)
         def login(request: Request, next: str = "") -> Response:  # noqa: A002 - the address says so
-            return _login(gate, provider, visit_of(request), next)
+            login_visit = visit_of(request)
+            try:
+                attempt = provider.begin(_redirect_uri(gate, login_visit))
+            except CotenantError as error:
+                return _trouble(gate, login_visit, error)
+            fields = [attempt.state, attempt.nonce, attempt.verifier, safe_next(next, gate.base)]
+            sealed = gate.seals.close(LOGIN, fields)
+            cookie = gate.cookie(LOGIN, sealed, login_visit, seconds=LOGIN_SECONDS)
+            return Response(status_code=302, headers={"Location": attempt.url, "Set-Cookie": cookie})
 
         @routes.get("/auth/callback", include_in_schema=False)
         def callback(request: Request) -> Response:
@@ -68,21 +76,15 @@ def person_document(person: Person) -> dict[str, Any]:
             "rights": rights}  # fmt: skip
 
 
-def _login(gate: Gate, provider: Provider, visit: Visit, after: str) -> Response:
-    try:
-        attempt = provider.begin(_redirect_uri(gate, visit))
-    except CotenantError as error:
-        return _trouble(gate, visit, error)
-    fields = [attempt.state, attempt.nonce, attempt.verifier, safe_next(after, gate.base)]
-    sealed = gate.seals.close(LOGIN, fields)
-    cookie = gate.cookie(LOGIN, sealed, visit, seconds=LOGIN_SECONDS)
-    return Response(status_code=302, headers={"Location": attempt.url, "Set-Cookie": cookie})
-
-
 def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str, str]) -> Response:
     """The redirect back from the provider: verify its answer and begin a session."""
     try:
-        attempt, after = _open_login_attempt(gate, visit)
+        # The login that this browser began, and where it goes afterwards.
+        fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
+        if not isinstance(fields, list) or len(fields) != 4:
+            raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
+        state, nonce, verifier, login_after = (str(part) for part in fields)
+        attempt, after = LoginAttempt("", state, nonce, verifier), login_after
         if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):
             raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
         if params.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
@@ -104,15 +106,6 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
     answer = Response(status_code=303, headers={"Location": after, "Set-Cookie": cookie})
     answer.headers.append("Set-Cookie", gate.cookie(LOGIN, "", visit, seconds=0))
     return answer
-
-
-def _open_login_attempt(gate: Gate, visit: Visit) -> tuple[LoginAttempt, str]:
-    """The login that this browser began, and where it goes afterwards."""
-    fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
-    if not isinstance(fields, list) or len(fields) != 4:
-        raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
-    state, nonce, verifier, after = (str(part) for part in fields)
-    return LoginAttempt("", state, nonce, verifier), after
 
 
 def _end_session(gate: Gate, visit: Visit) -> str:

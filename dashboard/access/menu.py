@@ -23,8 +23,16 @@ def menu(person: Person, settings: AccessSettings, base: str, *, launched: bool 
     inside = [html.Strong(name), html.Ul([html.Li(role) for role in roles(person.grants)]), *groups]
     label = html.Span(f"Who you are: {name}", className="visually-hidden")
     summary = html.Summary([html.Span(initials(person.name), **{"aria-hidden": "true"}), label], title=name)
+    # A button where there is something to leave, a link to the login where there is one to make.
+    by_proxy = settings.mode is AccessMode.PROXY and settings.proxy.logout_url != ""
+    if launched or (person.name and (settings.mode is AccessMode.OIDC or by_proxy)):
+        way_out = [html.Button("Log out", id="log-out", className="button")]
+    elif not person.name and settings.mode is AccessMode.OIDC:
+        way_out = [html.A("Log in", href=f"{base}auth/login", className="button")]
+    else:
+        way_out = []
     return html.Details(
-        [summary, html.Div([*inside, *_way_out(person, settings, base, launched)])],
+        [summary, html.Div([*inside, *way_out])],
         className="chooser views me",
         id="me",
     )
@@ -49,13 +57,3 @@ def _grant_text(grant: Grant) -> str:
         return f"{grant.role.value} in all namespaces"
     shown, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
     return f"{grant.role.value} in {visible(', '.join(shown))}" + (f" and {more} more" if more > 0 else "")
-
-
-def _way_out(person: Person, settings: AccessSettings, base: str, launched: bool) -> list[Component]:
-    """A button where there is something to leave, a link to the login where there is one to make."""
-    by_proxy = settings.mode is AccessMode.PROXY and settings.proxy.logout_url != ""
-    if launched or (person.name and (settings.mode is AccessMode.OIDC or by_proxy)):
-        return [html.Button("Log out", id="log-out", className="button")]
-    if not person.name and settings.mode is AccessMode.OIDC:
-        return [html.A("Log in", href=f"{base}auth/login", className="button")]
-    return []

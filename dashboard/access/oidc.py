@@ -206,7 +206,15 @@ class Provider:
             exp={"essential": True},
         )
         try:
-            claims = self._decode_token(token)
+            keys = self._keys.get()
+            try:
+                claims = jwt.decode(token, keys, algorithms=ALGORITHMS).claims
+            except (JoseError, ValueError):
+                # The provider may have changed its keys since; anybody can send a token, so not at every one.
+                newer = self._keys.get(AGAIN_SECONDS)
+                if newer is keys:
+                    raise
+                claims = jwt.decode(token, newer, algorithms=ALGORITHMS).claims
             registry.validate(dict(claims))
         except (JoseError, ValueError) as error:
             raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
@@ -225,17 +233,6 @@ class Provider:
             return "the token has several audiences and does not say which of them asked (azp)" if named[1:] else ""
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
-    def _decode_token(self, token: str) -> Mapping[str, Any]:
-        keys = self._keys.get()
-        try:
-            return jwt.decode(token, keys, algorithms=ALGORITHMS).claims
-        except (JoseError, ValueError):
-            # The provider may have changed its keys since; anybody can send a token, so not at every one.
-            newer = self._keys.get(AGAIN_SECONDS)
-            if newer is keys:
-                raise
-            return jwt.decode(token, newer, algorithms=ALGORITHMS).claims
-
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
         """Name and groups as the settings take them from the claims."""
         settings = self._settings
@@ -253,9 +250,19 @@ class Provider:
 
     def _session(self, redirect_uri: str) -> OAuth2Session:
         settings = self._settings
+        # The client's secret, read each time, as it is rotated.
+        if not settings.client_secret_file:
+            secret = ""
+        else:
+            try:
+                secret = Path(settings.client_secret_file).read_text().strip()
+            except (OSError, ValueError) as error:
+                raise SettingsError(
+                    f"access.oidc.client_secret_file {settings.client_secret_file} cannot be read: {error}"
+                ) from error
         session = OAuth2Session(
             settings.client_id,
-            _secret(settings.client_secret_file) or None,
+            secret or None,
             scope=" ".join(settings.scopes),
             redirect_uri=redirect_uri or None,
             code_challenge_method="S256",
@@ -324,16 +331,6 @@ def claim(claims: Mapping[str, Any], name: str) -> Any:
 
 def _with_refresh(claimed: ClaimedIdentity, refresh_token: str) -> ClaimedIdentity:
     return ClaimedIdentity(claimed.name, claimed.groups, claimed.id_token, claimed.ends_seconds, refresh_token)
-
-
-def _secret(file: str) -> str:
-    """The client's secret, read each time, as it is rotated."""
-    if not file:
-        return ""
-    try:
-        return Path(file).read_text().strip()
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"access.oidc.client_secret_file {file} cannot be read: {error}") from error
 
 
 def _silent(issuer: str, error: Exception) -> ProviderSilent:

@@ -112,7 +112,13 @@ class SharedSessions(Sessions):
     def begin(self, session: Session) -> str:
         """Store it under a new id; StoreError when the store does not take it."""
         id_ = f"{int(session.ends_seconds):012d}.{fresh_id()}"
-        self._evict_logins()
+        # Remove logins that have ended, and the one that ends first when there are too many.
+        names = [name for name in self._folder.names() if name[:12].isdigit()]
+        ended = [name for name in names if int(name[:12]) <= self._now()]
+        living = [name for name in names if int(name[:12]) > self._now() and not name.endswith(ENDED)]
+        too_many = len(living) - self._most + 1
+        for name in (*ended, *living[: max(0, too_many)]):
+            self._folder.remove(name)
         self._store(id_, session, None)
         return id_
 
@@ -212,7 +218,14 @@ class SharedSessions(Sessions):
             record.name, record.groups, record.ends_seconds, record.id_token, record.token_ends_seconds,
             record.refresh_token, renew,
         )  # fmt: skip
-        return self._remember_unless_newer(id_, _Copy(session, stored[1]), before)
+        # The session to go on with: what was read, or what this replica wrote while it read that.
+        copy = _Copy(session, stored[1])
+        with self._copies_lock:
+            present = self._copies.get(id_)
+            if present is not before:
+                return (present or copy).session
+            self._put(id_, copy)
+        return copy.session
 
     def _save(self, id_: str, copy: _Copy) -> None:
         """Store renewed tokens that the store did not take before; not while they are renewed again."""
@@ -267,27 +280,9 @@ class SharedSessions(Sessions):
             )
             return None
 
-    def _evict_logins(self) -> None:
-        """Remove logins that have ended, and the one that ends first when there are too many."""
-        names = [name for name in self._folder.names() if name[:12].isdigit()]
-        ended = [name for name in names if int(name[:12]) <= self._now()]
-        living = [name for name in names if int(name[:12]) > self._now() and not name.endswith(ENDED)]
-        too_many = len(living) - self._most + 1
-        for name in (*ended, *living[: max(0, too_many)]):
-            self._folder.remove(name)
-
     def _remember(self, id_: str, copy: _Copy) -> None:
         with self._copies_lock:
             self._put(id_, copy)
-
-    def _remember_unless_newer(self, id_: str, copy: _Copy, before: _Copy | None) -> Session:
-        """The session to go on with: what was read, or what this replica wrote while it read that."""
-        with self._copies_lock:
-            present = self._copies.get(id_)
-            if present is not before:
-                return (present or copy).session
-            self._put(id_, copy)
-        return copy.session
 
     def _put(self, id_: str, copy: _Copy) -> None:
         self._copies[id_] = copy

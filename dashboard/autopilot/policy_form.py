@@ -231,10 +231,6 @@ def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
         _component(field, field.id, form_value(body, field), fixed=existing and index < IDENTITY)
         for index, field in enumerate(FIELDS)
     ]
-    return html.Div([*parts, _objectives_form(body)], className="policy-form")
-
-
-def _objectives_form(body: Mapping[str, Any]) -> Component:
     ids, values, slots = objective_ids(), objective_answers(body), []
     for index in range(MOST_OBJECTIVES):
         fields = zip(OBJECTIVE, _of_objective(ids, index), _of_objective(values, index), strict=True)
@@ -242,7 +238,10 @@ def _objectives_form(body: Mapping[str, Any]) -> Component:
         slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in fields)]))
     summary = html.Summary("Objectives: a change after which one is broken is rolled back")
     note = html.P(QUERY_NOTE, className="panel-note")
-    return html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")
+    return html.Div(
+        [*parts, html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")],
+        className="policy-form",
+    )
 
 
 def _component(field: PolicyField, id_: str, value: Any, *, fixed: bool = False) -> Component:

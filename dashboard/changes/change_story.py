@@ -78,9 +78,20 @@ def body(
 ) -> Component:
     """The drawer's inside. left_seconds: until it is judged, None when it does not soak; verdict: why it is so."""
     change = status.change
+    state_change = status.change
+    line: list[Any] = [change_tables.chip(status.state), " ", visible(status.words) if status.words else ""]
+    facts = [
+        f"accepted by {visible(state_change.actor)}",
+        panels.moment(status.accepted_seconds),
+        f"method {review_steps.METHODS.get(state_change.method, (state_change.method,))[0]}",
+        html.Span(["batch ", dcc.Link(state_change.batch, href=f"?batch={state_change.batch}")]),
+        *([f"cluster {visible(state_change.cluster)}"] if state_change.cluster else []),
+        f"on recommendation {visible(state_change.recommendation)}",
+    ]
+    spaced = [part for fact in facts for part in (fact, " · ")][:-1]
     return html.Div(
         [
-            _state(status, left_seconds),
+            html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(status, left_seconds)]),
             _buttons(allowed),
             *verdict,
             *(review_steps.all_written(allowed.written) or (html.H3("What moved"), _moved_fields(change))),
@@ -95,21 +106,6 @@ def body(
         ],
         className="explain change-story",
     )
-
-
-def _state(status: ChangeStatus, left_seconds: float | None) -> Component:
-    change = status.change
-    line: list[Any] = [change_tables.chip(status.state), " ", visible(status.words) if status.words else ""]
-    facts = [
-        f"accepted by {visible(change.actor)}",
-        panels.moment(status.accepted_seconds),
-        f"method {review_steps.METHODS.get(change.method, (change.method,))[0]}",
-        html.Span(["batch ", dcc.Link(change.batch, href=f"?batch={change.batch}")]),
-        *([f"cluster {visible(change.cluster)}"] if change.cluster else []),
-        f"on recommendation {visible(change.recommendation)}",
-    ]
-    spaced = [part for fact in facts for part in (fact, " · ")][:-1]
-    return html.Div([html.P(line), html.P(spaced, className="panel-note"), _soak(status, left_seconds)])
 
 
 def _soak(status: ChangeStatus, left_seconds: float | None) -> Component:

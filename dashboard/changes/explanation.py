@@ -44,8 +44,18 @@ def body(
         command = f"cotenant recs list -n {visible(name.namespace)}"
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
     way = [dcc.Link(f"All about {visible(name.workload)}", href=portrait, id="to-portrait")] if portrait else []
+    ref = recommendation.container
+    facts = (
+        ref.workload.kind,
+        display.counted(recommendation.replicas, "replica"),
+        f"strategy {recommendation.strategy}",
+        f"{display.duration(recommendation.window_seconds)} of history",
+        f"until {display.moment(recommendation.end_seconds)}",
+        f"recommender settings {recommendation.settings_digest}",
+    )
+    title = html.H2([f"{ref.workload.namespace} / {ref.workload.name} / ", html.Strong(ref.container)])
     parts = [
-        _head(recommendation),
+        html.Header([title, panels.severity(recommendation.severity), html.P(" · ".join(facts))]),
         *way,
         *charts,
         *values(recommendation),
@@ -58,7 +68,11 @@ def body(
 def values(recommendation: Recommendation) -> list[Component]:
     """Each field with its change, reason, formula, rules and inputs; the same inputs only once."""
     fields = recommendation.values
-    return [_value(v, repeated=any(_same(v, w) for w in fields[:index])) for index, v in enumerate(fields)]
+    # Whether two values rest on the same inputs, which then need to be shown only once.
+    return [
+        _value(v, repeated=any(v.resource is w.resource and dict(v.inputs) == dict(w.inputs) for w in fields[:index]))
+        for index, v in enumerate(fields)
+    ]
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
@@ -84,30 +98,19 @@ def notes_and_queries(recommendation: Recommendation) -> list[Component]:
     return sections
 
 
-def _head(recommendation: Recommendation) -> Component:
-    ref = recommendation.container
-    facts = (
-        ref.workload.kind,
-        display.counted(recommendation.replicas, "replica"),
-        f"strategy {recommendation.strategy}",
-        f"{display.duration(recommendation.window_seconds)} of history",
-        f"until {display.moment(recommendation.end_seconds)}",
-        f"recommender settings {recommendation.settings_digest}",
-    )
-    title = html.H2([f"{ref.workload.namespace} / {ref.workload.name} / ", html.Strong(ref.container)])
-    return html.Header([title, panels.severity(recommendation.severity), html.P(" · ".join(facts))])
-
-
-def _same(value: Value, other: Value) -> bool:
-    """Return whether two values rest on the same inputs, which then need to be shown only once."""
-    return value.resource is other.resource and dict(value.inputs) == dict(other.inputs)
-
-
 def _value(value: Value, *, repeated: bool) -> Component:
     unit, severity = value.resource, value.severity
     rating = [] if severity is Severity.UNKNOWN else [panels.severity(severity)]
     present = absent_words(value.reason) if value.now is None else display.amount(value.now, unit)
-    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(_proposed_amount(value))]
+    if value.action is Action.UNSET:
+        proposed_amount = "remove"
+    elif value.action is Action.WITHHELD or value.amount is None:
+        proposed_amount = "no statement"
+    else:
+        shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
+        same = shown.removesuffix(" core").removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
+        proposed_amount = shown if same else f"{shown} ({exact})"
+    line = [html.Span(present), html.Span("→", className="arrow"), html.Strong(proposed_amount)]
     if value.change == 0:
         line = [html.Span(present), html.Span(" · keep", className="dim")]
     if value.change:
@@ -121,16 +124,6 @@ def _value(value: Value, *, repeated: bool) -> Component:
         + ([] if repeated else _inputs(value)),
         className="value",
     )
-
-
-def _proposed_amount(value: Value) -> str:
-    if value.action is Action.UNSET:
-        return "remove"
-    if value.action is Action.WITHHELD or value.amount is None:
-        return "no statement"
-    shown, exact = display.amount(value.amount, value.resource), format_amount(value.resource, value.amount)
-    same = shown.removesuffix(" core").removesuffix(" cores").removesuffix("B").replace(" ", "") == exact
-    return shown if same else f"{shown} ({exact})"
 
 
 def _formula(value: Value) -> list[Component]:

@@ -100,7 +100,9 @@ def _cluster(view: View) -> Component:
     permissions = service.permissions(who, ())
     spaces: Sequence[str] = ()
     if any(p.allowed is False for p in permissions):
-        spaces = _namespaces(view)[:NAMESPACES_SHOWN]
+        spaces = [name or EMPTY for name in view.source.snapshot().tables[WORKLOADS.name].texts("namespace")][
+            :NAMESPACES_SHOWN
+        ]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
     note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
@@ -124,8 +126,3 @@ def _chip(allowed: bool | None) -> Component:
     if allowed is None:
         return panels.chip("not asked", "gray")
     return panels.chip("yes", "teal") if allowed else panels.chip("no", "orange")
-
-
-def _namespaces(view: View) -> list[str]:
-    """Return the namespaces of the workloads that the results name."""
-    return [name or EMPTY for name in view.source.snapshot().tables[WORKLOADS.name].texts("namespace")]

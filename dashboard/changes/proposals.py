@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from dash import html
 from dash.development.base_component import Component
@@ -159,7 +159,20 @@ def log(rows: Sequence[Row]) -> Component:
         )
     newest = sorted(rows, key=lambda r: (-(r["time"] or 0), r["container"]))[:LOG_ROWS]
     titles = ("Until", "Container", "CPU request", "CPU limit", "Memory request", "Memory limit", "Why", "Strategy")
-    body = [html.Tr([html.Td(cell) for cell in _entry(row)]) for row in newest]
+    body = []
+    for row in newest:
+        reasons = sorted({str(row[k]) for k in ("cpu_reason", "memory_reason") if row[k]})
+        entry = [
+            panels.moment(row["time"]) if row["time"] else display.MISSING,
+            visible(str(row["container"])),
+            panels.amount(row["cpu_request"], Resource.CPU),
+            panels.amount(row["cpu_limit"], Resource.CPU),
+            panels.amount(row["memory_request"], Resource.MEMORY),
+            panels.amount(row["memory_limit"], Resource.MEMORY),
+            ", ".join(reasons),
+            str(row["strategy"]),
+        ]
+        body.append(html.Tr([html.Td(cell) for cell in entry]))
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
     more = (
         f"Kept beside these: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones."
@@ -168,17 +181,3 @@ def log(rows: Sequence[Row]) -> Component:
     )
     table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
     return html.Div([table, *([html.P(more, className="panel-note")] if more else [])])
-
-
-def _entry(row: Row) -> list[Any]:
-    reasons = sorted({str(row[k]) for k in ("cpu_reason", "memory_reason") if row[k]})
-    return [
-        panels.moment(row["time"]) if row["time"] else display.MISSING,
-        visible(str(row["container"])),
-        panels.amount(row["cpu_request"], Resource.CPU),
-        panels.amount(row["cpu_limit"], Resource.CPU),
-        panels.amount(row["memory_request"], Resource.MEMORY),
-        panels.amount(row["memory_limit"], Resource.MEMORY),
-        ", ".join(reasons),
-        str(row["strategy"]),
-    ]

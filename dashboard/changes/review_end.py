@@ -101,7 +101,14 @@ def confirm(
     return (
         [table, *ladder_choice(going, terms), *_every_change(going), *review_steps.left_out(outs)]
         if going
-        else [_none(), *review_steps.left_out(outs)]
+        else [
+            panels.empty(
+                "Nothing is left to change.",
+                why="Each workload is left out, for the reason below.",
+                command="cotenant recs list",
+            ),
+            *review_steps.left_out(outs),
+        ]
     )
 
 
@@ -162,14 +169,6 @@ def _second(going: Sequence[WorkloadReview]) -> str:
         rule.why for review in going for rule in review.rules if (rule.name, rule.outcome) == (SECOND_PERSON, "warn")
     ]
     return visible("; ".join(dict.fromkeys(reasons)))
-
-
-def _none() -> Component:
-    return panels.empty(
-        "Nothing is left to change.",
-        why="Each workload is left out, for the reason below.",
-        command="cotenant recs list",
-    )
 
 
 def _canary(terms: ReviewTerms, count: int) -> str:
@@ -245,16 +244,14 @@ def files(contents: Mapping[str, str], *, commands: bool) -> list[Component]:
         if len(text) > characters_left:
             break
         characters_left -= len(text)
-        shown.append(_file(path, text, is_open=commands or index < 2))
+        is_open = commands or index < 2
+        copy = dmc.CopyButton(value=text, children="Copy", copiedChildren="Copied", size="xs", variant="default")
+        body = html.Pre(html.Code(visible_lines(text)), className="command", tabIndex=0)
+        file = html.Details([html.Summary(html.Strong(visible(path))), copy, body], open=is_open, className="container")
+        shown.append(file)
     rest = measures.left_out_count(len(contents), len(shown))
     more = [html.P(f"{display.counted(rest, 'more file')} in the download.", className="panel-note")] if rest else []
     return [html.Div(shown, id="review-files"), *more]
-
-
-def _file(path: str, text: str, *, is_open: bool) -> Component:
-    copy = dmc.CopyButton(value=text, children="Copy", copiedChildren="Copied", size="xs", variant="default")
-    body = html.Pre(html.Code(visible_lines(text)), className="command", tabIndex=0)
-    return html.Details([html.Summary(html.Strong(visible(path))), copy, body], open=is_open, className="container")
 
 
 # --- afterwards -------------------------------------------------------------------------------------------------------

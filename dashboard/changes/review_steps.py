@@ -127,7 +127,12 @@ def _moves(
         ]
     )
     table = html.Div(html.Table([head, body], className="rows"), className="scroll", tabIndex=0)
-    facts = html.P(_facts(review, recommendations, highs, currency), className="panel-note")
+    # A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises.
+    replicas = workload_story.replicas_count(recommendations)
+    amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
+    usage = [f"p99 of all pods together: {amounts}"] if amounts else []
+    worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
+    facts = html.P(" · ".join([display.counted(replicas, "replica"), *usage, *worth]) + ".", className="panel-note")
     return [
         table,
         *all_written(review.lines),
@@ -185,17 +190,6 @@ def _row(line: FieldChange) -> Component:
 def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component:
     cells = (visible(recommendation.container.container), GPU_TITLE, str(gpu.now), html.Strong(str(gpu.share)))
     return html.Tr([html.Td(cell) for cell in (*cells, display.MISSING, display.MISSING)])
-
-
-def _facts(
-    review: WorkloadReview, recommendations: Sequence[Recommendation], highs: Mapping[Resource, float], currency: str
-) -> str:
-    """A workload in one line: its replicas, p99 of the use of all its pods, what the change frees and raises."""
-    replicas = workload_story.replicas_count(recommendations)
-    amounts = ", ".join(f"{display.amount(v, r)}{' CPU' if r is Resource.CPU else ''}" for r, v in highs.items())
-    usage = [f"p99 of all pods together: {amounts}"] if amounts else []
-    worth = [f"{When.NOW}: {saving_text(review.savings, currency)}"]
-    return " · ".join([display.counted(replicas, "replica"), *usage, *worth]) + "."
 
 
 def _yaml(moves: Sequence[FieldMove]) -> Component:
@@ -347,7 +341,19 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
     """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
-    options = [_option(word, looks) for word in METHODS]
+    options = []
+    for word in METHODS:
+        label, description = METHODS[word]
+        kind = Method.BUNDLE if word == "kubectl" else Method(word)
+        changing = [review for review in looks if not review.error]
+        cannot = {review.workload: review.impossible[kind] for review in changing if kind in review.impossible}
+        none = bool(changing) and len(cannot) == len(changing)
+        why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
+        if cannot:
+            some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot: "
+            description = f"{description} {'Not possible: ' if none else some}{why}."
+        option = dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
+        options.append(option)
     group = dmc.RadioGroup(html.Div(options, className="review-methods"), id="review-method", value=value,
                            label="How the change reaches the pods")  # fmt: skip
     more: list[Component] = []
@@ -360,19 +366,6 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
         note = html.P("The others wait for the soak time of the first ones.", className="panel-note")
         more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
     return [group, *more]
-
-
-def _option(word: str, looks: Sequence[WorkloadReview]) -> Component:
-    label, description = METHODS[word]
-    kind = Method.BUNDLE if word == "kubectl" else Method(word)
-    changing = [review for review in looks if not review.error]
-    cannot = {review.workload: review.impossible[kind] for review in changing if kind in review.impossible}
-    none = bool(changing) and len(cannot) == len(changing)
-    why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
-    if cannot:
-        some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot: "
-        description = f"{description} {'Not possible: ' if none else some}{why}."
-    return dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
 
 
 # --- left out ---------------------------------------------------------------------------------------------------------

@@ -173,7 +173,11 @@ def _selection_summary(
             [f"the selected rows {When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)],
             id="selection-all-steps",
         ),
-        html.P(["risk: ", *_spaced_parts(risks)], title=choosing.RISK_RULE, className="selection-risk"),
+        html.P(
+            ["risk: ", *[piece for part in risks for piece in (part, " ")]],
+            title=choosing.RISK_RULE,
+            className="selection-risk",
+        ),
     ]
     return [
         html.Strong(count, id="selection-count"),
@@ -189,10 +193,6 @@ def _left_out(written: NextReview) -> list[Component]:
     reasons = ", ".join(f"{count:,} {why}" for why, count in written.left.items())
     text = f"left out: {display.counted(written.left_count, 'workload')} ({visible(reasons)})"
     return [html.P(text, id="selection-left")]
-
-
-def _spaced_parts(parts: Sequence[Component]) -> list[Any]:
-    return [piece for part in parts for piece in (part, " ")]
 
 
 def way(word: str, id_: str, href: str, why: str, *, primary: bool = False) -> Component:

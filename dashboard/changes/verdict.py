@@ -79,7 +79,10 @@ def section(view: View, status: ChangeStatus, rows: Sequence[LedgerEntry]) -> li
         return []
     change, verdicts = status.change, stored_verdicts(rows)
     workload_story = view.source.story(change.ref)
-    charts = [_chart(passage_) for passage_ in passages(status, rows, workload_story, view.given.actions)]
+    charts = [
+        panels.figure(passage.chart(passage_), f"passage-{passage_.resource}", HEIGHT)
+        for passage_ in passages(status, rows, workload_story, view.given.actions)
+    ]
     return [
         html.H3("Before and after"),
         *(charts or [html.P(NO_USAGE, className="panel-note")]),
@@ -118,7 +121,9 @@ def passages(
         times, usage, request = _series(status, verdicts, workload_story, resource)
         if not len(usage) or np.isnan(usage).all():
             continue
-        before = _request_at(times, request, status.begun_seconds)
+        # The last known request at or before a moment; None when it is not known.
+        requests = [v for t, v in zip(times, request, strict=False) if t <= status.begun_seconds and not np.isnan(v)]
+        before = float(requests[-1]) if requests else None
         after = None if before is None else before - saved[resource]
         by_resource.append(Passage(resource, times, usage, status.begun_seconds, end, back, before, after))
     return by_resource
@@ -141,16 +146,6 @@ def _series(
     times = story.hours(int(row["start"]), len(usage))
     near = [k for k, t in enumerate(times) if abs(t - status.begun_seconds) <= AROUND_SECONDS]
     return [times[k] for k in near], usage[near], request[near] if len(request) == len(times) else np.empty(0)
-
-
-def _request_at(times: Sequence[int], request: Floats, seconds: float) -> float | None:
-    """Return the last known request at or before a moment; None when it is not known."""
-    requests = [v for t, v in zip(times, request, strict=False) if t <= seconds and not np.isnan(v)]
-    return float(requests[-1]) if requests else None
-
-
-def _chart(passage_: Passage) -> Component:
-    return panels.figure(passage.chart(passage_), f"passage-{passage_.resource}", HEIGHT)
 
 
 def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Component:

@@ -24,7 +24,15 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
             100 * np.asarray(columns[f"{resource}_{w}"], dtype=np.float64) / allocatable for w in ("request", "usage")
         )
     measured = np.flatnonzero(np.isfinite(requested) & np.isfinite(used))
-    positions, counts = _thin_points(requested[measured], used[measured])
+    # Positions to draw and how many nodes each stands for: beyond the limit, one dot per square percent.
+    x = requested[measured]
+    y = used[measured]
+    if len(x) <= base.MAX_POINTS:
+        positions, counts = np.arange(len(x)), [1] * len(x)
+    else:
+        cells = np.column_stack([np.round(x), np.round(y)])
+        _, first, thin_counts = np.unique(cells, axis=0, return_index=True, return_counts=True)
+        positions, counts = first, thin_counts.tolist()
     shown = measured[positions]
     names = [str(columns["node"][i]) for i in shown]
     labels = [base.plain(n) + (f" and {c - 1} like it" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
@@ -62,15 +70,6 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
 
 def _axis(title: str, top: float) -> dict[str, Any]:
     return {"range": [0, top], "title": {"text": title, "standoff": 6}, "fixedrange": True, "zeroline": False}
-
-
-def _thin_points(x: npt.NDArray[np.float64], y: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.intp], list[int]]:
-    """Positions to draw and how many nodes each stands for: beyond the limit, one dot per square percent."""
-    if len(x) <= base.MAX_POINTS:
-        return np.arange(len(x)), [1] * len(x)
-    cells = np.column_stack([np.round(x), np.round(y)])
-    _, first, counts = np.unique(cells, axis=0, return_index=True, return_counts=True)
-    return first, counts.tolist()
 
 
 def _summary(requested: npt.NDArray[np.float64], used: npt.NDArray[np.float64], names: Any, resource: Resource) -> str:

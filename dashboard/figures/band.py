@@ -45,7 +45,21 @@ def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SE
         trace["showlegend"] = trace.get("name") in IN_LEGEND
     now = [lines.vertical(past[-1])] if past else []
     layout = lines.over_time(unit, [*past, *ahead], shapes=now)
-    return Chart({"data": traces, "layout": layout}, _summary(series, resource))
+    usage = np.asarray(series.usage, dtype=np.float64)
+    samples = usage[~np.isnan(usage)]
+    if not len(samples):
+        summary = f"No {resource} usage in the history."
+    else:
+        text = f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage in the newest hour "
+        text += display.amount(samples[-1], resource)
+        if math.isfinite(series.allocatable):
+            text += f", of {display.amount(series.allocatable, resource)} allocatable"
+        if math.isfinite(series.batch_now):
+            text += f"; batch pods can take {display.amount(series.batch_now, resource)} now"
+        if series.peak is not None:
+            text += f"; {PEAK_NAME}: {display.amount(series.peak, resource)}"
+        summary = text + "."
+    return Chart({"data": traces, "layout": layout}, summary)
 
 
 def _lendable(
@@ -86,19 +100,3 @@ def _lendable_ahead(series: BandSeries, scale: float, unit: str) -> list[dict[st
 def _pad_values(values: list[float], size: int) -> npt.NDArray[np.float64]:
     """The values, or gaps where there are not as many as asked for."""
     return np.asarray(values, dtype=np.float64) if len(values) == size else np.full(size, np.nan)
-
-
-def _summary(series: BandSeries, resource: Resource) -> str:
-    usage = np.asarray(series.usage, dtype=np.float64)
-    samples = usage[~np.isnan(usage)]
-    if not len(samples):
-        return f"No {resource} usage in the history."
-    text = f"{'CPU' if resource is Resource.CPU else 'Memory'}: usage in the newest hour "
-    text += display.amount(samples[-1], resource)
-    if math.isfinite(series.allocatable):
-        text += f", of {display.amount(series.allocatable, resource)} allocatable"
-    if math.isfinite(series.batch_now):
-        text += f"; batch pods can take {display.amount(series.batch_now, resource)} now"
-    if series.peak is not None:
-        text += f"; {PEAK_NAME}: {display.amount(series.peak, resource)}"
-    return text + "."

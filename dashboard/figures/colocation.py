@@ -51,7 +51,10 @@ def chart(
     floor = shown["total"] if ceiling is None else ceiling / scale - shown["batch"]
     prod = lines.line(x, shown["prod"], "Prod usage", base.BLUE, width=0)
     ahead = {name: floats_of(row[name]) / scale for name in ("batch_likely", "batch_sure", "mid_likely")}
-    x_ahead = _half_hours(row["ahead"], len(ahead["batch_likely"]))
+    # Milliseconds of the half hours ahead; none where the results hold none.
+    start = row["ahead"]
+    size = len(ahead["batch_likely"])
+    x_ahead = [] if start is None else base.milliseconds([start + HALF_HOUR_SECONDS * k for k in range(size)])
     traces = [
         prod | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.BLUE, 0.28)},
         *_batch(x, floor, shown["batch"], "Batch"),
@@ -71,11 +74,6 @@ def chart(
     now = [lines.vertical(x[-1])] if x and x_ahead else []
     layout = lines.over_time(UNIT[resource], [*x, *x_ahead], legend=LEGEND, shapes=now)
     return Chart({"data": traces, "layout": layout}, _summary(shown, resource, scale, allocatable))
-
-
-def _half_hours(start: int | None, size: int) -> list[float]:
-    """Milliseconds of the half hours ahead; none where the results hold none."""
-    return [] if start is None else base.milliseconds([start + HALF_HOUR_SECONDS * k for k in range(size)])
 
 
 def _batch_ahead(x: list[float], ahead: Mapping[str, Floats], ceiling: float | None) -> list[dict[str, Any]]:

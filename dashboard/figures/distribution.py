@@ -33,20 +33,8 @@ def chart(
     marks = {name: v / scale for name, v in stands.items() if v / scale <= FAR * top}
     axis_end = 1.04 * max([top, *marks.values()])
     layout = _layout(UNIT[resource], axis_end, marks)
-    traces = [_bars(starts, ends, weights, UNIT[resource]), _rungs(rungs, axis_end, UNIT[resource])]
-    return Chart({"data": traces, "layout": layout}, summary(ladder, stands, resource))
-
-
-def _ends(bounds: Floats, resource: Resource) -> Floats:
-    """Upper ends of the buckets that begin at these bounds, by the resource's bucket layout."""
-    starts = total_buckets_of(resource).starts
-    place = np.clip(np.searchsorted(starts, bounds * (1 - 1e-9)), 0, len(starts) - 2)
-    ends: Floats = starts[place + 1]
-    return ends
-
-
-def _bars(starts: Floats, ends: Floats, weights: Floats, unit: str) -> dict[str, Any]:
-    return {
+    unit = UNIT[resource]
+    bars = {
         "type": "bar",
         "name": "Share of time",
         "x": ((starts + ends) / 2).tolist(),
@@ -56,6 +44,16 @@ def _bars(starts: Floats, ends: Floats, weights: Floats, unit: str) -> dict[str,
         "marker": {"color": base.with_alpha(base.BLUE, 0.6), "line": {"width": 0}},
         "hovertemplate": f"%{{customdata[0]:,.3~g}}–%{{customdata[1]:,.3~g}} {unit}: %{{y:.2~g}} %<extra></extra>",
     }
+    traces = [bars, _rungs(rungs, axis_end, UNIT[resource])]
+    return Chart({"data": traces, "layout": layout}, summary(ladder, stands, resource))
+
+
+def _ends(bounds: Floats, resource: Resource) -> Floats:
+    """Upper ends of the buckets that begin at these bounds, by the resource's bucket layout."""
+    starts = total_buckets_of(resource).starts
+    place = np.clip(np.searchsorted(starts, bounds * (1 - 1e-9)), 0, len(starts) - 2)
+    ends: Floats = starts[place + 1]
+    return ends
 
 
 def _rungs(rungs: Mapping[str, float], axis_end: float, unit: str) -> dict[str, Any]:

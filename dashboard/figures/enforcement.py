@@ -110,11 +110,28 @@ def chart(shown: Shown) -> Chart:
     bars = [trace for dry in (False, True) for trace in _bars(shown, rows, dry)]
     marks = [trace for lane in rows for dry in (False, True) for trace in _marks(shown, rows, lane, dry)]
     share = LANE_PIXELS * len(rows) / max(height(shown) - 84, 1) if cpu else 1.0
+    span = shown.until - shown.since
+    form = "%H:%M:%S" if span <= 600 else "%H:%M" if span <= 2 * 86_400 else "%a %d"
     layout = lines.over_time(
         "cores" if cpu else "",
         [1000 * shown.since, 1000 * shown.until],
-        xaxis=_axis(shown),
-        yaxis2=_lane_axis(rows, share if cpu else 1.0),
+        xaxis={
+            "type": "date",
+            "range": [1000 * shown.since, 1000 * shown.until],
+            "tickformat": form,
+            "nticks": 8,
+            "hoverformat": "%a %d %b %H:%M:%S UTC",
+            "fixedrange": True,
+        },
+        yaxis2={
+            "domain": [0, share if cpu else 1.0],
+            "range": [len(rows) - 0.4, -0.6],
+            "tickvals": list(range(len(rows))),
+            "ticktext": [STYLES[lane][0] for lane in rows],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+        },
         hovermode="closest",
         margin={"l": 92, "r": 12, "t": 34, "b": 30},
     )
@@ -129,37 +146,14 @@ def lane_strip(shown: Shown) -> Chart:
     return chart(Shown(shown.node, shown.since, shown.until, shown.marks))
 
 
-def _axis(shown: Shown) -> dict[str, Any]:
-    span = shown.until - shown.since
-    form = "%H:%M:%S" if span <= 600 else "%H:%M" if span <= 2 * 86_400 else "%a %d"
-    return {
-        "type": "date",
-        "range": [1000 * shown.since, 1000 * shown.until],
-        "tickformat": form,
-        "nticks": 8,
-        "hoverformat": "%a %d %b %H:%M:%S UTC",
-        "fixedrange": True,
-    }
-
-
-def _lane_axis(rows: Sequence[Lane], share: float) -> dict[str, Any]:
-    return {
-        "domain": [0, share],
-        "range": [len(rows) - 0.4, -0.6],
-        "tickvals": list(range(len(rows))),
-        "ticktext": [STYLES[lane][0] for lane in rows],
-        "fixedrange": True,
-        "showgrid": False,
-        "zeroline": False,
-    }
-
-
 # --- CPU ---------------------------------------------------------------------------------------------------------
 def _cpu(shown: Shown) -> list[Trace]:
     lanes = shown.lanes
     if lanes is None:
         return []
-    times = lanes.start_seconds + lanes.step_seconds * np.arange(_size(lanes))
+    times = lanes.start_seconds + lanes.step_seconds * np.arange(
+        max((len(values) for values in lanes.values.values()), default=0)
+    )
     inside = (times >= shown.since - lanes.step_seconds) & (times <= shown.until)
     if not inside.any():
         return []
@@ -200,10 +194,6 @@ def _line(
     rest = {k: v for k, v in (style or {}).items() if k not in stroke}
     trace = lines.line([1000 * x[i] for i in positions], values[positions], *appearance, **stroke)
     return [trace | rest | {"hovertemplate": "%{y:,.2f} cores, %{x}"}]
-
-
-def _size(lanes: NodeLanes) -> int:
-    return max((len(values) for values in lanes.values.values()), default=0)
 
 
 # --- lanes -------------------------------------------------------------------------------------------------------

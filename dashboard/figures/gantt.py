@@ -126,7 +126,7 @@ def chart(
         yaxis={
             "range": [len(names) - 0.4, -0.6],
             "tickvals": list(range(len(names))),
-            "ticktext": [_short(name) for name in names],
+            "ticktext": [base.plain(base.cut_name(name, LABEL)) for name in names],
             "fixedrange": True,
             "showgrid": False,
             "zeroline": False,
@@ -236,10 +236,6 @@ def _hatch(colour: str, shape: str) -> dict[str, Any]:
 def _hover(bar: Bar) -> str:
     early = f", reserved from {display.clock(bar.reserve_at_seconds)}" if bar.reserve_at_seconds else ""
     return f"{base.plain(bar.name)}: {base.plain(bar.words)}{early}"
-
-
-def _short(name: str) -> str:
-    return base.plain(base.cut_name(name, LABEL))
 
 
 def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:

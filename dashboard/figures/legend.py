@@ -29,12 +29,12 @@ def signs(figure: Figure) -> list[Sign]:
     """Return the entries of plotly's legend in its order; empty for a chart without a legend."""
     if not figure["layout"].get("showlegend"):
         return []
-    return [_sign(trace) for trace in figure["data"] if _is_in_legend(trace)]
-
-
-def _is_in_legend(trace: Mapping[str, Any]) -> bool:
-    """Return whether a trace is in the legend: plotly leaves out traces without a point."""
-    return bool(trace.get("name")) and trace.get("showlegend", True) and len(trace["x"]) > 0
+    # Whether a trace is in the legend: plotly leaves out traces without a point.
+    return [
+        _sign(trace)
+        for trace in figure["data"]
+        if bool(trace.get("name")) and trace.get("showlegend", True) and len(trace["x"]) > 0
+    ]
 
 
 def _sign(trace: Mapping[str, Any]) -> Sign:

@@ -50,7 +50,16 @@ def chart(passage: Passage) -> Chart:
     traces = [lines.line(x, passage.usage / scale, "Usage", base.BLUE, width=2), *_requests(passage, ends, scale)]
     for trace in traces:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
-    layout = lines.over_time(unit, ends, shapes=_marks(passage))
+    # The change, the window by which it is judged, and the way back.
+    begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.verified_seconds
+    ground = {"fillcolor": base.with_alpha(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
+    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": verified, **ground}
+    marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
+    if passage.back_seconds is not None:
+        way_back = lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2)
+        # At its line's lower end: a change that is taken back soon has its own word at the upper end, just as far left.
+        marks.append(way_back | {"label": _label("back") | {"textposition": "start", "yanchor": "bottom"}})
+    layout = lines.over_time(unit, ends, shapes=marks)
     layout["xaxis"] = {**layout["xaxis"], "dtick": None, "nticks": TICKS, "tickformat": "%a %H:%M"}
     return Chart({"data": traces, "layout": layout}, summary(passage))
 
@@ -70,19 +79,6 @@ def _requests(passage: Passage, ends: Sequence[float], scale: int) -> list[Trace
             heights = np.array([np.nan if t is GAP else height / scale for t in times])
             traces.append(lines.line(times, heights, name, colour, dash=dash, width=2))
     return traces
-
-
-def _marks(passage: Passage) -> list[dict[str, Any]]:
-    """The change, the window by which it is judged, and the way back."""
-    begin_milliseconds, verified = 1000 * passage.begun_seconds, 1000 * passage.verified_seconds
-    ground = {"fillcolor": base.with_alpha(base.VIOLET, 0.1), "line": {"width": 0}, "layer": "below"}
-    window = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": begin_milliseconds, "x1": verified, **ground}
-    marks = [window, lines.vertical(begin_milliseconds, width=2) | {"label": _label("change")}]
-    if passage.back_seconds is not None:
-        way_back = lines.vertical(1000 * passage.back_seconds, color=base.RED, width=2)
-        # At its line's lower end: a change that is taken back soon has its own word at the upper end, just as far left.
-        marks.append(way_back | {"label": _label("back") | {"textposition": "start", "yanchor": "bottom"}})
-    return marks
 
 
 def _label(word: str) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
     """One bar per quota in the order of the tree, at most MOST_BARS; `rows` are of this resource."""
     shown = rows[:MOST_BARS]
     scale, unit = scale_of(resource)
-    names = [_label(row) for row in shown]
+    # The category: a quota's name is unique, whatever the tree.
+    names = [base.plain(row.quota) for row in shown]
     limits = [None if row.maximum is None else row.maximum / scale for row in shown]
     outline = {"color": base.with_alpha(base.GREY, 0.08), "line": {"width": 1, "color": base.GREY}}
     traces = [
@@ -85,7 +86,7 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
             "fixedrange": True,
             "type": "category",
             "tickvals": names,
-            "ticktext": [_short(row) for row in shown],
+            "ticktext": [INDENT * row.depth + base.plain(base.cut_name(row.quota, LABEL)) for row in shown],
             "showgrid": False,
         },
     )
@@ -95,13 +96,6 @@ def chart(rows: Sequence[QuotaRow], resource: str) -> Chart:
 def amount_words(resource: str, amount: int) -> str:
     """An amount with its unit; of a resource that has none of ours, as Kubernetes writes it."""
     return display.amount(amount, Resource(resource)) if resource in set(Resource) else human_amount(resource, amount)
-
-
-def _between_words(resource: str, low: int, high: int) -> str:
-    """A range as `amount_words` writes its ends."""
-    if resource in set(Resource):
-        return display.between(low, high, Resource(resource))
-    return f"{amount_words(resource, low)} to {amount_words(resource, high)}"
 
 
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
@@ -174,7 +168,14 @@ def _history_words(past: QuotaHistory) -> str:
     used = extremes(_floats(past, "used"))
     if used is None:
         return f"No sample of what {past.quota} used of {past.resource}."
-    ends = _between_words(past.resource, int(used.least), int(used.most))
+    # A range as `amount_words` writes its ends.
+    resource = past.resource
+    low = int(used.least)
+    high = int(used.most)
+    if resource in set(Resource):
+        ends = display.between(low, high, Resource(resource))
+    else:
+        ends = f"{amount_words(resource, low)} to {amount_words(resource, high)}"
     return (
         f"{past.quota} used {ends} of {past.resource} in the last 24 hours; in {starved_hours(past):.1f} of them it "
         "requested more than it might use."
@@ -210,15 +211,6 @@ def _marks(names: Sequence[str], values: Sequence[float]) -> dict[str, Any]:
 
 def _colour(row: QuotaRow) -> str:
     return base.RED if row.used > row.runtime else base.TEAL
-
-
-def _label(row: QuotaRow) -> str:
-    """The category: a quota's name is unique, whatever the tree."""
-    return base.plain(row.quota)
-
-
-def _short(row: QuotaRow) -> str:
-    return INDENT * row.depth + base.plain(base.cut_name(row.quota, LABEL))
 
 
 def _hover(row: QuotaRow) -> str:

@@ -94,19 +94,32 @@ def chart(line: Line) -> Chart:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
     lane, shown = _lane(line.events, both), [k for k in EVENTS if any(k == kind for _, kind in line.events)]
     now = [lines.vertical(ahead[0])] if ahead and past else []
-    layout = lines.over_time(unit, both, shapes=[*_shade(line.window), *now])
-    _add_lane_axis(layout, shown)
+    # The peak window, named.
+    if line.window is None:
+        shade = []
+    else:
+        start, end = base.milliseconds(line.window)
+        label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
+        ground = {"fillcolor": base.with_alpha(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
+        shade = [{"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, "label": label, **ground}]
+    layout = lines.over_time(unit, both, shapes=[*shade, *now])
+    # Put the lane below the chart, one row per kind.
+    if shown:
+        height = LANE * len(shown)
+        layout["yaxis"] = {**layout["yaxis"], "domain": [height + 0.05, 1]}
+        layout["yaxis2"] = {
+            "domain": [0, height],
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": [EVENTS[k][0] for k in shown],
+            "range": [-0.6, len(shown) - 0.4],
+            "fixedrange": True,
+            "showgrid": False,
+            "zeroline": False,
+            "tickfont": {"size": 11},
+        }
+        layout["margin"] = {**layout["margin"], "l": 64}
     return Chart({"data": [*traces, *lane], "layout": layout}, summary(line))
-
-
-def _shade(window: tuple[int, int] | None) -> list[dict[str, Any]]:
-    """The peak window, named."""
-    if window is None:
-        return []
-    start, end = base.milliseconds(window)
-    label = {"text": "peak", "textposition": "top center", "font": {"size": 11}}
-    ground = {"fillcolor": base.with_alpha(base.ORANGE, 0.12), "line": {"width": 0}, "layer": "below"}
-    return [{"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "x0": start, "x1": end, "label": label, **ground}]
 
 
 def _thin_line(values: Floats, x: Sequence[float], name: str, colour: str, **style: Any) -> list[Trace]:
@@ -180,26 +193,6 @@ def _lane(events: Sequence[tuple[int, str]], x: Sequence[float]) -> list[Trace]:
     return [trace for trace in traces if trace["x"]]
 
 
-def _add_lane_axis(layout: dict[str, Any], shown: Sequence[str]) -> None:
-    """Put the lane below the chart, one row per kind."""
-    if not shown:
-        return
-    height = LANE * len(shown)
-    layout["yaxis"] = {**layout["yaxis"], "domain": [height + 0.05, 1]}
-    layout["yaxis2"] = {
-        "domain": [0, height],
-        "type": "category",
-        "categoryorder": "array",
-        "categoryarray": [EVENTS[k][0] for k in shown],
-        "range": [-0.6, len(shown) - 0.4],
-        "fixedrange": True,
-        "showgrid": False,
-        "zeroline": False,
-        "tickfont": {"size": 11},
-    }
-    layout["margin"] = {**layout["margin"], "l": 64}
-
-
 def summary(line: Line) -> str:
     """Describe in words what the chart shows."""
     resource, name = line.resource, "CPU" if line.resource is Resource.CPU else line.resource.value.capitalize()
@@ -218,20 +211,14 @@ def summary(line: Line) -> str:
         parts.append(
             f"limit {display.amount(line.limit, resource)}" + (" (above the chart)" if _limit_is_far(line) else "")
         )
-    return ", ".join(parts) + _forecast_words(line) + _event_words(line) + "."
+    counts = Counter(kind for _, kind in line.events)
+    event_parts = [
+        display.counted(counts[kind], word if word.startswith("OOM") else word.lower())
+        for kind, (word, *_) in EVENTS.items()
+        if counts[kind]
+    ]
+    return ", ".join(parts) + _forecast_words(line) + (f"; {', '.join(event_parts)}" if event_parts else "") + "."
 
 
 def _forecast_words(line: Line) -> str:
     return "" if line.peak is None else f"; {PEAK_NAME}: {display.amount(line.peak, line.resource)}"
-
-
-def _mid_sentence_word(word: str) -> str:
-    return word if word.startswith("OOM") else word.lower()
-
-
-def _event_words(line: Line) -> str:
-    counts = Counter(kind for _, kind in line.events)
-    parts = [
-        display.counted(counts[kind], _mid_sentence_word(word)) for kind, (word, *_) in EVENTS.items() if counts[kind]
-    ]
-    return f"; {', '.join(parts)}" if parts else ""

@@ -53,7 +53,18 @@ def ahead(week: Week) -> Chart:
         trace.setdefault("hovertemplate", f"%{{y:,.3~g}} {unit}")
     layout = lines.over_time(unit, [*past, *coming], shapes=[lines.vertical(coming[0])] if past else [])
     layout["xaxis"]["dtick"] = TWO_DAYS
-    return Chart({"data": traces, "layout": layout}, _ahead_words(week))
+    median = week.quantiles.get("0.5", np.empty(0))
+    ends = extremes(median)
+    if ends is None:
+        ahead_words = "There is no week ahead of this series."
+    else:
+        name = "CPU" if week.resource is Resource.CPU else "Memory"
+        highest, lowest = (display.amount(value, week.resource) for value in (ends.most, ends.least))
+        tops, bottoms = (display.moment(week.ahead[place]) for place in (ends.most_at, ends.least_at))
+        ahead_words = (
+            f"{name}, the next 7 days by the hour: median highest at {highest}, {tops}; lowest at {lowest}, {bottoms}."
+        )
+    return Chart({"data": traces, "layout": layout}, ahead_words)
 
 
 def component_chart(week: Week) -> Chart:
@@ -69,43 +80,28 @@ def component_chart(week: Week) -> Chart:
         word, colour = PARTS[name]
         axis = "" if index == 0 else str(index + 1)
         top = 1 - index * height
-        layout[f"yaxis{axis}"] = _axis(unit, [top - height, top - GAP], zero=name == "trend")
+        layout[f"yaxis{axis}"] = {
+            "domain": [top - height, top - GAP],
+            "fixedrange": True,
+            "rangemode": "tozero" if name == "trend" else "normal",
+            "nticks": 3,
+            "tickformat": "," if unit == "cores" else None,
+        }
         trace = lines.line(x, values / scale, word, colour)
         traces.append(trace | {"yaxis": f"y{axis}", "hovertemplate": f"{word} %{{y:,.3~g}} {unit}<extra></extra>"})
         notes.append(_note(f"{word}, {unit}", top))
     layout["annotations"] = notes
-    return Chart({"data": traces, "layout": layout}, _parts_words(week))
-
-
-def _axis(unit: str, domain: list[float], *, zero: bool) -> dict[str, Any]:
-    return {
-        "domain": domain,
-        "fixedrange": True,
-        "rangemode": "tozero" if zero else "normal",
-        "nticks": 3,
-        "tickformat": "," if unit == "cores" else None,
-    }
+    daily = f"the habit of the day explains {display.percent(week.daily_strength)} of the movement around the trend"
+    if not week.parts.get("weekly", np.empty(0)).any():
+        parts_words = f"Taken apart: {daily}; for a habit of the week the history is too short."
+    else:
+        parts_words = (
+            f"Taken apart: {daily}, the habit of the week {display.percent(week.weekly_strength)} of what is left."
+        )
+    return Chart({"data": traces, "layout": layout}, parts_words)
 
 
 def _note(word: str, top: float) -> dict[str, Any]:
     """The name of a part, in its upper left corner."""
     corner = {"x": 0, "xref": "paper", "xanchor": "left", "y": top, "yref": "paper", "yanchor": "top"}
     return {"text": word, "showarrow": False, "font": {"size": 12}, **corner}
-
-
-def _ahead_words(week: Week) -> str:
-    median = week.quantiles.get("0.5", np.empty(0))
-    ends = extremes(median)
-    if ends is None:
-        return "There is no week ahead of this series."
-    name = "CPU" if week.resource is Resource.CPU else "Memory"
-    highest, lowest = (display.amount(value, week.resource) for value in (ends.most, ends.least))
-    tops, bottoms = (display.moment(week.ahead[place]) for place in (ends.most_at, ends.least_at))
-    return f"{name}, the next 7 days by the hour: median highest at {highest}, {tops}; lowest at {lowest}, {bottoms}."
-
-
-def _parts_words(week: Week) -> str:
-    daily = f"the habit of the day explains {display.percent(week.daily_strength)} of the movement around the trend"
-    if not week.parts.get("weekly", np.empty(0)).any():
-        return f"Taken apart: {daily}; for a habit of the week the history is too short."
-    return f"Taken apart: {daily}, the habit of the week {display.percent(week.weekly_strength)} of what is left."

@@ -79,34 +79,27 @@ def chosen_namespaces(search: str) -> list[str]:
         query = carried.namespace_query(search)
     except UsageError:
         return []
+    # The same pattern, of which the field does not read a first "!" as an exclusion.
     return [
-        f"!{value}" if condition.negated else _not_excluding(value)
+        f"!{value}" if condition.negated else (f"\\{value}" if value.startswith("!") else value)
         for condition in query.conditions
         for value in condition.values
     ]
-
-
-def _not_excluding(pattern: str) -> str:
-    """The same pattern, of which the field does not read a first "!" as an exclusion."""
-    return f"\\{pattern}" if pattern.startswith("!") else pattern
 
 
 def range_options(overview: Overview | None, obeyed: Obeyed, search: str) -> list[dict[str, Any]]:
     """The ranges as options; what the history or the page cannot answer is disabled and says why."""
     options: list[dict[str, Any]] = [{"value": USUAL, "label": "Usual range"}]
     for value, label in RANGES:
-        why = _why_not(value, overview, obeyed)
+        if value == time_span.AHEAD:
+            why = "" if obeyed.forecast else "no forecast on this page"
+        else:
+            why = _too_long(time_span.range_seconds(value), overview)
         options.append({"value": value, "label": f"{label}: {why}" if why else label, "disabled": bool(why)})
     present = carried.range_of(search) or USUAL
     if any(option["value"] == present for option in options):
         return options
     return [*options, {"value": present, "label": visible(present)}]
-
-
-def _why_not(value: str, overview: Overview | None, obeyed: Obeyed) -> str:
-    if value == time_span.AHEAD:
-        return "" if obeyed.forecast else "no forecast on this page"
-    return _too_long(time_span.range_seconds(value), overview)
 
 
 def _too_long(back_seconds: float, overview: Overview | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -81,25 +81,36 @@ class Hit:
 def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     """Return the hits of a text, kind by kind; every word of it has to be there. Pages alone for an empty text."""
     words = text.lower().split()
-    found = list(_pages(view, pages, words))
-    if words:
-        snapshot, base = view.source.snapshot(), view.settings.base_path
-        found += _workloads(snapshot, text, base)
-        found += _nodes(snapshot, text, base)
-        found += _namespaces(snapshot, words, base)
-        found += _plans(snapshot, text, base)
-        found += _commands(words)
-    return found
-
-
-def _pages(view: View, pages: Sequence[Page], words: Sequence[str]) -> Iterator[Hit]:
+    found: list[Hit] = []
     for page in pages:
         if not page.letter:
             continue
         place = "" if page.place in (Place.HOME, Place.FOOT) else page.place.value
         known = f"{page.title} {place} {WORDS_OF_PAGES.get(page.path, '')}".lower()
         if all(word in known for word in words):
-            yield Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}")
+            found.append(Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}"))
+    if words:
+        snapshot, base = view.source.snapshot(), view.settings.base_path
+        found += _workloads(snapshot, text, base)
+        query = filters.parse(urlencode({"q": text, "sort": "node"}), NODES)
+        rows = snapshot.page(NODES.name, query, slice(0, MOST_OF_A_KIND), ("node",)).rows()
+        hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
+        found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
+        named = [
+            option["label"]
+            for option in extent.names(snapshot)
+            if all(word in option["label"].lower() for word in words)
+        ]
+        namespaces = [
+            Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
+            for name in named[:MOST_OF_A_KIND]
+        ]
+        found += namespaces
+        found += _plans(snapshot, text, base)
+        for command, does in COMMANDS:
+            if all(word in f"{command} {does}".lower() for word in words):
+                found.append(Hit("Commands", command, does, copies=command))
+    return found
 
 
 def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
@@ -113,23 +124,6 @@ def _workloads(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
     return _with_all(hits, "Workloads", snapshot.count(WORKLOADS.name, query), f"{base}workloads?{_search_query(text)}")
 
 
-def _nodes(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
-    query = filters.parse(urlencode({"q": text, "sort": "node"}), NODES)
-    rows = snapshot.page(NODES.name, query, slice(0, MOST_OF_A_KIND), ("node",)).rows()
-    hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
-    return _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
-
-
-def _namespaces(snapshot: Snapshot, words: Sequence[str], base: str) -> list[Hit]:
-    named = [
-        option["label"] for option in extent.names(snapshot) if all(word in option["label"].lower() for word in words)
-    ]
-    return [
-        Hit("Namespaces", name, "its workloads", f"{base}workloads?{urlencode({'ns': filters.literal(name)})}")
-        for name in named[:MOST_OF_A_KIND]
-    ]
-
-
 def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
     query = filters.parse(urlencode({"q": text, "sort": "workload"}), PLANS)
     names = ("namespace", "kind", "workload")
@@ -139,12 +133,6 @@ def _plans(snapshot: Snapshot, text: str, base: str) -> list[Hit]:
             f"{base}reservations?{urlencode({'open': '/'.join(quote(row[name], safe='') for name in names)})}")
         for row in rows
     ]  # fmt: skip
-
-
-def _commands(words: Sequence[str]) -> Iterator[Hit]:
-    for command, does in COMMANDS:
-        if all(word in f"{command} {does}".lower() for word in words):
-            yield Hit("Commands", command, does, copies=command)
 
 
 def _with_all(hits: list[Hit], kind: str, count: int, href: str) -> list[Hit]:

@@ -24,7 +24,6 @@ from cotenant.dashboard.tables import savings
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, extremes_ahead
 from cotenant.recommender.model import list_totals
-from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.todo import ORDERS, TodoList
 from cotenant.recommender.model.views import FINDINGS, RECLAIMABLE
 from cotenant.scheduler_ext.cluster_size.report import best_known, short_sentence
@@ -71,7 +70,13 @@ def _way(words: str, href: str, name: str) -> Component:
 def at_risk(page: OverviewPage) -> Component:
     """Containers whose requests or limits should rise, by how bad that is."""
     count = page.todo.raises
-    detail = [*_killed_first(page), *_critical_findings(page), *_unassessed_words(page)]
+    above = page.above_request
+    if not above:
+        killed_first = [page.unassessed_counts.none_above_request]
+    else:
+        rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
+        killed_first = [rows, " used more memory than requested: when a node runs out, these are killed first."]
+    detail = [*killed_first, *_critical_findings(page), *_unassessed_words(page)]
     if not count:
         way = _way("All recommendations", page.href("recommendations"), "risk")
         empty = _empty_words(
@@ -81,14 +86,6 @@ def at_risk(page: OverviewPage) -> Component:
     lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
     way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
     return _card("risk", lead, _severities(page), _first(page, TodoList.RAISE), detail, way)
-
-
-def _killed_first(page: OverviewPage) -> list[Any]:
-    above = page.above_request
-    if not above:
-        return [page.unassessed_counts.none_above_request]
-    rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
-    return [rows, " used more memory than requested: when a node runs out, these are killed first."]
 
 
 def _empty_words(page: OverviewPage, none: str, none_known: str, unknown: str) -> str:
@@ -132,13 +129,33 @@ def _severities(page: OverviewPage) -> Component:
 def waste(page: OverviewPage) -> Component:
     """Show what the list of cuts frees after all steps, and how much CPU is requested and not used."""
     planned = page.cuts
-    picture = _request_bar(page)
+    # The cluster's CPU: used, requested and not used, neither.
+    used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
+    if not (math.isfinite(used) and math.isfinite(requested)):
+        picture = html.Div()
+    else:
+        unused = measures.requested_unused_ratio(used, requested)
+        parts = (
+            Part(used, "used", "used"),
+            Part(unused, "idle", "requested, not used"),
+            Part(measures.neither_ratio(used, requested), "rest", "neither"),
+        )
+        picture = pictures.bar(
+            parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested"
+        )
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
         line = _unassessed_words(page) or ["No request is larger than it has to be."]
         return _card("waste", [empty], picture, line, [], way)
-    lead = ["Cut waste: ", html.Strong(_saving_words(planned.all_steps, page.view.currency))]
+    currency = page.view.currency
+    frees = planned.all_steps.frees
+    resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
+    words: list[Any] = [panels.amount(frees.amount(resource), resource)]
+    lead = [
+        "Cut waste: ",
+        html.Strong([*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words),
+    ]
     whole = [display.counted(page.todo.cuts, "container"), ", after all steps: "]
     detail = [
         *whole,
@@ -164,30 +181,6 @@ def leaving_nodes(page: OverviewPage) -> str:
     return short_sentence(report, level) if report and level else ""
 
 
-def _saving_words(total: Savings, currency: str) -> list[Any]:
-    """CPU and money; memory where no CPU is freed."""
-    frees = total.frees
-    resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
-    words: list[Any] = [panels.amount(frees.amount(resource), resource)]
-    return [*words, f", {display.money(frees.monthly, currency)} a month"] if frees.monthly else words
-
-
-def _request_bar(page: OverviewPage) -> Component:
-    """The cluster's CPU: used, requested and not used, neither."""
-    used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
-    if not (math.isfinite(used) and math.isfinite(requested)):
-        return html.Div()
-    unused = measures.requested_unused_ratio(used, requested)
-    parts = (
-        Part(used, "used", "used"),
-        Part(unused, "idle", "requested, not used"),
-        Part(measures.neither_ratio(used, requested), "rest", "neither"),
-    )
-    return pictures.bar(
-        parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested"
-    )
-
-
 # --- lend -------------------------------------------------------------------------------------------------------------
 def lend(page: OverviewPage) -> Component:
     """Show how much batch pods can take now, and how that changes over the next 24 hours."""
@@ -202,25 +195,23 @@ def lend(page: OverviewPage) -> Component:
     memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
     way = _way("When a job fits", page.href("batch"), "lend")
     detail = [*memory, *lent_now.ahead_parts(series), "."]
-    return _card("lend", lead, _lendable_columns(page), _used_by_batch(page), detail, way)
-
-
-def _used_by_batch(page: OverviewPage) -> list[Any]:
-    """Say how much of what can be lent batch pods use already."""
-    (cpu, _memory), pods = page.batch_use
-    if not pods:
-        return ["No batch pod uses any of it yet."]
-    if cpu is None:
-        return ["How much of it batch pods use is not known."]
-    return ["Batch pods use ", panels.amount(cpu, Resource.CPU), " of it already."]
-
-
-def _lendable_columns(page: OverviewPage) -> Component:
-    """Return a picture of lendable CPU over the next 24 hours at the median, with a column for each half hour."""
+    # A picture of lendable CPU over the next 24 hours at the median, with a column for each half hour.
     series = page.overview.cpu
     path = series.batch_ahead.get(LIKELY, [])
     known = extremes_ahead(series.batch_now, path)
     if known is None or len(path) != len(series.ahead):
-        return html.Div()
-    ends = display.between(known.least, known.most, Resource.CPU)
-    return pictures.columns(path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day"))
+        lendable_columns = html.Div()
+    else:
+        ends = display.between(known.least, known.most, Resource.CPU)
+        lendable_columns = pictures.columns(
+            path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day")
+        )
+    # Say how much of what can be lent batch pods use already.
+    (cpu, _memory), pods = page.batch_use
+    if not pods:
+        used_by_batch = ["No batch pod uses any of it yet."]
+    elif cpu is None:
+        used_by_batch = ["How much of it batch pods use is not known."]
+    else:
+        used_by_batch = ["Batch pods use ", panels.amount(cpu, Resource.CPU), " of it already."]
+    return _card("lend", lead, lendable_columns, used_by_batch, detail, way)

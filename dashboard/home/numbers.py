@@ -94,7 +94,11 @@ def saved(view: View) -> Component:
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
     verified = change_savings(statuses).verified
-    detail = html.P([*_by_state(statuses), " ", _to_changes(view)], id="home-saved", className="said")
+    detail = html.P(
+        [*_by_state(statuses), " ", dcc.Link("Changes", href=f"{view.settings.base_path}changes")],
+        id="home-saved",
+        className="said",
+    )
     if not saving_phrases(verified):
         return panels.panel(SAVED, html.P("nothing yet", className="big"), detail, id_="home-verified")
     whole = [*savings.saving_parts(verified, view.currency), "."]
@@ -120,7 +124,3 @@ def _by_state(statuses: list[ChangeStatus]) -> list[Any]:
     verified, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
     words = f"{display.counted(verified, 'change')} verified"
     return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]
-
-
-def _to_changes(view: View) -> Component:
-    return dcc.Link("Changes", href=f"{view.settings.base_path}changes")

@@ -188,12 +188,35 @@ def _outcome(page: OverviewPage) -> Component:
         return panels.panel(
             "Recommendations", panels.empty("No recommendation was made.", command="cotenant scan --prometheus URL")
         )
-    severities = [
-        _share(word, counts[word], total, page.href("recommendations", f"severity={word}"), word)
-        for word in SEVERITY_ORDER
-        if counts[word]
+    severities = []
+    for word in SEVERITY_ORDER:
+        if counts[word]:
+            count = counts[word]
+            href = page.href("recommendations", f"severity={word}")
+            bar = html.Div(
+                html.Div(
+                    className=f"meter-fill tone-fill-{word}", style={"width": f"{measures.ratio_of(count, total):.1%}"}
+                ),
+                className="meter",
+            )
+            share = html.Li(
+                [dcc.Link(panels.chip(word, word), href=href), bar, html.Span(f"{count:,}", className="share-count")]
+            )
+            severities.append(share)
+    # The five reason codes that most containers carry, each with its count, sentence and rows.
+    ranked = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)[
+        :5
     ]
-    reasons = _reasons(page)
+    rows = [
+        html.Li(
+            [
+                dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
+                f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
+            ]
+        )
+        for count, reason in ranked
+    ]
+    reasons = html.Ul(rows, className="reasons")
     shares = html.Ul(severities, className="shares")
     return panels.panel(
         "Recommendations", shares, panels.severity_legend(), *_worth_most(page), html.H3("Why"), reasons, note=note
@@ -216,33 +239,6 @@ def _worth_most(page: OverviewPage) -> list[Component]:
         for ref, saved in best
     ]
     return [html.H3("Worth most"), html.Ul(rows, className="reasons", id="worth-most")] if rows else []
-
-
-def _share(word: str, count: int, total: int, href: str, tone: str) -> Component:
-    bar = html.Div(
-        html.Div(className=f"meter-fill tone-fill-{tone}", style={"width": f"{measures.ratio_of(count, total):.1%}"}),
-        className="meter",
-    )
-    return html.Li(
-        [dcc.Link(panels.chip(word, tone), href=href), bar, html.Span(f"{count:,}", className="share-count")]
-    )
-
-
-def _reasons(page: OverviewPage) -> Component:
-    """The five reason codes that most containers carry, each with its count, sentence and rows."""
-    ranked = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)[
-        :5
-    ]
-    rows = [
-        html.Li(
-            [
-                dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}")),
-                f" {display.counted(count, 'container')}. {SENTENCES[reason]}",
-            ]
-        )
-        for count, reason in ranked
-    ]
-    return html.Ul(rows, className="reasons")
 
 
 def _findings(page: OverviewPage) -> Component:

@@ -218,8 +218,19 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
     if after - first < job.slots:
         return Fit((), None, dict.fromkeys(Resource, 0.0), 0, late)
     sure, likely = (placeable_pods(rooms, job, level)[:, first : after - job.slots + 1] for level in LEVELS[::-1])
-    windows = _better(rooms, job, first, sure, likely)
-    largest = {r: _largest(rooms.free(r, SURE)[:, first:after], job.slots) for r in Resource}
+    # The earliest start that fits, then each later one with capacity for more pods.
+    totals = sure.sum(axis=0)
+    before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
+    starts = np.flatnonzero(totals > before)
+    if len(starts) > MOST_WINDOWS:
+        starts = np.concatenate([starts[: MOST_WINDOWS - 1], starts[-1:]])
+    windows = tuple(_window(rooms, job, first, int(k), (sure, likely)) for k in starts)
+    largest = {}
+    for r in Resource:
+        free = rooms.free(r, SURE)[:, first:after]
+        slots = job.slots
+        through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), slots, axis=1).min(axis=2)
+        largest[r] = float(through.max(initial=0.0))
     return Fit(windows, _first(rooms, job, first, sure, likely), largest, sure.shape[1], late)
 
 
@@ -230,21 +241,6 @@ def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
         most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))
     through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(most), job.slots, axis=1).min(axis=2)
     return through.astype(np.int64)
-
-
-def _largest(free: Floats, slots: int) -> float:
-    through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(free), slots, axis=1).min(axis=2)
-    return float(through.max(initial=0.0))
-
-
-def _better(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> tuple[StartWindow, ...]:
-    """The earliest start that fits, then each later one with capacity for more pods."""
-    totals = sure.sum(axis=0)
-    before = np.maximum.accumulate(np.concatenate([[0], totals[:-1]]))
-    starts = np.flatnonzero(totals > before)
-    if len(starts) > MOST_WINDOWS:
-        starts = np.concatenate([starts[: MOST_WINDOWS - 1], starts[-1:]])
-    return tuple(_window(rooms, job, first, int(k), (sure, likely)) for k in starts)
 
 
 def _first(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:

@@ -9,7 +9,6 @@ from dash import html
 from dash.development.base_component import Component
 
 from cotenant.base.allocation.cpu_ownership import (
-    CoreGroup,
     CpuLegendEntry,
     CpuOwner,
     CpuState,
@@ -45,7 +44,12 @@ def topology_drawing(topology: NodeTopology) -> Component:
     """All of it: a grid a NUMA node, the legend with the CPUs of each pod and state, the devices."""
     entries = legend(topology.cpus)
     tones = _tones(entries)
-    grids = [_grid(group, entries, tones) for group in core_groups(topology.cpus)]
+    grids = []
+    for group in core_groups(topology.cpus):
+        cores = [html.Span([_cell(owner, entries, tones) for owner in core], className="core") for core in group.cores]
+        label = f"{group.title}; the table below says whose they are"
+        grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
+        grids.append(html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure"))
     rows = [
         [
             html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}"),
@@ -65,13 +69,6 @@ def _tones(entries: Sequence[CpuLegendEntry]) -> dict[str, str]:
     return tones | {
         entry.label: "free" if entry.state is CpuState.SHARED else UNAVAILABLE for entry in entries if not entry.pod
     }
-
-
-def _grid(group: CoreGroup, entries: Sequence[CpuLegendEntry], tones: dict[str, str]) -> Component:
-    cores = [html.Span([_cell(owner, entries, tones) for owner in core], className="core") for core in group.cores]
-    label = f"{group.title}; the table below says whose they are"
-    grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
-    return html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure")
 
 
 def _cell(owner: CpuOwner, entries: Sequence[CpuLegendEntry], tones: dict[str, str]) -> Component:

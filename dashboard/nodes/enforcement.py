@@ -251,8 +251,11 @@ def on_node(view: View, node: str) -> Component:
     drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
+        gathering = snapshot.gathering
         quiet = panels.empty(
-            "Nothing is known of an agent's actions on this node.", why=_gathered_sentence(snapshot), command=GATHER
+            "Nothing is known of an agent's actions on this node.",
+            why=f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else "",
+            command=GATHER,
         )
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     strip = chart.lane_strip(drawn)
@@ -260,11 +263,6 @@ def on_node(view: View, node: str) -> Component:
         TITLE, panels.figure(strip, "node-lanes", chart.height(Shown(node, 0, 1, drawn.marks))), aside=link,
         id_="node-enforcement",
     )  # fmt: skip
-
-
-def _gathered_sentence(snapshot: Snapshot) -> str:
-    gathering = snapshot.gathering
-    return f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
 
 
 def newest(snapshot: Snapshot, node: str) -> float:

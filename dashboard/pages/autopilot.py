@@ -13,7 +13,7 @@ from cotenant.autopilot.model import REPORT, STATUS, AutopilotMode, AutopilotRou
 from cotenant.base import measures
 from cotenant.base.errors import CotenantError
 from cotenant.base.reasons import Reason
-from cotenant.base.table import Schema, Table
+from cotenant.base.table import Table
 from cotenant.base.text import agree, visible
 from cotenant.dashboard.autopilot import acting, bundles, policy_editor
 from cotenant.dashboard.changes.select_bar import NEW
@@ -96,7 +96,11 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
     counts = f"{acts:,} of {agree(len(now.status), 'policy', 'policies')} may change workloads; decided "
     line = html.P([panels.chip(word, tone), " ", counts, panels.moment(now.at_seconds)], className="verdict")
     notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
-    more = [html.Ul([html.Li(visible(_sentence_case(note))) for note in notes], className="notes")] if notes else []
+    more = (
+        [html.Ul([html.Li(visible(f"{note[:1].upper()}{note[1:]}")) for note in notes], className="notes")]
+        if notes
+        else []
+    )
     if not now.enabled:
         why = "Policies are shown as they would be followed. A manager with these settings leaves them alone until:"
         more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
@@ -182,7 +186,10 @@ def report_panel(report: Table, search: str) -> Component:
         return panels.panel(
             REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
         )
-    done, after = _columns_apart(REPORT)
+    # Separate what was done from what a week has said of it since: together they are wider than a laptop's window.
+    name, *others = REPORT.columns
+    first = next(n for n, column in enumerate(others) if column.name == "weeks")
+    done, after = replace(REPORT, columns=(name, *others[:first])), replace(REPORT, columns=(name, *others[first:]))
     shown = rows[:MOST_ROWS]
     table = panels.facts(titles(done), [cells(done, row) for row in shown], REPORT_TITLE)
     weeks = [cells(after, row) for row in shown if row["weeks"]]
@@ -191,17 +198,6 @@ def report_panel(report: Table, search: str) -> Component:
         "" if weeks else "The seven days after a proposal are not over yet: what it would have meant is not known. "
     )
     return panels.panel(REPORT_TITLE, table, *parts, note=f"{unknown}{row_note(len(rows), 'autopilot report')}".strip())
-
-
-def _columns_apart(report: Schema) -> tuple[Schema, Schema]:
-    """Separate what was done from what a week has said of it since: together they are wider than a laptop's window."""
-    name, *others = report.columns
-    first = next(n for n, column in enumerate(others) if column.name == "weeks")
-    return replace(report, columns=(name, *others[:first])), replace(report, columns=(name, *others[first:]))
-
-
-def _sentence_case(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}"
 
 
 # --- callbacks --------------------------------------------------------------------------------------------------------

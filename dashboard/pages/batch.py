@@ -63,9 +63,28 @@ def render(view: View, search: str) -> Component:
     head = html.Div([html.H1("Batch"), lead], className="page-head")
     if view.source.snapshot().overview is None:
         return html.Div([head, panels.no_results()], className="page")
+    # The inputs for the size of a batch job, filled from the page's URL, or with defaults if that cannot be read.
+    try:
+        job = batch.job_of(search)
+    except UsageError:
+        job = Job()
+    inputs = [
+        dmc.NumberInput(
+            id=f"fit-{key}",
+            label=label,
+            value=getattr(job, key),
+            min=step,
+            max=BOUNDS[key][1],
+            step=step,
+            size="xs",
+            w=150,
+            debounce=300,
+        )
+        for key, label, step in FIELDS
+    ]
     form = panels.panel(
         JOB,
-        _form(search),
+        html.Div(inputs, className="tool-line", role="group", **{"aria-label": "Size of the job"}),
         html.Div(panels.render_guarded(lambda: answer(view, search)), id="fit-answer"),
         note="Earliest starts at which a pod of this size finds free capacity on a node until its end.",
     )
@@ -153,41 +172,16 @@ def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, 
     )
     now = None if view.now_seconds() >= lendable.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
-    return panels.panel(AHEAD[resource], figure, note=_note(lendable))
-
-
-def _note(lendable: LendableCapacity) -> str:
     missing = lendable.unknown
     text = (
         "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
         "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
     )
     if not missing:
-        return text
-    return f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
-
-
-def _form(search: str) -> Component:
-    """The inputs for the size of a batch job, filled from the page's URL, or with defaults if that cannot be read."""
-    try:
-        job = batch.job_of(search)
-    except UsageError:
-        job = Job()
-    inputs = [
-        dmc.NumberInput(
-            id=f"fit-{key}",
-            label=label,
-            value=getattr(job, key),
-            min=step,
-            max=BOUNDS[key][1],
-            step=step,
-            size="xs",
-            w=150,
-            debounce=300,
-        )
-        for key, label, step in FIELDS
-    ]
-    return html.Div(inputs, className="tool-line", role="group", **{"aria-label": "Size of the job"})
+        note = text
+    else:
+        note = f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
+    return panels.panel(AHEAD[resource], figure, note=note)
 
 
 def answer(view: View, search: str) -> Component:
@@ -206,15 +200,12 @@ def answer(view: View, search: str) -> Component:
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
-    return html.Div([_fit_panel(batch.fit(lendable, job, now), lendable, now), link])
-
-
-def _fit_panel(fit: Fit, lendable: LendableCapacity, now: float) -> Component:
+    fit = batch.fit(lendable, job, now)
     sentence = html.P(verdict(fit, lendable), className="verdict", role="status", id="fit-verdict")
     reach = [html.P(_reach(lendable), className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
     rests = html.Details([html.Summary("What this rests on"), html.P(HONEST)], className="more")
-    return html.Div([sentence, *table, *reach, rests])
+    return html.Div([html.Div([sentence, *table, *reach, rests]), link])
 
 
 def verdict(fit: Fit, lendable: LendableCapacity) -> str:

@@ -14,7 +14,7 @@ from cotenant.base.people import Person, Right
 from cotenant.base.tables import queries
 from cotenant.base.tables.filters import Query
 from cotenant.base.text import visible
-from cotenant.changes.model.change import Change, ChangeState, ChangeStatus, unsettled_count
+from cotenant.changes.model.change import ChangeState, ChangeStatus, unsettled_count
 from cotenant.changes.model.service import ChangeService
 from cotenant.changes.model.tables import CHANGES, write_lines
 from cotenant.dashboard.changes import change_story, change_tables, ladders, verdict
@@ -131,19 +131,7 @@ def render(view: View, search: str) -> Component:
     stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in asked)]
     climbing = html.Div(panels.render_guarded(lambda: ladders.summary(view)), id="ladder-list", className="ladder-list")
     head = html.Div([*heading, side, climbing], className="page-head")
-    return html.Div([head, body, drawer, _question(), *stores], className="page list-page")
-
-
-def _list(view: View, search: str) -> Component:
-    """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
-    changes_view = change_tables.with_changes(view)
-    if len(changes_view.source.snapshot().tables[CHANGES.name]):
-        return list_page.body(LIST, changes_view, search)
-    return html.Div(_empty_state(view))
-
-
-def _question() -> Component:
-    """The confirmation dialog before a rollback."""
+    # The confirmation dialog before a rollback.
     buttons = [
         html.Button("Cancel", id="change-cancel", className="button act"),
         html.Button("Roll back", id="change-confirm", className="button act primary", **{"data-autofocus": "true"}),
@@ -153,7 +141,18 @@ def _question() -> Component:
         html.Div(buttons, className="dialog-acts"),
         dcc.Store(id="change-asked"),
     ]
-    return panels.dialog("change-question", "Roll back", parts, "lg")
+    return html.Div(
+        [head, body, drawer, panels.dialog("change-question", "Roll back", parts, "lg"), *stores],
+        className="page list-page",
+    )
+
+
+def _list(view: View, search: str) -> Component:
+    """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
+    changes_view = change_tables.with_changes(view)
+    if len(changes_view.source.snapshot().tables[CHANGES.name]):
+        return list_page.body(LIST, changes_view, search)
+    return html.Div(_empty_state(view))
 
 
 def ledger(view: View) -> Component:
@@ -219,22 +218,17 @@ def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: fl
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     batch = [s for s in others if s.change.batch == status.change.batch]
     if status.state is ChangeState.AWAITING:
-        return _second_person_acts(view, status, [s.change for s in batch if s.state is status.state], why)
+        # Whether the requesting person may confirm or decline a change as its second person. The person who accepted
+        # the change may only decline it.
+        waiting = [s.change for s in batch if s.state is status.state]
+        who, change = view.given.current_user(), status.change
+        approves = acting.why_not(view, Right.APPROVE, change.namespace)
+        own = who.name == change.actor
+        confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
+        written = [line for change_waiting in waiting for line in write_lines(change_waiting.writes, None)]
+        return Allowed(why, why, confirm=confirm, decline=why if own else approves, written=tuple(written))
     together = [s.change.id for s in batch if s.state.in_force]
     return Allowed(why or holds, why or nothing_due or soaking, () if why else tuple(together))
-
-
-def _second_person_acts(view: View, status: ChangeStatus, waiting: Sequence[Change], why: str) -> Allowed:
-    """Return whether the requesting person may confirm or decline a change as its second person.
-
-    The person who accepted the change may only decline it.
-    """
-    who, change = view.given.current_user(), status.change
-    approves = acting.why_not(view, Right.APPROVE, change.namespace)
-    own = who.name == change.actor
-    confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
-    written = [line for change_waiting in waiting for line in write_lines(change_waiting.writes, None)]
-    return Allowed(why, why, confirm=confirm, decline=why if own else approves, written=tuple(written))
 
 
 def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
@@ -260,7 +254,13 @@ def register(app: Dash, view: View) -> None:
     _register_reads(app, view)
     _register_dialog(app, view)
     _register_acts(app, view)
-    _register_confirmation(app, view)
+    # Register the acts of a second person on a change that waits for one: confirm and decline.
+    _register_act(
+        app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
+    )
+    _register_act(
+        app, view, Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)
+    )
     ladders.register(app, view, NEWS, lambda: _version(view))
 
 
@@ -362,16 +362,6 @@ def _register_acts(app: Dash, view: View) -> None:
     )
     _register_act(
         app, view, Right.ADMINISTER, change_story.SETTLE, "settle", lambda service, who, _id: service.settle(who)
-    )
-
-
-def _register_confirmation(app: Dash, view: View) -> None:
-    """Register the acts of a second person on a change that waits for one: confirm and decline."""
-    _register_act(
-        app, view, Right.APPROVE, change_story.CONFIRM, "confirm", lambda service, who, id_: service.confirm(who, id_)
-    )
-    _register_act(
-        app, view, Right.ACCEPT, change_story.DECLINE, "decline", lambda service, who, id_: service.decline(who, id_)
     )
 
 

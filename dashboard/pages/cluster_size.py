@@ -77,7 +77,29 @@ def _body(view: View, search: str) -> Component:
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
     level = shown_level(report, search)
-    return html.Div(_details(report, level, search, view.settings.base_path))
+    base = view.settings.base_path
+    sized = report.at(level)
+    if sized.size is None:
+        links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
+        ways = panels.choices("Requests", links, search)
+        state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
+        details = [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
+    else:
+        made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
+        said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
+        command = f"size --requests {level.option} --show"
+        details = [
+            _answer(report, sized, sized.size, search),
+            _level_steps(report),
+            _gaps(sized.size),
+            _step_panel(sized, f"{command} steps", base),
+            _more("What this rests on", made, said),
+            _more("Every node, and what binds it", _node_panel(sized.size, f"{command} nodes")),
+            _more("Every pod that moves", _move_panel(sized.size, f"{command} moves", base)),
+            _more("Machine types", _bill_panel(report, sized)),
+            _more("Autoscalers", _obstacle_panel(report, sized.size, f"{command} obstacles")),
+        ]
+    return html.Div(details)
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
@@ -97,17 +119,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
         ".",
     ]
     way = html.A("How to get there", href=f"#{STEPS_ID}", className="button", id="to-steps")
-    chart = node_sizes.squares(
-        _squares(size), f"Nodes filled by requests, now and afterwards: {count_text(size)} leave."
-    )
-    height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
-    picture = panels.figure(chart, "size-figure", height)
-    head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
-    return panels.panel("The answer", head, picture, aside=panels.choices("Requests", links, search))
-
-
-def _squares(size: ClusterSize) -> list[node_sizes.Square]:
-    """Nodes by name: filled as requested, with what binds each one that stays."""
+    # Nodes by name: filled as requested, with what binds each one that stays.
     leaving = {
         node.name: node_sizes.Square(
             node.filled,
@@ -125,7 +137,12 @@ def _squares(size: ClusterSize) -> list[node_sizes.Square]:
         )
         for node in size.staying
     }
-    return [square for _, square in sorted({**leaving, **staying}.items())]
+    squares = [square for _, square in sorted({**leaving, **staying}.items())]
+    chart = node_sizes.squares(squares, f"Nodes filled by requests, now and afterwards: {count_text(size)} leave.")
+    height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
+    picture = panels.figure(chart, "size-figure", height)
+    head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
+    return panels.panel("The answer", head, picture, aside=panels.choices("Requests", links, search))
 
 
 def _level_steps(report: SizeReport) -> Component:
@@ -150,29 +167,6 @@ def _more(title: str, *inside: Component, id_: str = "") -> Component:
     """Panels that open on demand."""
     named = {"id": id_} if id_ else {}
     return html.Details([html.Summary(title), *inside], className="more", **named)
-
-
-def _details(report: SizeReport, level: RequestLevel, search: str, base: str) -> list[Component]:
-    sized = report.at(level)
-    if sized.size is None:
-        links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
-        ways = panels.choices("Requests", links, search)
-        state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
-        return [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
-    made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
-    said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
-    command = f"size --requests {level.option} --show"
-    return [
-        _answer(report, sized, sized.size, search),
-        _level_steps(report),
-        _gaps(sized.size),
-        _step_panel(sized, f"{command} steps", base),
-        _more("What this rests on", made, said),
-        _more("Every node, and what binds it", _node_panel(sized.size, f"{command} nodes")),
-        _more("Every pod that moves", _move_panel(sized.size, f"{command} moves", base)),
-        _more("Machine types", _bill_panel(report, sized)),
-        _more("Autoscalers", _obstacle_panel(report, sized.size, f"{command} obstacles")),
-    ]
 
 
 def lower_requests(base: str) -> tuple[str, str]:

@@ -183,7 +183,17 @@ def band(view: View, search: str, of: InHand) -> Component:
     peak = f"{PEAK_NAME}: {display.amount(foreseen.row['peak'], resource)}"
     behind = [html.P(forecast_words(foreseen.row, resource)), *models(foreseen.row)]
     more = html.Details([html.Summary("Its error and its models"), *behind], className="more", id="models")
-    return panels.panel(title, figure, more, aside=_way(view, subject, search), note=peak)
+    base = view.settings.base_path
+    if subject.scope == "workload":
+        ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
+        link = portrait.href(base, ref, search, PATH)
+        shown = f"{'&' if '?' in link else '?'}show=memory" if subject.resource == Resource.MEMORY.value else ""
+        aside = dcc.Link(visible(ref.name), href=link + shown, className="quiet-link", id="to-portrait")
+    elif subject.scope == "node":
+        aside = dcc.Link("Node", href=f"{base}nodes/{quote(subject.name, safe='')}", className="quiet-link")
+    else:
+        aside = None
+    return panels.panel(title, figure, more, aside=aside, note=peak)
 
 
 def ahead(of: InHand) -> Component:
@@ -233,18 +243,6 @@ def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
         peak=foreseen.row["peak"],
         window=(int(start), int(end)) if start is not None and end is not None else None,
     )
-
-
-def _way(view: View, subject: Subject, search: str) -> Component | None:
-    base = view.settings.base_path
-    if subject.scope == "workload":
-        ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
-        link = portrait.href(base, ref, search, PATH)
-        shown = f"{'&' if '?' in link else '?'}show=memory" if subject.resource == Resource.MEMORY.value else ""
-        return dcc.Link(visible(ref.name), href=link + shown, className="quiet-link", id="to-portrait")
-    if subject.scope == "node":
-        return dcc.Link("Node", href=f"{base}nodes/{quote(subject.name, safe='')}", className="quiet-link")
-    return None
 
 
 def forecast_words(row: Row, resource: MeasuredResource) -> str:

@@ -60,12 +60,11 @@ def contents(view: View, search: str = "") -> Component:
 
 
 def _first_row(now: Status) -> Component:
-    return html.Div([_jobs(now), _permissions(now)], className="row wide-narrow")
-
-
-def _jobs(now: Status) -> Component:
     rows = [(job.name, _age(job), job.words) for job in now.jobs]
-    return panels.panel("Jobs", panels.facts(("What", "Last success", "Result"), rows, "Jobs"))
+    return html.Div(
+        [panels.panel("Jobs", panels.facts(("What", "Last success", "Result"), rows, "Jobs")), _permissions(now)],
+        className="row wide-narrow",
+    )
 
 
 def _age(job: UpkeepJob) -> Any:

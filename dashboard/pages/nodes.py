@@ -177,7 +177,21 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     ):
         cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
         stats.append(panels.stat(label, [cpu, " · ", memory], detail))
-    stats.append(_peak(row, snapshot))
+    key = {"scope": "node", "name": row["node"], "resource": Resource.CPU.value}
+    ahead = row_of(snapshot.tables[FORECASTS.name], key)
+    height = panels.amount(row["cpu_peak"], Resource.CPU)
+    if ahead is None or ahead["peak_time"] is None:
+        # Start of the half hour whose 95 % quantile is the highest, Unix seconds; None without a forecast.
+        if ahead is None or not len(ahead["q95"] or ()):
+            highest = None
+        else:
+            highest = int(ahead["start"]) + HALF_HOUR_SECONDS * int(np.argmax(ahead["q95"]))
+        time = [" about ", panels.clock(highest)] if highest is not None else []
+        peak = panels.stat(PEAK_NAME, [height, *time], "No pronounced peak in the next 24 h.")
+    else:
+        window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
+        peak = panels.stat(PEAK_NAME, [panels.clock(ahead["peak_time"]), ", ", height], [f"{BUSIEST_NAME}: ", *window])
+    stats.append(peak)
     return html.Div(stats, className="stats five")
 
 
@@ -188,25 +202,6 @@ def _usage_stat(row: Mapping[str, Any], resource: Resource) -> Component:
     detail = html.Span([f"{display.percent(share)} of ", panels.amount(allocatable, resource), requested])
     label = "CPU used now" if resource is Resource.CPU else "Memory used now"
     return panels.stat(label, panels.amount(used, resource), detail, bar=share)
-
-
-def _peak(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
-    key = {"scope": "node", "name": row["node"], "resource": Resource.CPU.value}
-    ahead = row_of(snapshot.tables[FORECASTS.name], key)
-    height = panels.amount(row["cpu_peak"], Resource.CPU)
-    if ahead is None or ahead["peak_time"] is None:
-        highest = _highest_at(ahead)
-        time = [" about ", panels.clock(highest)] if highest is not None else []
-        return panels.stat(PEAK_NAME, [height, *time], "No pronounced peak in the next 24 h.")
-    window = [panels.window(ahead["peak_time"], ahead["peak_end"])] if ahead["peak_end"] else []
-    return panels.stat(PEAK_NAME, [panels.clock(ahead["peak_time"]), ", ", height], [f"{BUSIEST_NAME}: ", *window])
-
-
-def _highest_at(ahead: Mapping[str, Any] | None) -> int | None:
-    """Start of the half hour whose 95 % quantile is the highest, Unix seconds; None without a forecast."""
-    if ahead is None or not len(ahead["q95"] or ()):
-        return None
-    return int(ahead["start"]) + HALF_HOUR_SECONDS * int(np.argmax(ahead["q95"]))
 
 
 def _guarded_hours(

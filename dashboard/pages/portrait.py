@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
@@ -130,9 +130,20 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     )
     sections = {name: panels.render_guarded(part) for name, part in make}
     changed = panels.render_guarded(lambda: _last_change(view, ref))
+    # Said on top where samples are missing.
+    coverage = workload_story.workload["coverage"]
+    if coverage is None or coverage >= FEW_SAMPLES:
+        partial = []
+    else:
+        text = f"{display.share(coverage)} of samples present; charts lack the rest. "
+        partial = [
+            html.Div(
+                [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
+            )
+        ]
     return html.Div(
         [
-            *_partial(workload_story),
+            *partial,
             sections["facts"],
             sections["time"],
             changed,
@@ -156,19 +167,6 @@ LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of o
 
 def _framed_panel(title: str, content: Component, note: str = "") -> Component:
     return panels.panel(title, content, note=note)
-
-
-def _partial(workload_story: Story) -> list[Component]:
-    """Said on top where samples are missing."""
-    coverage = workload_story.workload["coverage"]
-    if coverage is None or coverage >= FEW_SAMPLES:
-        return []
-    text = f"{display.share(coverage)} of samples present; charts lack the rest. "
-    return [
-        html.Div(
-            [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
-        )
-    ]
 
 
 def facts(workload_story: Story, resource: Resource) -> Component:
@@ -267,36 +265,35 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
     note = "The whole workload, hour by hour, and the next 24 hours. " + story.forecast_quality_words(
         workload_story.forecasts.get(resource.value)
     )
-    return panels.panel("Usage and forecast", figure, _events(workload_story.events), note=note)
+    events = workload_story.events
+    if not events:
+        events = html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
+    else:
+        newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
+        body = [
+            html.Tr(
+                [
+                    html.Td(panels.moment(e["time"])),
+                    html.Td(str(e["event"])),
+                    html.Td(visible(f"{e['pod']} {e['container']}")),
+                ]
+            )
+            for e in newest
+        ]
+        head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
+        title = (
+            f"Events as a table ({len(newest)} of {len(events)})"
+            if len(events) > len(newest)
+            else f"Events as a table ({len(events)})"
+        )
+        table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
+        events = html.Details([html.Summary(title), table], className="more")
+    return panels.panel("Usage and forecast", figure, events, note=note)
 
 
 def _no_portrait() -> Component:
     why = "These results were made without portraits. The next analysis makes them."
     return panels.empty("Nothing is stored about this workload.", why=why, command="cotenant scan")
-
-
-def _events(events: Sequence[Row]) -> Component:
-    if not events:
-        return html.P("No deploy, restart or OOM kill in the window.", className="panel-note")
-    newest = sorted(events, key=lambda e: -(e["time"] or 0))[:EVENT_ROWS]
-    body = [
-        html.Tr(
-            [
-                html.Td(panels.moment(e["time"])),
-                html.Td(str(e["event"])),
-                html.Td(visible(f"{e['pod']} {e['container']}")),
-            ]
-        )
-        for e in newest
-    ]
-    head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("When", "What", "Where")]))
-    title = (
-        f"Events as a table ({len(newest)} of {len(events)})"
-        if len(events) > len(newest)
-        else f"Events as a table ({len(events)})"
-    )
-    table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
-    return html.Details([html.Summary(title), table], className="more")
 
 
 def spread(workload_story: Story, resource: Resource) -> Component:
@@ -308,21 +305,17 @@ def spread(workload_story: Story, resource: Resource) -> Component:
         why = "No sample of this resource was found in the window."
         return panels.panel("Distribution", panels.empty("Nothing to show.", why=why, command="cotenant doctor"))
     ladder = _ladder(workload_story, resource)
-    stands = _total_amounts(workload_story, resource)
-    figure = distribution.chart(
-        story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
-    )
-    note = "Share of the time that any pod ran at each usage; newer samples weigh more. Marks are sums over all pods."
-    return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
-
-
-def _total_amounts(workload_story: Story, resource: Resource) -> dict[str, float]:
     amounts = {
         "Request": story.total(workload_story, resource, Field.REQUEST, proposed=False),
         "Proposed": story.total(workload_story, resource, Field.REQUEST, proposed=True),
         "Limit": story.total(workload_story, resource, Field.LIMIT, proposed=False),
     }
-    return {name: float(amount) for name, amount in amounts.items() if amount is not None}
+    stands = {name: float(amount) for name, amount in amounts.items() if amount is not None}
+    figure = distribution.chart(
+        story.floats(row["bounds"]), story.floats(row["weights"]), ladder.tolist(), stands, resource
+    )
+    note = "Share of the time that any pod ran at each usage; newer samples weigh more. Marks are sums over all pods."
+    return panels.panel("Distribution", panels.figure(figure, "spread-figure", HALF_HEIGHT), note=note)
 
 
 def week(workload_story: Story, resource: Resource) -> Component:
@@ -341,7 +334,12 @@ def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -
         className="quiet-link",
         id="to-recommendations",
     )
-    body = proposals.containers(workload_story, stale=_stale(view))
+    overview = view.source.snapshot().overview
+    if overview is None or overview.demo:
+        stale = False
+    else:
+        stale = view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
+    body = proposals.containers(workload_story, stale=stale)
     ways = html.Span([*([_review(view, ref)] if workload_story.recommendations else []), link], className="panel-ways")
     return panels.panel("Recommendation", body, aside=ways, note="One pod's values, and why they are what they are.")
 
@@ -362,13 +360,6 @@ def _exactly(ref: WorkloadRef) -> str:
     """The filter that only this workload's rows pass."""
     parts = (("ns", ref.namespace), ("kind", ref.kind), ("workload", ref.name))
     return urlencode({key: filters.literal(text) for key, text in parts})
-
-
-def _stale(view: View) -> bool:
-    overview = view.source.snapshot().overview
-    if overview is None or overview.demo:
-        return False
-    return view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
 
 
 def _apply(workload_story: Story, view: View) -> Component:

@@ -74,7 +74,13 @@ def contents(view: View, search: str) -> Component:
         why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or ask from the command line:"
         return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     report = service.report(view.given.current_user())
-    parts = [*_problems(report), quota_panel(report, search)]
+    # List what could not be read or used; the rest of the page works without it.
+    if not report.problems:
+        problems = []
+    else:
+        lines = [html.Li(f"{visible(name)}: {visible(text)}") for name, text in report.problems[:MOST_ROWS]]
+        problems = [panels.panel("What could not be used", html.Ul(lines, className="notes"))]
+    parts = [*problems, quota_panel(report, search)]
     if report.quotas:
         parts.append(panels.render_guarded(lambda: _history(view, service, report, search), HISTORY))
     return html.Div([*parts, waiting_panel(report, search), gang_panel(report, search)])
@@ -215,14 +221,6 @@ def amount(resource: str, value: int | None) -> Any:
     if kind is Kind.INTEGER:
         return human_amount(resource, value)
     return panels.amount(value, Resource.CPU if kind is Kind.MILLICORES else Resource.MEMORY)
-
-
-def _problems(report: QueueReport) -> list[Component]:
-    """List what could not be read or used; the rest of the page works without it."""
-    if not report.problems:
-        return []
-    lines = [html.Li(f"{visible(name)}: {visible(text)}") for name, text in report.problems[:MOST_ROWS]]
-    return [panels.panel("What could not be used", html.Ul(lines, className="notes"))]
 
 
 def _state(view: View, _search: str) -> tuple[Any, ...] | None:

@@ -257,7 +257,11 @@ def _explanation_body(view: View, name: ContainerName, search: str) -> Component
     acts = panels.render_guarded(lambda: snooze.workload_buttons(view, ref))
     recommendation = view.source.explain(*name)
     steps = panels.render_guarded(lambda: _steps_panel(view, name, recommendation))
-    drawn = _charts_to_come("/".join(quote(part, safe="") for part in name), recommendation)
+    # The place of the charts, as high as they will be; what asks for them comes and goes with it.
+    open_name = "/".join(quote(part, safe="") for part in name)
+    heights = [CHART_HEIGHT for _ in _changed_resources(recommendation)]
+    place = html.Div(panels.skeleton(*heights), id="drawer-charts")
+    drawn = [dcc.Store(id="charts-of", data=open_name), place] if heights else []
     body = panels.render_guarded(lambda: explanation.body(recommendation, name, view.given.patch, way, drawn))
     return html.Div([acts, steps, body, panels.render_guarded(lambda: _last_change(view, ref))])
 
@@ -280,13 +284,6 @@ def _changed_resources(recommendation: Recommendation | None) -> set[Resource]:
     """Resources of which something would change."""
     values = recommendation.values if recommendation else ()
     return {v.resource for v in values if v.changes_template}
-
-
-def _charts_to_come(open_name: str, recommendation: Recommendation | None) -> list[Component]:
-    """The place of the charts, as high as they will be; what asks for them comes and goes with it."""
-    heights = [CHART_HEIGHT for _ in _changed_resources(recommendation)]
-    place = html.Div(panels.skeleton(*heights), id="drawer-charts")
-    return [dcc.Store(id="charts-of", data=open_name), place] if heights else []
 
 
 def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) -> Component:

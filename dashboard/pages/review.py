@@ -133,8 +133,26 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _under_way(terms.step, answer)
     looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
-    parts: list[Component] = _partial(len(refs) - len(looks), len(refs))
-    parts += _step(view, terms, method, looks)
+    left = len(refs) - len(looks)
+    of = len(refs)
+    if not left:
+        parts: list[Component] = []
+    else:
+        words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
+        text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
+        parts = [html.P(text, className="note-partial", role="note")]
+    if terms.step == DIFF:
+        shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
+        step = review_steps.diff(looks, p99(view, shown), view.currency)
+    elif terms.step == GUARDRAILS:
+        step = review_steps.guardrails(looks, terms, _why_no_override(view, looks))
+    elif terms.step == DRY_RUN:
+        step = review_steps.dry_run(looks)
+    elif terms.step == METHOD:
+        step = review_steps.method(looks, terms, method)
+    else:
+        step = _confirm(view, terms, method, looks)
+    parts += step
     return _step_frame(
         terms.step,
         html.Div(parts),
@@ -145,19 +163,6 @@ def contents(view: View, listing: Listing, search: str) -> Component:
 
 def _under_way(step: str, job: ReviewJob) -> Component:
     return _step_frame(step, review_end.progress(job.done, job.total, job.left_seconds()), None)
-
-
-def _step(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
-    if terms.step == DIFF:
-        shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
-        return review_steps.diff(looks, p99(view, shown), view.currency)
-    if terms.step == GUARDRAILS:
-        return review_steps.guardrails(looks, terms, _why_no_override(view, looks))
-    if terms.step == DRY_RUN:
-        return review_steps.dry_run(looks)
-    if terms.step == METHOD:
-        return review_steps.method(looks, terms, method)
-    return _confirm(view, terms, method, looks)
 
 
 def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
@@ -197,14 +202,6 @@ def _pinned_parameters(refs: Sequence[WorkloadRef], method: Method) -> dict[str,
     return {"ids": ",".join(reviewing.name_of(ref) for ref in few), "method": method.value}
 
 
-def _partial(left: int, of: int) -> list[Component]:
-    if not left:
-        return []
-    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
-    text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
-    return [html.P(text, className="note-partial", role="note")]
-
-
 # --- what is asked ----------------------------------------------------------------------------------------------------
 def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: str) -> list[WorkloadRef]:
     """The workloads of the review: those of the address, or all that its filters show."""
@@ -229,20 +226,17 @@ def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
         few = ReviewPass(ask, terms.method)
         few.add(refs)
         return few.answer() or ([], Method.TEMPLATE)
-    before = _reviewed_before(view, terms, refs)
+    # What the job of the first step has found, until its end or a stop, by the method that was chosen since.
+    if terms.method is None:
+        before = None
+    else:
+        job = JOBS.found(_job_key(view, replace(terms, method=None), refs, False))
+        before = job.answer(terms.method) if job is not None and job.is_over else None
     if before is not None and not dry:
         return before
     some = [review.workload for review in before[0]] if before else refs
     job = JOBS.job(_job_key(view, terms, some, dry), lambda: ReviewJob(some, ask, terms.method))
     return (job.answer() or ([], Method.TEMPLATE)) if job.wait(FIRST_SECONDS) else job
-
-
-def _reviewed_before(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | None:
-    """Return what the job of the first step has found, until its end or a stop, by the method that was chosen since."""
-    if terms.method is None:
-        return None
-    job = JOBS.found(_job_key(view, replace(terms, method=None), refs, False))
-    return job.answer(terms.method) if job is not None and job.is_over else None
 
 
 def _job_key(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: bool) -> Hashable:
@@ -328,23 +322,22 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
     if method is Method.BUNDLE:
         text = "Show the commands" if terms.form is BundleForm.KUBECTL else "Download the bundle"
         return [html.Button(text, id="review-bundle", className="button act primary", disabled=not going)]
-    why = _why_not_accept(view, terms, going)
+    spaces = dict.fromkeys(review.workload.namespace for review in going)
+    missing = next(
+        (accept_why for namespace in spaces if (accept_why := acting.why_not(view, Right.ACCEPT, namespace))), ""
+    )
+    if missing or not going:
+        why = missing or "Nothing is left to change."
+    elif terms.overridden and not terms.because:
+        why = "Give a reason for the override in step 2."
+    elif terms.second_person and terms.second_person == view.given.current_user().name:
+        why = "The second person has to be somebody else."
+    else:
+        why = acting.too_old(view)
     label = f"{ACCEPT} {display.counted(len(going), 'change')}"
     button = html.Button([label, " ", html.Kbd("Ctrl Enter")], id="review-accept", className="button act primary",
                          disabled=bool(why), **({"title": why} if why else {}))  # fmt: skip
     return [button, *([html.P(why, className="panel-note", id="review-why")] if why else [])]
-
-
-def _why_not_accept(view: View, terms: ReviewTerms, going: Sequence[WorkloadReview]) -> str:
-    spaces = dict.fromkeys(review.workload.namespace for review in going)
-    missing = next((why for namespace in spaces if (why := acting.why_not(view, Right.ACCEPT, namespace))), "")
-    if missing or not going:
-        return missing or "Nothing is left to change."
-    if terms.overridden and not terms.because:
-        return "Give a reason for the override in step 2."
-    if terms.second_person and terms.second_person == view.given.current_user().name:
-        return "The second person has to be somebody else."
-    return acting.too_old(view)
 
 
 # --- callbacks --------------------------------------------------------------------------------------------------------

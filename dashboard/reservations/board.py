@@ -420,7 +420,10 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
     note = "Reservations take what no request holds. Whether a plan fits node by node, its preview says."
     if days > 1:
         note = f"Forecasts reach a day ahead: what comes after is drawn from schedules and windows alone. {note}"
-    memory = html.P(_memory(lanes[Resource.MEMORY]))
+    demand = lanes[Resource.MEMORY]
+    most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
+    verdict = "more than is free" if demand.conflict.any() else "no conflict"
+    memory = html.P(f"Memory: at most {most} together, {free} free of requests now: {verdict}.")
     together = html.Details([html.Summary("Together against what is free"), lane, memory], className="more")
     why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
     return panels.panel(title, *([over] if over else []), drawn, together, *why_not, note=note, aside=switch)
@@ -480,12 +483,6 @@ def _now(view: View, overview: Overview | None, start: int) -> tuple[float | Non
     age = display.duration(measures.age_seconds(now, start + DAY_SECONDS))
     text = f"These windows ended {age} ago: a new scan proposes new ones. "
     return None, html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="note-partial")
-
-
-def _memory(demand: gantt.DemandCurve) -> str:
-    most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
-    verdict = "more than is free" if demand.conflict.any() else "no conflict"
-    return f"Memory: at most {most} together, {free} free of requests now: {verdict}."
 
 
 def _none(snapshot: Snapshot) -> Component:

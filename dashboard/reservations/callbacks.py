@@ -291,7 +291,7 @@ def _register_new(app: Dash, view: View) -> None:
         prevent_initial_call=False,
     )
     def _next(values: Sequence[Any]) -> tuple[Any, Any]:
-        form = _typed_inputs("new-term", values)
+        form = {entry["id"]["new-term"]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
         class_name = f"plan-fields kind-{form.get('when', 'schedule')}"
         if form.get("when") != "schedule":
             return "It happens once.", class_name
@@ -341,10 +341,6 @@ def _register_make(app: Dash, view: View) -> None:
 def _field_values(kind: str, values: Sequence[Any]) -> dict[str, Any]:
     """Return the values of the form's fields by key, from the first state of the callback."""
     return {entry["id"][kind]: value for entry, value in zip(ctx.states_list[0], values, strict=True)}
-
-
-def _typed_inputs(kind: str, values: Sequence[Any]) -> dict[str, Any]:
-    return {entry["id"][kind]: value for entry, value in zip(ctx.inputs_list[0], values, strict=True)}
 
 
 def _draw_or_failure(view: View, draw: Callable[[PlanService, Person], Component]) -> Component:

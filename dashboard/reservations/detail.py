@@ -39,9 +39,26 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
     if plan is not None:
         return _plan_panel(view, search, plan)
     if chosen.row is not None:
-        return _peak(view, chosen.row, search)
+        # A predicted peak of which the cluster holds no plan.
+        row = chosen.row
+        ref = proposed_plans.ref_of(row)
+        title = panel_title(ref)
+        if proposed_plans.is_proposed(row):
+            quiet = " Nothing is reserved before somebody approves it."
+            state = html.P([panels.chip("proposed", "violet"), quiet], className="said")
+        else:
+            code = str(row["reason"])
+            state = html.P(
+                [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"],
+                className="said",
+            )
+        parts = [state, *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
+        return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search), className="ways"))
     if chosen.missing:
-        return _missing_plan(view, chosen.missing)
+        name = chosen.missing
+        why = "The link may be incomplete, or old: proposals change with the forecast, hour by hour."
+        state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
+        return panels.panel(IN_HAND, state, *_places(view))
     if is_filtered_out(view, plans or BoardPlans()):
         return panels.panel(IN_HAND, panels.no_match("plan"), *_places(view))
     return panels.panel(
@@ -57,12 +74,6 @@ def _unlisted_plan(view: View, ref: PlanRef) -> Plan | None:
         return view.given.plans.plan(view.given.current_user(), ref)
     except CotenantError:
         return None
-
-
-def _missing_plan(view: View, name: str) -> Component:
-    why = "The link may be incomplete, or old: proposals change with the forecast, hour by hour."
-    state = panels.empty(f"No plan of {visible(name)}.", why=why, command="cotenant reservations list")
-    return panels.panel(IN_HAND, state, *_places(view))
 
 
 def _places(view: View) -> list[Component]:
@@ -119,14 +130,6 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
     ]
 
 
-def _peak(view: View, row: Row, search: str) -> Component:
-    """A predicted peak of which the cluster holds no plan."""
-    ref = proposed_plans.ref_of(row)
-    title = panel_title(ref)
-    parts = [_state(row), *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
-    return panels.panel(title, *parts, aside=html.Span(_ways(view, row, search), className="ways"))
-
-
 def _forecast(view: View, row: Row, reserve_at_seconds: float = 0.0) -> list[Component]:
     """The chart of its pods, its figures, and its back-test in words."""
     plan_pods = proposed_plans.pods(row, reserve_at_seconds)
@@ -156,16 +159,6 @@ def _from_it(view: View, row: Row) -> list[Component]:
     )
     own = "The manager writes a plan of it at its next look." if proposed_plans.is_proposed(row) else ""
     return [button, html.P(refused or own, className="panel-note")]
-
-
-def _state(row: Row) -> Component:
-    if proposed_plans.is_proposed(row):
-        quiet = " Nothing is reserved before somebody approves it."
-        return html.P([panels.chip("proposed", "violet"), quiet], className="said")
-    code = str(row["reason"])
-    return html.P(
-        [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"], className="said"
-    )
 
 
 def _plan_commands(view: View, row: Row) -> Component:

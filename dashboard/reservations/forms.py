@@ -112,6 +112,9 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
     """Return the terms that were entered; values without a field in the form are those of `base`."""
     old = base or PlanTerms(1)
     by_schedule = form["when"] == "schedule" if "when" in form else "schedule" in form
+    # The chosen policy; DEFAULT, the old name of Aligned, stays unless another is chosen.
+    chosen = AllocatePolicy(form.get("policy") or "Aligned")
+    default = chosen is AllocatePolicy.ALIGNED and old.allocate_policy is AllocatePolicy.DEFAULT
     return PlanTerms(
         pods=int(_number(form, "pods", "Pods")),
         window=None if by_schedule else _span(form, old.window),
@@ -121,16 +124,9 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
         ttl_seconds=None if form.get("ttl") in (None, "") else 60 * _number(form, "ttl", "TTL"),
         realisation=Realisation(form.get("realisation") or old.realisation),
         allocate_once=form.get("once", "yes") == "yes",
-        allocate_policy=_policy(form, old),
+        allocate_policy=AllocatePolicy.DEFAULT if default else chosen,
         standby=int(_number(form, "standby", "Standby")) if "standby" in form else old.standby,
     )
-
-
-def _policy(form: Mapping[str, Any], old: PlanTerms) -> AllocatePolicy:
-    """Return the chosen policy; DEFAULT, the old name of Aligned, stays unless another is chosen."""
-    chosen = AllocatePolicy(form.get("policy") or "Aligned")
-    default = chosen is AllocatePolicy.ALIGNED and old.allocate_policy is AllocatePolicy.DEFAULT
-    return AllocatePolicy.DEFAULT if default else chosen
 
 
 def recurrence(form: Mapping[str, Any]) -> Recurrence:

@@ -83,7 +83,7 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
     waiting = list(PLAN_STATES).index(PlanPhase.PROPOSED)
     return [
         Bar(
-            _name(row),
+            f"{row['namespace']}/{row['workload']}",
             int(peak.span.start_seconds),
             int(peak.span.end_seconds),
             peak.count,
@@ -101,10 +101,6 @@ def windows_of(row: Row) -> list[PeakWindow]:
     if not flat and row["start"] is not None and row["end"] is not None:
         flat = [[float(row["start"]), float(row["end"]), float(row["pods"] or 0)]]
     return [PeakWindow(Span(start, end), int(pods)) for start, end, pods in flat]
-
-
-def _name(row: Row) -> str:
-    return f"{row['namespace']}/{row['workload']}"
 
 
 @dataclass(frozen=True, slots=True)

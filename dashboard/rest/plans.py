@@ -251,24 +251,21 @@ def calendar(plan_windows: Sequence[tuple[Plan, Sequence[Span]]], now_seconds: f
     lines = ["BEGIN:VCALENDAR", "VERSION:2.0", "PRODID:-//cotenant//reservations//EN", "CALSCALE:GREGORIAN"]
     for plan, windows in plan_windows:
         for window in windows:
-            lines += _event(plan, window, now_seconds)
+            name = f"{plan.namespace}/{plan.name}"
+            phase = phase_of(plan).value if window == story.window_of(plan) else "to come"
+            description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
+            event = [
+                "BEGIN:VEVENT",
+                f"UID:{plan.uid or plan.key}-{int(window.start_seconds)}@cotenant",
+                f"DTSTAMP:{_stamp(now_seconds)}",
+                f"DTSTART:{_stamp(window.start_seconds)}",
+                f"DTEND:{_stamp(window.end_seconds)}",
+                f"SUMMARY:{_escape_text(f'Reservation {name}')}",
+                f"DESCRIPTION:{_escape_text(description)}",
+                "END:VEVENT",
+            ]
+            lines += event
     return "".join(f"{part}\r\n" for line in [*lines, "END:VCALENDAR"] for part in _fold_line(line))
-
-
-def _event(plan: Plan, window: Span, now_seconds: float) -> list[str]:
-    name = f"{plan.namespace}/{plan.name}"
-    phase = phase_of(plan).value if window == story.window_of(plan) else "to come"
-    description = f"{plan.count} pods for {plan.namespace}/{plan.owner.kind}/{plan.owner.name}: {phase}"
-    return [
-        "BEGIN:VEVENT",
-        f"UID:{plan.uid or plan.key}-{int(window.start_seconds)}@cotenant",
-        f"DTSTAMP:{_stamp(now_seconds)}",
-        f"DTSTART:{_stamp(window.start_seconds)}",
-        f"DTEND:{_stamp(window.end_seconds)}",
-        f"SUMMARY:{_escape_text(f'Reservation {name}')}",
-        f"DESCRIPTION:{_escape_text(description)}",
-        "END:VEVENT",
-    ]
 
 
 def _stamp(seconds: float) -> str:

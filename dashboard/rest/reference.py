@@ -37,17 +37,17 @@ def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
     for path, item in spec.get("paths", {}).items():
         for method in METHODS:
             if method in item:
-                yield _endpoint(method.upper(), path, item[method])
-
-
-def _endpoint(method: str, path: str, operation: Mapping[str, Any]) -> str:
-    """One endpoint as a folded HTML block. operation: OpenAPI's object of the path and method; all text is escaped."""
-    summary = f"<code>{method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
-    description = f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
-    rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
-    table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
-    body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
-    return f"<details><summary>{summary}</summary>{description}{table}{body}</details>"
+                # One endpoint as a folded HTML block.
+                endpoint_method = method.upper()
+                operation = item[method]
+                summary = f"<code>{endpoint_method} {escape(path)}</code> {escape(str(operation.get('summary', '')))}"
+                description = (
+                    f"<pre>{escape(str(operation['description']))}</pre>" if operation.get("description") else ""
+                )
+                rows = "".join(_parameter(parameter) for parameter in operation.get("parameters", ()))
+                table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
+                body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
+                yield f"<details><summary>{summary}</summary>{description}{table}{body}</details>"
 
 
 def _parameter(parameter: Mapping[str, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -80,15 +80,8 @@ class ApiTool:
 
 def tools_of(spec: Mapping[str, Any]) -> tuple[ApiTool, ...]:
     """The tools of an API, in its order. spec: as FastAPI makes it."""
-    return tuple(_tools(spec["paths"]))
-
-
-def path_in_id(path: str) -> str:
-    """A path as FastAPI writes it into an operation's id: the endpoint's name, then this, then its method."""
-    return re.sub(r"\W", "_", path)
-
-
-def _tools(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[ApiTool]:
+    tools: list[ApiTool] = []
+    paths = spec["paths"]
     for path, operations in paths.items():
         operation = operations.get("get")
         if operation is None or TAG not in operation.get("tags", ()):
@@ -96,7 +89,13 @@ def _tools(paths: Mapping[str, Mapping[str, Any]]) -> Iterator[ApiTool]:
         name = operation["operationId"].removesuffix(f"{path_in_id(path)}_get")
         if name not in PAGES:
             parameters = {p["name"]: p for p in operation.get("parameters", ()) if p["name"] != "format"}
-            yield ApiTool(name, operation["summary"], operation.get("description", ""), path, parameters)
+            tools.append(ApiTool(name, operation["summary"], operation.get("description", ""), path, parameters))
+    return tuple(tools)
+
+
+def path_in_id(path: str) -> str:
+    """A path as FastAPI writes it into an operation's id: the endpoint's name, then this, then its method."""
+    return re.sub(r"\W", "_", path)
 
 
 def _segment(name: str, value: object) -> str:

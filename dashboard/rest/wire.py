@@ -36,7 +36,16 @@ def json_answer(document: object, status: int = 200) -> Response:
 
 def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
     """A body as one of ours, equal texts of a list once; UsageError names the field that is wrong, or too long."""
-    body = _each_once(raw)
+    # Lists of texts of a body without repetitions: what is named twice is done once.
+    if not isinstance(raw, dict):
+        body = raw
+    else:
+        texts = {
+            key: value
+            for key, value in raw.items()
+            if isinstance(value, list) and all(isinstance(v, str) for v in value)
+        }
+        body = raw | {key: list(dict.fromkeys(value)) for key, value in texts.items()}
     require_short_lists(body, MOST_LISTED)
     try:
         return msgspec.convert(body, kind)
@@ -57,16 +66,6 @@ def require_short_lists(body: Any, most: int) -> None:
             waiting.extend((f"{place}[{number}]", item) for number, item in enumerate(value))
         elif isinstance(value, dict):
             waiting.extend((f"{place}.{key}".lstrip("."), item) for key, item in value.items())
-
-
-def _each_once(raw: Any) -> Any:
-    """Lists of texts of a body without repetitions: what is named twice is done once."""
-    if not isinstance(raw, dict):
-        return raw
-    texts = {
-        key: value for key, value in raw.items() if isinstance(value, list) and all(isinstance(v, str) for v in value)
-    }
-    return raw | {key: list(dict.fromkeys(value)) for key, value in texts.items()}
 
 
 def body_doc(kind: Any) -> dict[str, Any]:

@@ -82,10 +82,6 @@ def _requests_complete_file(scope: MutableMapping[str, Any]) -> bool:
     return "gzip" in headers.get("accept-encoding", "") and not any(name in headers for name in _PER_REQUEST)
 
 
-def _bytes_kept() -> int:
-    return sum(len(entry.body) for entry in kept.values())
-
-
 def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
     """Send on, and keep what was sent if it is a whole compressed file."""
     packed: list[_Packed] = []
@@ -101,7 +97,10 @@ def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
                 packed.append(_Packed({**message}))
         elif packed:
             packed[0].body += message.get("body", b"")
-            if not message.get("more_body") and _bytes_kept() + len(packed[0].body) <= MOST_BYTES:
+            if (
+                not message.get("more_body")
+                and sum(len(entry.body) for entry in kept.values()) + len(packed[0].body) <= MOST_BYTES
+            ):
                 kept[name] = packed[0]
         await send(message)
 

@@ -71,7 +71,12 @@ class Incoming:
             if scope["path"] == self._callback_path:
                 check_callback(body, self._callbacks())
         except Unreadable as error:
-            await _answer(error)(scope, receive, send)
+            document = {"error": "UsageError", "message": error.words, "fix": error.fix}
+            # What is left of the body is not read: the connection ends with the answer.
+            headers = {} if error.status == 400 else {"Connection": "close"}
+            await Response(msgspec.json.encode(document), error.status, headers, media_type="application/json")(
+                scope, receive, send
+            )
             return
         await self._app(scope, _replay_body(body, receive), send)
 
@@ -148,10 +153,3 @@ def _replay_body(body: bytes, receive: Any) -> Any:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
-
-
-def _answer(error: Unreadable) -> Response:
-    document = {"error": "UsageError", "message": error.words, "fix": error.fix}
-    # What is left of the body is not read: the connection ends with the answer.
-    headers = {} if error.status == 400 else {"Connection": "close"}
-    return Response(msgspec.json.encode(document), error.status, headers, media_type="application/json")

@@ -39,14 +39,11 @@ class Answers:
         answer = ask()
         count = QUESTION_CELLS + cells(answer)
         if count <= LARGEST_SHARE * MOST_CELLS:
-            self._keep(question, count, answer)
+            with self._lock:
+                before, _ = self._answers.pop(question, (0, None))  # another thread may have asked meanwhile
+                self._answers[question] = count, answer
+                self._cells += count - before
+                while self._cells > MOST_CELLS:
+                    _, (oldest, _) = self._answers.popitem(last=False)
+                    self._cells -= oldest
         return answer
-
-    def _keep(self, question: Hashable, count: int, answer: object) -> None:
-        with self._lock:
-            before, _ = self._answers.pop(question, (0, None))  # another thread may have asked meanwhile
-            self._answers[question] = count, answer
-            self._cells += count - before
-            while self._cells > MOST_CELLS:
-                _, (oldest, _) = self._answers.popitem(last=False)
-                self._cells -= oldest

@@ -47,8 +47,22 @@ class Postponing:
         """The newest results, marked; `version` changes with either."""
         behind = self._behind.snapshot()
         with self._lock:
-            marks = self._marks(behind.overview.time_seconds if behind.overview else math.inf)
-            digest = _digest(marks)
+            scanned_seconds = behind.overview.time_seconds if behind.overview else math.inf
+            now = self._now()
+            if now - self._asked_seconds >= self._wait:
+                try:
+                    service = self._service
+                    known = service.postponed(), service.cool_downs(), service.trials(), now
+                    self._known = LedgerMarks.of(*known, service.taken_steps(scanned_seconds))
+                except CotenantError as error:  # the list is worth more than what is hidden of it
+                    _log.warning("postponed_unknown", error=error.message)
+                self._asked_seconds = now
+            marks = self._known
+            off = (f"{ref} {entry.until_seconds} {entry.since_seconds}" for ref, entry in marks.postponed.items())
+            waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
+            tried = (trial.change for trials in marks.trials.values() for trial in trials)
+            taken = (f"{ref} {step.seconds}" for ref, step in marks.taken.items())
+            digest = f"{zlib.crc32(';'.join(sorted((*off, *waiting, *tried, *taken))).encode()):08x}"
             if self._made is None or self._made[0] is not behind or self._made[1] != digest:
                 self._made = (behind, digest, mark_snapshot(behind, marks, f"{behind.version}-{digest}"))
             return self._made[2]
@@ -57,26 +71,6 @@ class Postponing:
         """Drop what is cached: something was postponed, recalled or accepted."""
         with self._lock:
             self._asked_seconds = float("-inf")
-
-    def _marks(self, scanned_seconds: float) -> LedgerMarks:
-        now = self._now()
-        if now - self._asked_seconds >= self._wait:
-            try:
-                service = self._service
-                known = service.postponed(), service.cool_downs(), service.trials(), now
-                self._known = LedgerMarks.of(*known, service.taken_steps(scanned_seconds))
-            except CotenantError as error:  # the list is worth more than what is hidden of it
-                _log.warning("postponed_unknown", error=error.message)
-            self._asked_seconds = now
-        return self._known
-
-
-def _digest(marks: LedgerMarks) -> str:
-    off = (f"{ref} {entry.until_seconds} {entry.since_seconds}" for ref, entry in marks.postponed.items())
-    waiting = (f"{ref} {until}" for ref, until in marks.cool_downs.items())
-    tried = (trial.change for trials in marks.trials.values() for trial in trials)
-    taken = (f"{ref} {step.seconds}" for ref, step in marks.taken.items())
-    return f"{zlib.crc32(';'.join(sorted((*off, *waiting, *tried, *taken))).encode()):08x}"
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:

@@ -317,22 +317,19 @@ class StoreSource:
             return None
         key = (snapshot.version, ref)
         if key not in self._stories:
-            self._stories[key] = self._story_of(ref, row)
+            where = _key_of(ref)
+            ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
+            self._stories[key] = Story(
+                workload=row,
+                portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
+                forecasts={r["resource"]: r for r in ahead},
+                events=self._rows(EVENTS, where),
+                recommendations=self._workload_explanations(ref),
+                log=self._rows(RECOMMENDATION_LOG, where),
+            )
             while len(self._stories) > REMEMBERED_STORIES:
                 self._stories.popitem(last=False)
         return self._stories[key]
-
-    def _story_of(self, ref: WorkloadRef, row: Row) -> Story:
-        where = _key_of(ref)
-        ahead = self._rows(FORECASTS, Subject("workload", ref.namespace, ref.kind, ref.name).where)
-        return Story(
-            workload=row,
-            portraits={r["resource"]: r for r in self._rows(portraits_of(ref.namespace), where)},
-            forecasts={r["resource"]: r for r in ahead},
-            events=self._rows(EVENTS, where),
-            recommendations=self._workload_explanations(ref),
-            log=self._rows(RECOMMENDATION_LOG, where),
-        )
 
     def _rows(self, schema: Schema, where: Mapping[str, str] | None = None) -> list[Row]:
         """Rows of a table that hold these texts; none when the table was never written."""

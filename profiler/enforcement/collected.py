@@ -41,8 +41,24 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
     news = store.update_table(ENFORCEMENT, with_news)
     if gathered.lanes:
         store.update_table(ENFORCEMENT_LANES, lambda stored: joined_lanes(stored, gathered.lanes, bounds))
-    revision = "" if news is None and not gathered.lanes else _revision(gathered, news)
-    gathering = _merge_gatherings(store.read_document(DOCUMENT, Gathering), gathered.gathering, revision)
+    if news is None and not gathered.lanes:
+        revision = ""
+    else:
+        # Text that differs whenever the tables do, also where two writers gathered in the same instant. news:
+        # ENFORCEMENT as it is now, None = it did not change.
+        rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
+        revision = f"{gathered.gathering.gathered_seconds:.3f}{rows}"
+    # The document of `gathered.gathering` after that of `before`: sources of both, the newest first; an empty
+    # revision is kept. A count of agents that `gathered.gathering` does not have (a source without a cluster) stays
+    # the one of `before`.
+    before = store.read_document(DOCUMENT, Gathering)
+    now = gathered.gathering
+    old_sources: Sequence[str] = before.sources if before else ()
+    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
+    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
+    if now.agents is None and before is not None:
+        now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
+    gathering = replace(now, revision=revision, sources=sources)
     store.write_document(DOCUMENT, gathering)
     return gathering
 
@@ -50,25 +66,3 @@ def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathe
 def _same(first: Table, second: Table) -> bool:
     """Return whether both tables have the same acts; an act's id identifies the content of its row."""
     return len(first) == len(second) and list(first.columns["id"]) == list(second.columns["id"])
-
-
-def _revision(gathered: EnforcementHistory, news: Table | None) -> str:
-    """Text that differs whenever the tables do, also where two writers gathered in the same instant.
-
-    news: ENFORCEMENT as it is now, None = it did not change.
-    """
-    rows = "" if news is None else f"-{len(news)}-{news.columns['id'][0] if len(news) else ''}"
-    return f"{gathered.gathering.gathered_seconds:.3f}{rows}"
-
-
-def _merge_gatherings(before: Gathering | None, now: Gathering, revision: str) -> Gathering:
-    """The document of `now` after that of `before`: sources of both, the newest first; an empty revision is kept.
-
-    A count of agents that `now` does not have (a source without a cluster) stays the one of `before`.
-    """
-    old_sources: Sequence[str] = before.sources if before else ()
-    sources = tuple(dict.fromkeys((*now.sources, *old_sources)))[:SOURCES_KEPT]
-    revision = revision or (before.revision if before else f"{now.gathered_seconds:.3f}")
-    if now.agents is None and before is not None:
-        now = replace(now, agents=before.agents, dry_agents=now.dry_agents or before.dry_agents)
-    return replace(now, revision=revision, sources=sources)

@@ -96,7 +96,15 @@ def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tup
     for part in (*_nodes(scene), *_sums(scene)):
         yield Ask(part.name), RangeQuery((part,), samples)
     end = TimeGrid(samples.end_seconds - samples.step_seconds, samples.step_seconds, 1)
-    yield Ask.NODE_TIME, RangeQuery((_times(scene),), end)
+    source = (
+        (metric_name_matcher(CPU), *ROOT)
+        if scene.has_roots
+        else (metric_name_matcher(EXPORTER_CPU), equal("mode", "idle"))
+    )
+    yield (
+        Ask.NODE_TIME,
+        RangeQuery((_part(scene, Ask.NODE_TIME, f"max by ({_BY_NODE}) (timestamp({SERIES}))", *source),), end),
+    )
     containers = scene.population.containers
     for part in _pods(scene, plain_seconds):
         for shard, _ in shards(containers, scene.max_points):
@@ -146,15 +154,6 @@ def _sums(scene: Scene) -> Iterator[QueryPart]:
     last = _range_shape("last_over_time", scene.gauge_seconds, added, f"max by ({each})")
     yield _part(scene, Ask.ALL_PODS_CPU, rate, metric_name_matcher(CPU), *CONTAINERS)
     yield _part(scene, Ask.ALL_PODS_MEMORY, last, metric_name_matcher(MEMORY), *CONTAINERS)
-
-
-def _times(scene: Scene) -> QueryPart:
-    source = (
-        (metric_name_matcher(CPU), *ROOT)
-        if scene.has_roots
-        else (metric_name_matcher(EXPORTER_CPU), equal("mode", "idle"))
-    )
-    return _part(scene, Ask.NODE_TIME, f"max by ({_BY_NODE}) (timestamp({SERIES}))", *source)
 
 
 def _pods(scene: Scene, plain_seconds: int) -> Iterator[QueryPart]:

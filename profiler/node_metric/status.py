@@ -76,7 +76,14 @@ def reports(
         outside_pods = np.maximum(nodes.values - np.where(podless, 0.0, sums.values), 0.0)
         rest = Track(names, nodes.end_seconds, nodes.step_seconds, outside_pods)
         for into, track in zip(windows, (nodes, rest), strict=True):
-            into[resource] = _windows(track, policy)
+            cut = [(track.last(d), d) for d in policy.durations_seconds]
+            into[resource] = [
+                _Window(
+                    np.rint(np.nan_to_num(aggregate_rows(values))).astype(np.int64).tolist(),
+                    spans(values, track.step_seconds, d).tolist(),
+                )
+                for values, d in cut
+            ]
     out = []
     for row, name in enumerate(names):
         usage, rest_usage = _amounts(plain, row), _amounts(system, row)
@@ -131,18 +138,6 @@ def _pod_metric(pod: Pod, cpu: str, memory: str) -> dict[str, Any]:
     if pod.qos is not QosClass.NONE:
         metric["qos"] = pod.qos.value
     return metric
-
-
-def _windows(track: Track, policy: CollectPolicy) -> list[_Window]:
-    """One window for each of the policy's durations."""
-    cut = [(track.last(d), d) for d in policy.durations_seconds]
-    return [
-        _Window(
-            np.rint(np.nan_to_num(aggregate_rows(values))).astype(np.int64).tolist(),
-            spans(values, track.step_seconds, d).tolist(),
-        )
-        for values, d in cut
-    ]
 
 
 def _aggregates(windows: Mapping[Resource, list[_Window]], row: int, policy: CollectPolicy) -> list[dict[str, Any]]:

@@ -66,7 +66,9 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
         if current is not None and not _as_wanted(current, view, report.node):
             specs.append(_spec(report.node, view))
         if turn is ReportDecision.WRITE and current is not None:
-            statuses.append(_status(report))
+            address = Address(SLO_GROUP, PLURAL, report.node)
+            body = address.manifest("NodeMetric", status=report.status)
+            statuses.append(Apply(address, body, subresource="status", why="usage from Prometheus"))
     return Steps(tuple(specs), tuple(statuses), turns)
 
 
@@ -164,9 +166,3 @@ def _spec(node: str, view: ReportContext) -> Apply:
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": _collect(view.policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
     return Apply(address, body, why="how the node is measured")
-
-
-def _status(report: Report) -> Apply:
-    address = Address(SLO_GROUP, PLURAL, report.node)
-    body = address.manifest("NodeMetric", status=report.status)
-    return Apply(address, body, subresource="status", why="usage from Prometheus")

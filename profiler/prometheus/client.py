@@ -193,34 +193,29 @@ class Client:
                     fix="Check that the server runs, then scan again: only what is missing is asked for.",
                 )
             try:
-                answer = self._raw_answer(ask)
+                # The part of an answer that the package picks out, which takes its shape for granted.
+                try:
+                    answer = ask()
+                except (KeyError, TypeError):
+                    answer = None
+                if not isinstance(answer, msgspec.Raw):
+                    raise SourceProtocol(
+                        f"{self.url} answered without the data that was asked for",
+                        fix="Is this address Prometheus' API?",
+                    )
             except (answers.TooSlow, SourceUnreachable) as error:
-                pause = self._policy.pause_seconds(attempts, _failure(error))
+                # The kind of a failed try, which determines the next one.
+                if isinstance(error, answers.Overloaded):
+                    failure = retry.FailedTry(silent=False, retry_after_seconds=error.retry_after_seconds)
+                else:
+                    failure = retry.FailedTry(silent=True, slow=isinstance(error, answers.TooSlow))
+                pause = self._policy.pause_seconds(attempts, failure)
                 if pause is None:
                     raise
                 self._policy.timer.pause(pause)
             else:
                 self._policy.answered(attempts)
                 return answer
-
-    def _raw_answer(self, ask: Any) -> msgspec.Raw:
-        """The part of an answer that the package picks out, which takes its shape for granted."""
-        try:
-            answer = ask()
-        except (KeyError, TypeError):
-            answer = None
-        if not isinstance(answer, msgspec.Raw):
-            raise SourceProtocol(
-                f"{self.url} answered without the data that was asked for", fix="Is this address Prometheus' API?"
-            )
-        return answer
-
-
-def _failure(error: SourceError) -> retry.FailedTry:
-    """Return the kind of a failed try, which determines the next one."""
-    if isinstance(error, answers.Overloaded):
-        return retry.FailedTry(silent=False, retry_after_seconds=error.retry_after_seconds)
-    return retry.FailedTry(silent=True, slow=isinstance(error, answers.TooSlow))
 
 
 def _method(url: str) -> str:
@@ -334,16 +329,14 @@ class _BoundedSession(requests.Session):
                 raise answers.TooSlow(
                     f"an answer of {answers.bare_address(url)} was not complete in time", fix=answers.TIME
                 )
-        self._note_speed(len(body), time.monotonic() - begun)
+        # Ask for compressed answers from now on if the first large one shows that they are worth it.
+        size_bytes = len(body)
+        seconds = time.monotonic() - begun
+        if not (self._is_network_known or size_bytes < TELLING_BYTES):
+            self._is_network_known = True
+            if worth_compressing(size_bytes, seconds):
+                self.headers["Accept-Encoding"] = "gzip"
         return body
-
-    def _note_speed(self, size_bytes: int, seconds: float) -> None:
-        """Ask for compressed answers from now on if the first large one shows that they are worth it."""
-        if self._is_network_known or size_bytes < TELLING_BYTES:
-            return
-        self._is_network_known = True
-        if worth_compressing(size_bytes, seconds):
-            self.headers["Accept-Encoding"] = "gzip"
 
 
 def worth_compressing(size_bytes: int, seconds: float) -> bool:

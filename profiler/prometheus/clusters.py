@@ -141,19 +141,17 @@ def _shares(name: str, moments: Mapping[str, set[float]]) -> bool:
 def _distinguishing_label(answer: Answer) -> tuple[str, list[str]]:
     """The label, not one of an exporter's own, that has another value for every birth; "" where none does."""
     births = [(labels, float(values[-1])) for labels, values in answer]
-    for label in _candidates(labels for labels, _ in births):
+    series = (labels for labels, _ in births)
+    names = {name for labels in series for name in labels}
+    candidates = sorted(
+        n for n in names if n not in _OF_THE_TARGET and n != "__name__" and not n.startswith(("exported_", "cotenant_"))
+    )
+    for label in candidates:
         pairs = {(labels.get(label, ""), born) for labels, born in births}
         values = {value for value, _ in pairs}
         if "" not in values and len(values) == len(pairs) > 1:
             return label, sorted(values)
     return "", []
-
-
-def _candidates(series: Iterable[Mapping[str, str]]) -> list[str]:
-    names = {name for labels in series for name in labels}
-    return sorted(
-        n for n in names if n not in _OF_THE_TARGET and n != "__name__" and not n.startswith(("exported_", "cotenant_"))
-    )
 
 
 _IN_BRACKETS: Final = re.compile(r"\[(?P<host>[^\]]*)\](?::\d*)?")

@@ -70,21 +70,18 @@ def _heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> dict[ContainerRef, 
     heaps: dict[ContainerRef, ManagedHeap] = {}
     for (ref, runtime), figures in highest.items():
         if HeapFact.MAXIMUM in figures:
-            heap = _heap(runtime, {HeapFact.LIVE: figures[HeapFact.MAXIMUM], **figures})
+            heap_figures = {HeapFact.LIVE: figures[HeapFact.MAXIMUM], **figures}
+            sizes = {fact: round(heap_figures.get(fact, 0.0)) for fact in HeapFact}
+            heap = ManagedHeap(
+                runtime,
+                sizes[HeapFact.MAXIMUM],
+                sizes[HeapFact.LIVE],
+                sizes[HeapFact.COMMITTED],
+                sizes[HeapFact.OTHER],
+                round(heap_figures.get(HeapFact.COLLECTING, 0.0), 4),
+            )
             heaps[ref] = max(heap, heaps.get(ref, heap), key=lambda candidate: candidate.maximum_bytes)
     return heaps
-
-
-def _heap(runtime: str, figures: Mapping[HeapFact, float]) -> ManagedHeap:
-    sizes = {fact: round(figures.get(fact, 0.0)) for fact in HeapFact}
-    return ManagedHeap(
-        runtime,
-        sizes[HeapFact.MAXIMUM],
-        sizes[HeapFact.LIVE],
-        sizes[HeapFact.COMMITTED],
-        sizes[HeapFact.OTHER],
-        round(figures.get(HeapFact.COLLECTING, 0.0), 4),
-    )
 
 
 def _container(

@@ -226,7 +226,13 @@ def usage_parts(
     """
     own = of_labels(labels)
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower
-    mean, gauge, each = _mean(rates), _gauge(rates), max(1.0, cores)
+    # Highest value of a gauge in a slot, or of a slower series its newest one.
+    clauses, reached = [f"max_over_time({SERIES}[{rates.gauge_window_seconds}s])"], rates.gauge_window_seconds
+    for slower in rates.each[1:]:
+        if slower.gauge_window_seconds > reached:
+            reached = slower.gauge_window_seconds
+            clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(slower, reached)}")
+    mean, gauge, each = _mean(rates), " or ".join(clauses), max(1.0, cores)
     used, highest = _over_cores("sum", mean, cores), _highest(rates, cores)
 
     def of(name: str, signal: Signal, metric: str, shape: str, scale: float = 1.0, *, root: bool = False) -> QueryPart:
@@ -262,16 +268,6 @@ def _mean(rates: Rates) -> str:
         if slower.window_seconds > reached:
             reached = slower.window_seconds
             clauses.append(f"irate({SERIES}[{reached}s]) and {_as_rare(slower, slower.scrape_seconds * 6 // 5)}")
-    return " or ".join(clauses)
-
-
-def _gauge(rates: Rates) -> str:
-    """Highest value of a gauge in a slot, or of a slower series its newest one."""
-    clauses, reached = [f"max_over_time({SERIES}[{rates.gauge_window_seconds}s])"], rates.gauge_window_seconds
-    for slower in rates.each[1:]:
-        if slower.gauge_window_seconds > reached:
-            reached = slower.gauge_window_seconds
-            clauses.append(f"max_over_time({SERIES}[{reached}s]) and {_as_rare(slower, reached)}")
     return " or ".join(clauses)
 
 

@@ -109,7 +109,17 @@ class RestartLog:
         if known is None or known.uid != reading.uid:
             known = self.state.containers[key] = self._initial_state(reading)
         for end in sorted(reading.ends, key=lambda end: end.seconds):
-            self._note_end(known, reading.ref, end, now_seconds)
+            # Count an end that is newer than all that were counted; two ends may be of one second.
+            ref = reading.ref
+            if end.seconds < known.last_seconds or (end.seconds == known.last_seconds and end.name in known.last_names):
+                continue
+            same = known.last_names if end.seconds == known.last_seconds else []
+            known.last_seconds, known.last_names = end.seconds, [*same, end.name]
+            if end.killed is None:
+                continue
+            known.owed -= 1
+            if end.killed:
+                self._count(ref, end.seconds, now_seconds).kills += 1
         if (growth := reading.restarts - known.restarts) > 0:
             moment = max((end.seconds for end in reading.ends), default=now_seconds)
             counts = self._count(reading.ref, moment, now_seconds)
@@ -117,18 +127,6 @@ class RestartLog:
             known.restarts, known.owed = reading.restarts, known.owed + growth
             counts.unexplained += max(0, known.owed)
             known.owed = min(0, known.owed)
-
-    def _note_end(self, known: KnownEnds, ref: PodContainerRef, end: ContainerEnd, now_seconds: float) -> None:
-        """Count an end that is newer than all that were counted; two ends may be of one second."""
-        if end.seconds < known.last_seconds or (end.seconds == known.last_seconds and end.name in known.last_names):
-            return
-        same = known.last_names if end.seconds == known.last_seconds else []
-        known.last_seconds, known.last_names = end.seconds, [*same, end.name]
-        if end.killed is None:
-            return
-        known.owed -= 1
-        if end.killed:
-            self._count(ref, end.seconds, now_seconds).kills += 1
 
     def _initial_state(self, reading: ContainerEnds) -> KnownEnds:
         """Return the state that is taken as known of a container that is seen for the first time.

@@ -21,7 +21,7 @@ from cotenant.base.controllers.contract import FIELD_MANAGER, ControllerDecision
 from cotenant.base.controllers.loop import Changes, Feature, Key
 from cotenant.base.errors import CotenantError
 from cotenant.base.kube import Mirror
-from cotenant.base.kubernetes.intent import Address, Intent, Outcome
+from cotenant.base.kubernetes.intent import Intent, Outcome
 from cotenant.base.kubernetes.protocol import SLO_CONFIG_MAP
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.recommender.colocation.columns import PeakForecast
@@ -111,9 +111,17 @@ class ColocationController(Feature):
         computed = self._state.compute(now_seconds)
         intents = publish(self._state.facts, self._state.strategies, computed, self._written, now_seconds)
         intents = [intent for intent in intents if intent.address.name not in self._publishers]
-        intents += self._left_names()
+        # Writes that take our policy's name from nodes whose amounts another program publishes.
+        for facts in self._state.facts:
+            if facts.node.name in self._publishers and policy_on(facts) is not None:
+                intents.append(policy_name_removal(facts, "another program publishes the amounts"))
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
-        return ControllerDecision((*intents, *zones), notes, self._present_amounts(intents))
+        # The extended resources, as JSON, that the nodes have whose writes these are.
+        amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
+        present_amounts = {
+            i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
+        }
+        return ControllerDecision((*intents, *zones), notes, present_amounts)
 
     def _compare_clocks(self, changes: Changes) -> None:
         """Record by how many seconds each agent's clock is ahead of the controller's clock.
@@ -129,12 +137,6 @@ class ColocationController(Feature):
                 continue
             if report.update_seconds is not None and report.update_seconds != before.update_seconds:
                 self._ahead_by_node[key[1]] = report.update_seconds - self._now_seconds
-
-    def _left_names(self) -> Iterator[Intent]:
-        """Writes that take our policy's name from nodes whose amounts another program publishes."""
-        for facts in self._state.facts:
-            if facts.node.name in self._publishers and policy_on(facts) is not None:
-                yield policy_name_removal(facts, "another program publishes the amounts")
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
         """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
@@ -187,13 +189,6 @@ class ColocationController(Feature):
         except CotenantError as error:
             self._wrong = error
             self._config = self._config if configured else None
-
-    def _present_amounts(self, intents: Sequence[Intent]) -> dict[Address, str]:
-        """Return the extended resources, as JSON, that the nodes have whose writes these are."""
-        amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
-        return {
-            i.address: msgspec.json.encode(current).decode() for i in intents if (current := amounts[i.address.name])
-        }
 
     def _notes(self) -> tuple[ObjectNote, ...]:
         """Return the notes on the configuration, on nodes' annotations and on nodes left to other programs.

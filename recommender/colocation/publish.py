@@ -90,16 +90,28 @@ def publish(
     policies = [policy_text(strategy) if lent else "" for strategy, lent in zip(strategies, lends, strict=True)]
     misnamed = [policy_on(f) != (policy or None) for f, policy in zip(facts, policies, strict=True)]
     verdict = find_write_reasons(published, strategies, since, np.array(misnamed))
-    return [
-        _write(
-            facts[i],
-            policies[i],
-            (_texts(published.wanted[:, i]), _texts(published.original[:, i])),
-            verdict.policy_alone(i),
-            _why(verdict, i, computed),
+    whies = []
+    for i in map(int, np.flatnonzero(verdict.write)):
+        # One sentence for the log and the Event.
+        reason = REASONS[computed[KEYS[0]].reasons[i]]
+        if verdict.keys[i]:
+            why = f"resources appear or disappear ({reason})"
+        elif verdict.moved[i]:
+            why = "an amount moved by more than resourceDiffThreshold"
+        elif verdict.policy[i]:
+            why = f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
+        else:
+            why = "amounts differ and updateTimeThresholdSeconds have passed"
+        whies.append(
+            _write(
+                facts[i],
+                policies[i],
+                (_texts(published.wanted[:, i]), _texts(published.original[:, i])),
+                verdict.policy_alone(i),
+                why,
+            )
         )
-        for i in map(int, np.flatnonzero(verdict.write))
-    ]
+    return whies
 
 
 def policy_text(strategy: ColocationStrategy) -> str:
@@ -237,18 +249,6 @@ def _texts(amounts: Floats) -> dict[str, str]:
     """Quantities by name on the wire of one node's amounts, (keys,); NaN is left out."""
     pairs = zip(KEYS, (float(a) for a in amounts), strict=True)
     return {EXTENDED_RESOURCES[key]: str(int(amount)) for key, amount in pairs if not math.isnan(amount)}
-
-
-def _why(verdict: WriteReasons, i: int, computed: Computed) -> str:
-    """One sentence for the log and the Event."""
-    reason = REASONS[computed[KEYS[0]].reasons[i]]
-    if verdict.keys[i]:
-        return f"resources appear or disappear ({reason})"
-    if verdict.moved[i]:
-        return "an amount moved by more than resourceDiffThreshold"
-    if verdict.policy[i]:
-        return f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
-    return "amounts differ and updateTimeThresholdSeconds have passed"
 
 
 def _table(rows: Sequence[Any]) -> Floats:

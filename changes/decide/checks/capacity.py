@@ -61,7 +61,21 @@ def capacity_guardrails(
     """The rules, in the order in which people read them."""
     running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
-    yield _present_rule(recommendations, now, context.pods)
+    # Warns where what pods count with on their nodes and what a new one gets differ: both are told. A resize that its
+    # node puts off counts already, and runs not yet.
+    pods = context.pods
+    requests = _every_request(_present_amounts_of(pod) for pod in pods)
+    every = {key: {counted for counted, _ in amounts} for key, amounts in requests.items()}
+    own = {r.container.container for r in recommendations}
+    texts = [
+        f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "
+        f"{format_amount(resource, amount)}"
+        for c in now
+        for resource, amount in c.requests.items()
+        if c.name in own and (counted := every.get((c.name, resource), {amount})) != {amount}
+    ]
+    why = "; ".join(texts) or "pods that run count with what new ones get"
+    yield made("running-pods", not texts, why, GuardrailOutcome.WARN)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, context)
     claim = claim_of(recommendations, context.live, running)
@@ -107,7 +121,9 @@ def _written_sides(change: Change, live: Json) -> tuple[list[Container], list[Co
 
 
 def _claim(workload: WorkloadRef, live: Json, now: Sequence[Container], new: Sequence[Container]) -> QuotaClaim:
-    pods = _pods_of(live)
+    # The number of pods of the template: for a DaemonSet one per node that it is meant for, 1 if unknown.
+    spec, status = live.get("spec") or {}, live.get("status") or {}
+    pods = int(spec.get("replicas") or status.get("desiredNumberScheduled") or 1)
     sides = [(resource, side) for resource in Resource for side in FIELDS.values()]
     more = {key: pods * (pod_amount(new, *key) - pod_amount(now, *key)) for key in sides}
     return QuotaClaim(workload, more, pod_labels(live))
@@ -172,27 +188,6 @@ def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Cont
     ]
 
 
-def _present_rule(
-    recommendations: Sequence[Recommendation], now: Sequence[Container], pods: Iterable[Json]
-) -> Guardrail:
-    """Warns where what pods count with on their nodes and what a new one gets differ: both are told.
-
-    A resize that its node puts off counts already, and runs not yet.
-    """
-    requests = _every_request(_present_amounts_of(pod) for pod in pods)
-    every = {key: {counted for counted, _ in amounts} for key, amounts in requests.items()}
-    own = {r.container.container for r in recommendations}
-    texts = [
-        f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "
-        f"{format_amount(resource, amount)}"
-        for c in now
-        for resource, amount in c.requests.items()
-        if c.name in own and (counted := every.get((c.name, resource), {amount})) != {amount}
-    ]
-    why = "; ".join(texts) or "pods that run count with what new ones get"
-    return made("running-pods", not texts, why, GuardrailOutcome.WARN)
-
-
 def _span(resource: Resource, amounts: Collection[int]) -> str:
     ends = sorted({min(amounts), max(amounts)})
     return " to ".join(format_amount(resource, amount) for amount in ends)
@@ -251,20 +246,18 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
         for limit_range in context.cluster_limits.limit_ranges
         for i in (limit_range.get("spec") or {}).get("limits") or ()
     ]
-    admitted = [_with_limit_range_defaults(container, items) for container in new]
+    admitted = []
+    for container in new:
+        # A container with what LimitRanges give it where it names nothing; a missing request is first its own limit.
+        limits, requests = dict(container.limits), dict(container.effective_requests)
+        for item in items:
+            if item.get("type") == "Container":
+                limits = {**readable_amounts(item.get("default") or {}), **limits}
+                requests = {**readable_amounts(item.get("defaultRequest") or item.get("default") or {}), **requests}
+        admitted.append(replace(container, requests=requests, limits=limits))
     broken = [*_above_defaults(new, admitted), *(why for item in items for why in _breaks(item, admitted))]
     why = f"a LimitRange would refuse its pods: {broken[0]}; ask for less, or have it changed" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange is against it")
-
-
-def _with_limit_range_defaults(container: Container, items: Sequence[Json]) -> Container:
-    """A container with what LimitRanges give it where it names nothing; a missing request is first its own limit."""
-    limits, requests = dict(container.limits), dict(container.effective_requests)
-    for item in items:
-        if item.get("type") == "Container":
-            limits = {**readable_amounts(item.get("default") or {}), **limits}
-            requests = {**readable_amounts(item.get("defaultRequest") or item.get("default") or {}), **requests}
-    return replace(container, requests=requests, limits=limits)
 
 
 def _above_defaults(new: Sequence[Container], admitted: Sequence[Container]) -> Iterator[str]:
@@ -386,12 +379,6 @@ def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapp
     return f"{shortage}: its pods would be refused; have it raised"
 
 
-def _pods_of(live: Json) -> int:
-    """Return the number of pods of the template: for a DaemonSet one per node that it is meant for, 1 if unknown."""
-    spec, status = live.get("spec") or {}, live.get("status") or {}
-    return int(spec.get("replicas") or status.get("desiredNumberScheduled") or 1)
-
-
 def _quota_keys(hard: Mapping[str, Any]) -> Iterator[tuple[str, Resource, str]]:
     for resource in Resource:
         for key, side in (
@@ -412,21 +399,18 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
     pod_requests = {resource: pod_amount(new, resource) for resource in Resource}
     size_text = " and ".join(f"{format_amount(r, a)} of {r}" for r, a in pod_requests.items() if a)
     if context.cluster_limits.daemon_nodes:
-        return _daemon_nodes(context.cluster_limits.daemon_nodes, pod_requests, size_text)
+        # Fails when a daemon would not fit on each node that it runs on: it has no other one to go to.
+        nodes = context.cluster_limits.daemon_nodes
+        small = sorted(name for name, node in nodes.items() if not _holds(node, pod_requests))
+        why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
+        if small:
+            why = (
+                f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}: {small[0]}"
+            )
+        return made("node-fit", not small, f"{why}; ask for less, or split it by kind of node" if small else why)
     fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
     why = f"{fits} of {len(context.cluster_limits.nodes)} nodes are big enough for a pod of {size_text}"
     return made("node-fit", fits > 0, why if fits else f"{why}: add a larger node, or ask for less")
-
-
-def _daemon_nodes(
-    nodes: Mapping[str, Mapping[Resource, int]], pod_requests: Mapping[Resource, int], size_text: str
-) -> Guardrail:
-    """Fails when a daemon would not fit on each node that it runs on: it has no other one to go to."""
-    small = sorted(name for name, node in nodes.items() if not _holds(node, pod_requests))
-    why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
-    if small:
-        why = f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}: {small[0]}"
-    return made("node-fit", not small, f"{why}; ask for less, or split it by kind of node" if small else why)
 
 
 def _holds(node: Mapping[Resource, int], pod_requests: Mapping[Resource, int]) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,10 +15,7 @@ from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.settings import Settings
 
 if TYPE_CHECKING:
-    from cotenant.base.controllers.feature import FeatureState
-    from cotenant.base.kube import KubeClient
     from cotenant.base.logs.metrics import Metrics
-    from cotenant.base.process.clock import Clock
     from cotenant.manager.run import Manager
 
 app = new_app()
@@ -84,20 +80,16 @@ def manager(
         "telemetry.health_port": port,
     }
     settings = Settings.of(session_of(ctx).load(flags).settings)
-    _announce(settings)
-    if once:
-        _print_one_round(settings, cluster, at, output, headers=not no_headers)
-    else:
-        _run(settings, cluster, at)
-
-
-def _announce(settings: Settings) -> None:
     if settings.manager.write:
         message(
             f"The manager WRITES to the cluster, once it holds the Lease {settings.manager.namespace}/cotenant-manager."
         )
     else:
         message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, for the real thing.")
+    if once:
+        _print_one_round(settings, cluster, at, output, headers=not no_headers)
+    else:
+        _run(settings, cluster, at)
 
 
 def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Manager, Metrics]:
@@ -110,24 +102,21 @@ def _make_manager(settings: Settings, cluster: str | None, at: str) -> tuple[Man
 
     client = connect(settings.kube)
     metrics = Metrics(__version__, platform.python_version())
-    clock = _clock(client, at)
+    # The machine's, or one that begins at a moment to come; UsageError on a cluster that is no test's.
+    if not at:
+        clock = None
+    else:
+        from cotenant.base.kubernetes.moments import moment_of
+        from cotenant.base.process.clock import ShiftedClock, SystemClock
+        from cotenant.cli.cluster.real_nodes import require_test_cluster
+
+        require_test_cluster(client)
+        moment = moment_of(at, "--at")
+        ahead = (moment or 0.0) - SystemClock().now_seconds()
+        message(f"The manager's clock begins at {at}.")
+        clock = ShiftedClock(ahead)
     options = Options(cluster or client.access.cluster, fast_forward=clock is not None)
     return Manager(client, settings, metrics, options, clock), metrics
-
-
-def _clock(client: KubeClient, at: str) -> Clock | None:
-    """The machine's, or one that begins at a moment to come; UsageError on a cluster that is no test's."""
-    if not at:
-        return None
-    from cotenant.base.kubernetes.moments import moment_of
-    from cotenant.base.process.clock import ShiftedClock, SystemClock
-    from cotenant.cli.cluster.real_nodes import require_test_cluster
-
-    require_test_cluster(client)
-    moment = moment_of(at, "--at")
-    ahead = (moment or 0.0) - SystemClock().now_seconds()
-    message(f"The manager's clock begins at {at}.")
-    return ShiftedClock(ahead)
 
 
 def _run(settings: Settings, cluster: str | None, at: str) -> None:
@@ -155,17 +144,13 @@ def _print_one_round(settings: Settings, cluster: str | None, at: str, output: F
         actions = manager.settle()
     finally:
         manager.stop(withdraw=False)  # what the table does not show is not done: all who wait would be let go at once
-    print_table(_rows(actions), output, headers=headers)
+    print_table(
+        Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in actions.items() for row in rows]),
+        output,
+        headers=headers,
+    )
     states = manager.board.states
-    _summary(states)
-    if any(state.condition.broken for state in states.values()):
-        raise typer.Exit(1)
-
-
-def _rows(actions: Mapping[str, list[dict[str, str]]]) -> Table:
-    return Table.from_rows(INTENTS, [{"feature": name, **row} for name, rows in actions.items() for row in rows])
-
-
-def _summary(states: Mapping[str, FeatureState]) -> None:
     for name, state in states.items():
         message(f"{name}: {state.condition.value}. {state.message}".rstrip())
+    if any(state.condition.broken for state in states.values()):
+        raise typer.Exit(1)

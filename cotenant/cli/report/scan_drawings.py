@@ -112,9 +112,17 @@ def band(series: BandSeries, unit: float, label: str) -> str:
         y = scale.y(k * step)
         lines.append(f'<path class="grid" d="M{LEFT} {y:.1f}H{WIDTH - 6}"/>')
         lines.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{k * step:g}</text>')
+    # Weekday names at their UTC midnights.
+    names = []
+    for midnight in range(-(-scale.left // DAY_SECONDS) * DAY_SECONDS, scale.right, DAY_SECONDS):
+        x = scale.x(midnight)
+        names.append(f'<path class="grid" d="M{x:.1f} 8V{HEIGHT - BOTTOM}"/>')
+        if x < WIDTH - 40:
+            day = DAYS[(midnight // DAY_SECONDS + 3) % 7]  # 1970-01-01 was a Thursday
+            names.append(f'<text x="{x + 4:.1f}" y="{HEIGHT - 6}">{day}</text>')
     drawn = [
         "".join(lines),
-        _days(scale),
+        "".join(names),
         f'<path class="area" d="{_path(outline)}Z"/>' if outline else "",
         _line("room", scale.points([scale.left, scale.right], allocatable)),
         _line("request", scale.points(times, request)),
@@ -155,18 +163,6 @@ class _Scale:
 
 def _line(name: str, points: Sequence[Point | None]) -> str:
     return f'<path class="{name}" d="{_path(points)}"/>'
-
-
-def _days(scale: _Scale) -> str:
-    """Weekday names at their UTC midnights."""
-    names = []
-    for midnight in range(-(-scale.left // DAY_SECONDS) * DAY_SECONDS, scale.right, DAY_SECONDS):
-        x = scale.x(midnight)
-        names.append(f'<path class="grid" d="M{x:.1f} 8V{HEIGHT - BOTTOM}"/>')
-        if x < WIDTH - 40:
-            day = DAYS[(midnight // DAY_SECONDS + 3) % 7]  # 1970-01-01 was a Thursday
-            names.append(f'<text x="{x + 4:.1f}" y="{HEIGHT - 6}">{day}</text>')
-    return "".join(names)
 
 
 def _path(points: Sequence[Point | None]) -> str:

@@ -71,7 +71,18 @@ def status(
         if any(given.values()):
             session_of(ctx).require_no_context(given, "the status of several clusters")
         note_unstored(loaded)
-        _print_clusters(url, output, headers=not no_headers)
+        headers = not no_headers
+        from cotenant.base.store.opening import opened_all
+        from cotenant.recommender.model.clusters import clusters_table
+
+        stores = opened_all(url)
+        overviews = {opened.cluster: _overview(opened) for opened in stores}
+        print_table(clusters_table({name: read for name, (read, _) in overviews.items()}), output, headers=headers)
+        for name, (_, fault) in overviews.items():
+            if fault:
+                message(f"note: cluster {name} cannot be read: {fault}")
+        if any(fault for _, fault in overviews.values()):
+            raise typer.Exit(EXIT_PARTIAL)
         return
     if output is Format.CSV:
         raise UsageError("-o csv is of several clusters", fix="Give --all-clusters, or -o json.")
@@ -98,20 +109,6 @@ def _print_one(ctx: typer.Context, flags: dict[str, str | None], cluster: str | 
     if live.plans_left_out:
         message(f"partial: {live.plans_left_out}", style="yellow")
     if live.failed or live.plans_left_out:
-        raise typer.Exit(EXIT_PARTIAL)
-
-
-def _print_clusters(url: str, output: Format, *, headers: bool) -> None:
-    from cotenant.base.store.opening import opened_all
-    from cotenant.recommender.model.clusters import clusters_table
-
-    stores = opened_all(url)
-    overviews = {opened.cluster: _overview(opened) for opened in stores}
-    print_table(clusters_table({name: read for name, (read, _) in overviews.items()}), output, headers=headers)
-    for name, (_, fault) in overviews.items():
-        if fault:
-            message(f"note: cluster {name} cannot be read: {fault}")
-    if any(fault for _, fault in overviews.values()):
         raise typer.Exit(EXIT_PARTIAL)
 
 

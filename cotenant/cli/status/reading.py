@@ -83,25 +83,21 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
                 unknown=f"the kubeconfig's context is of {present}, the results are of {cluster}; give --context"
             )
         try:
-            components = _components(client)
+            # The Deployments and DaemonSets of cotenant, by name.
+            found = [
+                Component(
+                    body["metadata"]["name"],
+                    kind,
+                    int(body.get("status", {}).get(ready, 0)),
+                    int(body.get("status" if kind == "DaemonSet" else "spec", {}).get(wanted, 0)),
+                )
+                for path, kind, ready, wanted in COMPONENTS
+                for body in client.list(path, labelSelector=OWN)
+            ]
+            components = tuple(sorted(found, key=lambda part: part.name))
         except CotenantError as error:
             return InCluster(unknown=error.message, failed=True)
         return _with_plans(client, components)
-
-
-def _components(client: KubeClient) -> tuple[Component, ...]:
-    """The Deployments and DaemonSets of cotenant, by name."""
-    found = [
-        Component(
-            body["metadata"]["name"],
-            kind,
-            int(body.get("status", {}).get(ready, 0)),
-            int(body.get("status" if kind == "DaemonSet" else "spec", {}).get(wanted, 0)),
-        )
-        for path, kind, ready, wanted in COMPONENTS
-        for body in client.list(path, labelSelector=OWN)
-    ]
-    return tuple(sorted(found, key=lambda part: part.name))
 
 
 def _with_plans(client: KubeClient, components: tuple[Component, ...]) -> InCluster:

@@ -112,11 +112,7 @@ class RecommendationController(Feature):
         published = self._client.list(path, RecommendationObject)
         self._there = {(r.metadata.namespace, r.metadata.name): r for r in published}
         kinds = {w.kind for w in results.workloads} | {r.workload.kind for r in published}
-        self._owners, self._notes = self._list_owners(kinds)
-        self._looked = results
-
-    def _list_owners(self, kinds: set[str]) -> tuple[dict[WorkloadRef, ExistingObject], tuple[ObjectNote, ...]]:
-        """Workloads that exist, of the kinds that matter; a kind that may not be listed is noted and left out."""
+        # Workloads that exist, of the kinds that matter; a kind that may not be listed is noted and left out.
         owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})
         notes = [
@@ -133,7 +129,8 @@ class RecommendationController(Feature):
                 WorkloadRef(m.namespace, kind, m.name): ExistingObject(WORKLOAD_API_VERSIONS[kind], kind, m.name, m.uid)
                 for m in (thing.metadata for thing in objects)
             }
-        return owners, tuple(notes)
+        self._owners, self._notes = owners, tuple(notes)
+        self._looked = results
 
 
 class ForecastController(Feature):

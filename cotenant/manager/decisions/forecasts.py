@@ -61,19 +61,29 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
-            intents.append(Apply(address, _body(address, outlook, node), why=why))
+            spec = {
+                "start": moment(outlook.start_seconds),
+                "stepSeconds": outlook.step_seconds,
+                "validUntil": moment(outlook.end_seconds),
+                "settingsDigest": outlook.settings_digest,
+                "historyStart": moment(outlook.history_start_seconds),
+                "historyEnd": moment(outlook.history_end_seconds),
+                **{r.value: _series(r, series) for r, series in outlook.series.items()},
+            }
+            metadata = {"labels": {MANAGED_BY_LABEL: MANAGED_BY}, "ownerReferences": [node.reference()]}
+            intents.append(Apply(address, address.manifest("UsageForecast", metadata, spec=spec), why=why))
     return ControllerDecision(tuple(intents), tuple(notes), _present_forecasts(intents, view.there))
 
 
 def _present_forecasts(intents: Sequence[Apply], published: Mapping[str, UsageForecast]) -> dict[Address, str]:
     """Start and peaks of the forecasts to be replaced."""
     replaced = {i.address: published.get(i.address.name) for i in intents}
-    return {address: _in_short(forecast) for address, forecast in replaced.items() if forecast is not None}
-
-
-def _in_short(forecast: UsageForecast) -> str:
-    peaks = {r: series.peak for r in Resource if (series := forecast.spec.series(r)) is not None}
-    return msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
+    shorts = {}
+    for address, forecast in replaced.items():
+        if forecast is not None:
+            peaks = {r: series.peak for r in Resource if (series := forecast.spec.series(r)) is not None}
+            shorts[address] = msgspec.json.encode({"start": forecast.spec.start, "peak": peaks}).decode()
+    return shorts
 
 
 def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:
@@ -131,20 +141,6 @@ def _amount(resource: Resource, text: str | int) -> int:
         return parse_amount(resource, text)
     except QuantityError:
         return 0
-
-
-def _body(address: Address, outlook: NodeOutlook, node: ExistingObject) -> dict[str, Any]:
-    spec = {
-        "start": moment(outlook.start_seconds),
-        "stepSeconds": outlook.step_seconds,
-        "validUntil": moment(outlook.end_seconds),
-        "settingsDigest": outlook.settings_digest,
-        "historyStart": moment(outlook.history_start_seconds),
-        "historyEnd": moment(outlook.history_end_seconds),
-        **{r.value: _series(r, series) for r, series in outlook.series.items()},
-    }
-    metadata = {"labels": {MANAGED_BY_LABEL: MANAGED_BY}, "ownerReferences": [node.reference()]}
-    return address.manifest("UsageForecast", metadata, spec=spec)
 
 
 def _series(resource: Resource, series: SeriesOutlook) -> dict[str, Any]:

@@ -143,7 +143,15 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
         intents += _write(advice, owner, published, now_seconds)
     for published in view.there.values():
         if published.metadata.ours and published.workload not in advised and published.workload in view.owners:
-            intents += _without_advice(published, view.owners[published.workload], now_seconds)
+            # Mark stale, once, what history no longer covers; its last amounts stay readable.
+            advice_owner = view.owners[published.workload]
+            states = [
+                _ConditionState("Ready", False, "Stale", "The history holds nothing of this workload any more."),
+                _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
+                _ConditionState("Withheld", False, "None", "Nothing is withheld."),
+            ]
+            if _published_conditions(published) != {(s.type, s.true, s.reason) for s in states}:
+                intents.extend(_mark_stale(published, advice_owner, states, now_seconds, "no history any more"))
     return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
@@ -155,7 +163,11 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
     intents: list[Apply] = []
     unmarked = (p for p in view.there.values() if p.metadata.ours and not _is_marked_stale(p))
     for published in unmarked:
-        owner, end = view.owners.get(published.workload), max(until_seconds, _history_end(published) or 0)
+        # End of the history in the evidence, Unix seconds: the last run's may be later.
+        owner, end = (
+            view.owners.get(published.workload),
+            max(until_seconds, seconds_of(_published_evidence(published, "to")) or 0),
+        )
         if owner is None or not is_stale(end, now_seconds):
             continue
         message = f"No run of the pipeline gives results; the history ended {moment(int(end))} or before."
@@ -188,29 +200,34 @@ def _write(
     now_seconds: float,
 ) -> Iterator[Apply]:
     """The object when it is not there or carries old evidence; its status when that says something else."""
-    why = _news(advice, published, now_seconds)
+    # Why the CR must be written again, in words; empty when it need not.
+    if published is None:
+        why = ""
+    else:
+        before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
+        if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds)}:
+            why = "its state changed"
+        elif before.keys() != after.keys():
+            why = "its containers changed"
+        # Settings digest in the evidence; empty when it cannot be read.
+        elif _published_evidence(published, "settings") != advice.settings_digest:
+            why = "the settings behind it changed"
+        else:
+            why = _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0))
     states = _states(advice, now_seconds)
     address = Address(ANALYSIS_GROUP, PLURAL, object_name(advice.ref), advice.namespace)
-    label, evidence = _label(states), _evidence_of(advice)
-    if published is None or not _owned_by(published, owner) or (why and _marks(published) != (label, evidence)):
+    # The state in one word, for a column and a selector.
+    true = {state.type for state in states if state.true}
+    label, evidence = STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD, _evidence_of(advice)
+    if (
+        published is None
+        or [r.uid for r in published.metadata.owner_references or ()] != [owner.uid]
+        or (why and _marks(published) != (label, evidence))
+    ):
         missing = "new workload" if published is None else "new owner"
         yield Apply(address, _body(address, owner, label, evidence), why=why or missing)
     if published is not None and why:
         yield Apply(address, _status(address, _containers(advice), states, published, now_seconds), "status", why=why)
-
-
-def _news(advice: WorkloadAdvice, published: RecommendationObject | None, now_seconds: float) -> str:
-    """Why the CR must be written again, in words; empty when it need not."""
-    if published is None:
-        return ""
-    before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
-    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds)}:
-        return "its state changed"
-    if before.keys() != after.keys():
-        return "its containers changed"
-    if _digest(published) != advice.settings_digest:
-        return "the settings behind it changed"
-    return _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0))
 
 
 def _movement(
@@ -234,17 +251,6 @@ def _movement(
     if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
         return f"an amount fell by more than {percent(band)}"
     return ""
-
-
-def _without_advice(published: RecommendationObject, owner: ExistingObject, now_seconds: float) -> Iterator[Apply]:
-    """Mark stale, once, what history no longer covers; its last amounts stay readable."""
-    states = [
-        _ConditionState("Ready", False, "Stale", "The history holds nothing of this workload any more."),
-        _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
-        _ConditionState("Withheld", False, "None", "Nothing is withheld."),
-    ]
-    if _published_conditions(published) != {(s.type, s.true, s.reason) for s in states}:
-        yield from _mark_stale(published, owner, states, now_seconds, "no history any more")
 
 
 def _mark_stale(
@@ -276,12 +282,6 @@ def _states(advice: WorkloadAdvice, now_seconds: float) -> list[_ConditionState]
         ),
         _ConditionState("Withheld", bool(withheld), reason, message or "Nothing is withheld."),
     ]
-
-
-def _label(states: list[_ConditionState]) -> str:
-    """The state in one word, for a column and a selector."""
-    true = {state.type for state in states if state.true}
-    return STALE if "Stale" in true else CURRENT if "Ready" in true else WITHHELD
 
 
 def _body(address: Address, owner: ExistingObject, state: str, evidence: str) -> dict[str, Any]:
@@ -372,22 +372,8 @@ def _marks(published: RecommendationObject) -> tuple[str, str]:
     return (meta.labels or {}).get(STATE_LABEL, ""), (meta.annotations or {}).get(EVIDENCE_ANNOTATION, "")
 
 
-def _digest(published: RecommendationObject) -> str:
-    """Settings digest in the evidence; empty when it cannot be read."""
-    return _published_evidence(published, "settings")
-
-
-def _history_end(published: RecommendationObject) -> int | None:
-    """End of the history in the evidence, Unix seconds: the last run's may be later. None when it cannot be read."""
-    return seconds_of(_published_evidence(published, "to"))
-
-
 def _published_evidence(published: RecommendationObject, name: str) -> str:
     try:
         return str(msgspec.json.decode(_marks(published)[1], type=dict[str, Any]).get(name, ""))
     except UNDECODABLE:
         return ""
-
-
-def _owned_by(published: RecommendationObject, owner: ExistingObject) -> bool:
-    return [r.uid for r in published.metadata.owner_references or ()] == [owner.uid]

@@ -144,12 +144,29 @@ class RunResults(msgspec.Struct, frozen=True):
 
 def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
     """Everything that is published of an analysis. with_medians: workload_medians too, 400 bytes a workload."""
+    # Nodes without a finite peak have none.
+    # p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples.
+    figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
+    workloads = analysis.workloads
+    for resource in Resource:
+        columns = (workloads.p95[resource].tolist(), workloads.variation[resource].tolist())
+        for ref, high, cv in zip(workloads.refs, *columns, strict=True):
+            if np.isfinite(high):
+                figures[ref][f"{resource}_p95"] = round(high)
+            if np.isfinite(cv):
+                figures[ref][f"{resource}_cv"] = round(cv, 3)
     return RunResults(
         computed_seconds=analysis.computed_seconds,
-        workloads=advice(analysis.recommendations, _figures(analysis)),
+        workloads=advice(analysis.recommendations, dict(figures)),
         nodes=outlooks(analysis.node_forecasts, analysis.settings_digest, analysis.history.window),
         prod_reclaimable=_prod_reclaimable(analysis),
-        prod_peaks=_prod_peaks(analysis),
+        prod_peaks={
+            resource: {
+                name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
+                for name, p in forecasts.items()
+            }
+            for resource, forecasts in analysis.peak_forecasts.items()
+        },
         prod_census=StoredCensus.of(_census(analysis)),
         proposals=analysis.proposals,
         workload_medians=medians(analysis.workloads, analysis.replica_floors) if with_medians else (),
@@ -189,7 +206,15 @@ def outlooks(
     for resource, forecast in forecasts.items():
         finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
         for i in np.flatnonzero(finite).tolist():
-            by_node[forecast.refs[i].name][resource] = _series(forecast, i)
+            window = forecast.peak_window(i)
+            by_node[forecast.refs[i].name][resource] = SeriesOutlook(
+                median=_round_up(forecast.level(MEDIAN)[i]),
+                high=_round_up(forecast.level(HIGH)[i]),
+                peak=_round_up(forecast.peak_level(HIGH)[i : i + 1])[0],
+                peak_seconds=window.start_seconds if window else None,
+                model=forecast.model[i],
+                reason=forecast.reason[i].value,
+            )
     grids = [forecast.grid for forecast in forecasts.values()]
     return tuple(
         NodeOutlook(
@@ -241,53 +266,16 @@ def _container(recommendation: Recommendation) -> ContainerAdvice:
     )
 
 
-def _series(forecast: Forecasts[NodeRef], row: int) -> SeriesOutlook:
-    window = forecast.peak_window(row)
-    return SeriesOutlook(
-        median=_round_up(forecast.level(MEDIAN)[row]),
-        high=_round_up(forecast.level(HIGH)[row]),
-        peak=_round_up(forecast.peak_level(HIGH)[row : row + 1])[0],
-        peak_seconds=window.start_seconds if window else None,
-        model=forecast.model[row],
-        reason=forecast.reason[row].value,
-    )
-
-
 def _round_up(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
     """Rounded up: a forecast is never published below what was computed."""
     integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
     return integers
 
 
-def _figures(analysis: Analysis) -> dict[WorkloadRef, dict[str, float]]:
-    """p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples."""
-    figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
-    workloads = analysis.workloads
-    for resource in Resource:
-        columns = (workloads.p95[resource].tolist(), workloads.variation[resource].tolist())
-        for ref, high, cv in zip(workloads.refs, *columns, strict=True):
-            if np.isfinite(high):
-                figures[ref][f"{resource}_p95"] = round(high)
-            if np.isfinite(cv):
-                figures[ref][f"{resource}_cv"] = round(cv, 3)
-    return dict(figures)
-
-
 def _census(analysis: Analysis) -> PodCensus:
     """Return the census of prod pods at the end of the totals behind the peaks."""
     grid = analysis.pod_totals[Resource.CPU].prod.grid
     return prod_census(analysis.history.inventory, grid.end_seconds, grid.start_seconds)
-
-
-def _prod_peaks(analysis: Analysis) -> dict[Resource, dict[str, ProdPeak]]:
-    """Nodes without a finite peak have none."""
-    return {
-        resource: {
-            name: ProdPeak(p.peak, _finite(p.violation), p.origins, _finite(p.system_peak), p.mid_peak)
-            for name, p in forecasts.items()
-        }
-        for resource, forecasts in analysis.peak_forecasts.items()
-    }
 
 
 def _finite(value: float) -> float | None:

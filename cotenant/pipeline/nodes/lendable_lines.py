@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
@@ -12,7 +11,6 @@ from cotenant.base.colocation.reclaimable import Band
 from cotenant.base.identity import NodeRef
 from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import Forecasts
-from cotenant.base.usage.usage import Usage
 from cotenant.pipeline.analysis import History, PodSums
 from cotenant.pipeline.nodes.pod_hours import hours_of, last_slots
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL
@@ -33,7 +31,23 @@ def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeR
     and none is present, prod uses nothing.
     """
     assert isinstance(prod.resource, Resource)
-    use = _past_use(history.node_usage[NODE_SIGNAL[prod.resource]], lender, sums.hours)
+    # Newest sample of each node at the end of each hour, and the sums over its pods.
+    nodes = history.node_usage[NODE_SIGNAL[prod.resource]]
+    hours = sums.hours
+    slots, step = last_slots(nodes.grid), nodes.grid.step_seconds
+    shape = len(lender.now.nodes), len(slots)
+    node_used, ages = np.full(shape, np.nan), np.full(shape, np.nan)
+    row_of = {ref.name: row for row, ref in enumerate(nodes.refs)}
+    places = np.array([i for i, name in enumerate(lender.now.nodes) if name in row_of], dtype=np.int64)
+    for first in range(0, len(places), _NODES_AT_ONCE):
+        some = places[first : first + _NODES_AT_ONCE]
+        values = nodes.values[[row_of[lender.now.nodes[i]] for i in some.tolist()]]
+        sampled = np.where(np.isfinite(values), np.arange(nodes.grid.size, dtype=np.int32), np.int32(-1))
+        last = np.maximum.accumulate(sampled, axis=1)[:, slots]
+        newest = np.take_along_axis(values, np.maximum(last, 0), axis=1)
+        node_used[some] = np.where(last >= 0, newest, np.nan)
+        ages[some] = np.where(last >= 0, (slots - last) * float(step), np.nan)
+    use = PastUse(hours, node_used, ages)
     now = {band: known_amounts(formula(lender.now, lender.given, 0.0)) for band, formula in FORMULAS.items()}
     past = lendable.past(lender, use)
     for band, line in past.amounts.items():
@@ -55,24 +69,6 @@ def lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeR
         capacity=lender.now.capacity.astype(np.float64),
         reported=_fill_between_reports(use.age_seconds <= lender.given.degrade_seconds[:, None]),
     )
-
-
-def _past_use(nodes: Usage[NodeRef], lender: Lender, hours: Mapping[str, Floats]) -> PastUse:
-    """Newest sample of each node at the end of each hour, and the sums over its pods."""
-    slots, step = last_slots(nodes.grid), nodes.grid.step_seconds
-    shape = len(lender.now.nodes), len(slots)
-    node_used, ages = np.full(shape, np.nan), np.full(shape, np.nan)
-    row_of = {ref.name: row for row, ref in enumerate(nodes.refs)}
-    places = np.array([i for i, name in enumerate(lender.now.nodes) if name in row_of], dtype=np.int64)
-    for first in range(0, len(places), _NODES_AT_ONCE):
-        some = places[first : first + _NODES_AT_ONCE]
-        values = nodes.values[[row_of[lender.now.nodes[i]] for i in some.tolist()]]
-        sampled = np.where(np.isfinite(values), np.arange(nodes.grid.size, dtype=np.int32), np.int32(-1))
-        last = np.maximum.accumulate(sampled, axis=1)[:, slots]
-        newest = np.take_along_axis(values, np.maximum(last, 0), axis=1)
-        node_used[some] = np.where(last >= 0, newest, np.nan)
-        ages[some] = np.where(last >= 0, (slots - last) * float(step), np.nan)
-    return PastUse(hours, node_used, ages)
 
 
 def _in_order(prod: Forecasts[NodeRef], path: npt.NDArray[np.float32], nodes: tuple[str, ...]) -> Floats:

@@ -79,7 +79,9 @@ def _of_analysis(analysis: Analysis, settings: ReclaimableSettings) -> list[Node
     by_node: dict[str, list[Reclaimable]] = defaultdict(list)
     for lendable in analysis.reclaimable:
         by_node[lendable.node].append(lendable)
-    measured = _newest_sample_times(analysis)
+    usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
+    pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)
+    measured = {name: float(moment) for name, moment in pairs if np.isfinite(moment)}
     peaks: dict[str, list[str]] = defaultdict(list)
     for of_resource in analysis.prod_peaks.values():
         for name, sentence in peak_sentences(of_resource):
@@ -112,10 +114,3 @@ def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
             usual = f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), and {added} more"
             risk = percent(peaks.risks[0], 1)
             yield ref.name, f"prod's peak of {what} in the next 24 hours: {usual}, at a risk of {risk}{least}"
-
-
-def _newest_sample_times(analysis: Analysis) -> dict[str, float]:
-    """Unix time of each node's newest sample of CPU."""
-    usage = analysis.history.node_usage[NODE_SIGNAL[Resource.CPU]]
-    pairs = zip((ref.name for ref in usage.refs), newest(usage)[1], strict=True)
-    return {name: float(moment) for name, moment in pairs if np.isfinite(moment)}

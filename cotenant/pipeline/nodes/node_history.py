@@ -65,14 +65,10 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
     older.take(stored)
     for first, last in ((start, min(end, stored.start_seconds)), (max(start, stored.end_seconds), end)):
         for grid in _days(max(first, since), last):
-            older.take(_of_usage(store, history, resource, grid))
+            # Maxima of one stored day; unknown where `stored_totals` are.
+            prod = stored_totals(store, history, resource, grid)
+            older.take(NodeMaxima(prod.refs, grid.start_seconds, block_maxima(prod.values, grid.slots_per_day)))
     return older
-
-
-def _of_usage(store: Store, history: History, resource: Resource, grid: TimeGrid) -> NodeMaxima:
-    """Maxima of one stored day; unknown where `stored_totals` are."""
-    prod = stored_totals(store, history, resource, grid)
-    return NodeMaxima(prod.refs, grid.start_seconds, block_maxima(prod.values, grid.slots_per_day))
 
 
 def stored_totals(store: Store, history: History, resource: Resource, grid: TimeGrid) -> Usage[NodeRef]:

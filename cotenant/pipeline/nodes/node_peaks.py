@@ -49,17 +49,28 @@ def prod_node_peaks(
     pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part of
     the history could not be read, no tested decision counts: such a peak does not decide alone.
     """
-    peaks = {
-        resource: node_peaks(
+    peaks = {}
+    for resource, total in totals.items():
+        # Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used.
+        inventory = history.inventory
+        assert isinstance(total.resource, Resource)
+        allocatable_by_node = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
+        now = total.grid.end_seconds
+        cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
+        stated = np.array([allocatable_by_node.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
+        used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
+        node_limits = NodeLimits(
+            limits=np.where(stated > 0, stated, used),
+            cold=np.array([cold.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64),
+        )
+        peaks[resource] = node_peaks(
             total,
-            _node_limits(history.inventory, total),
+            node_limits,
             (settings.risk(resource),),
             settings,
             pods[resource],
             maxima[resource].before(total.grid.start_seconds),
         )
-        for resource, total in totals.items()
-    }
     return {
         r: replace(p, days=np.zeros_like(p.days)) if node_forecast_incomplete(r, history.unread_seconds) else p
         for r, p in peaks.items()
@@ -172,20 +183,6 @@ class _Pods:
 
 def _node_and_workload(pod: Pod) -> Place:
     return pod.node, pod.workload
-
-
-def _node_limits(inventory: Inventory, total: Usage[NodeRef]) -> NodeLimits:
-    """Allocatable of each node, and its cold pods; a node that states none is bounded by what it ever used."""
-    assert isinstance(total.resource, Resource)
-    allocatable_by_node = {n.name: float(n.allocatable.get(total.resource, 0)) for n in inventory.nodes}
-    now = total.grid.end_seconds
-    cold = cold_pods(inventory, total.resource, now, total.grid.start_seconds)
-    stated = np.array([allocatable_by_node.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64)
-    used = np.nan_to_num(total.values).max(axis=1, initial=0.0)
-    return NodeLimits(
-        limits=np.where(stated > 0, stated, used),
-        cold=np.array([cold.get(ref.name, 0.0) for ref in total.refs], dtype=np.float64),
-    )
 
 
 def running_peaks(

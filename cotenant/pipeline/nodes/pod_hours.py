@@ -75,27 +75,28 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
         own, rows = np.unique(nodes[first : first + _PODS_AT_ONCE], return_inverse=True)
         pairs = [(i, row) for i, life in enumerate(part) for row in series.get((life.pod.namespace, life.pod.name), ())]
         owners, of_series = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-        hours = _hours_with_terms(stored, part, of_series, slots)
+        # The hours from the first to the last in which one of the pods lives or has a present sample. In all others
+        # their terms are 0. Pods that began at the same time share few hours where pods live short.
+        moments = stored.grid.start_seconds + (slots + 1) * stored.grid.step_seconds
+        begins = [life.pod.start_seconds for life in part]
+        ends = [np.inf if life.pod.end_seconds is None else life.pod.end_seconds for life in part]
+        shown = stored.first[of_series], stored.first[of_series] + np.diff(stored.bounds)[of_series] + PRESENT_SLOTS - 1
+        hours_first = min(
+            np.searchsorted(moments, min(begins)), np.searchsorted(slots, shown[0].min(initial=stored.grid.size))
+        )
+        last = max(np.searchsorted(moments, max(ends)), np.searchsorted(slots, shown[1].max(initial=0)))
+        hours = slice(int(hours_first), int(last))
         at = np.searchsorted(met, own)
         for name, term in _terms(stored, part, (owners, of_series), slots[hours], usage.resource).items():
             sums[name][at, hours] += reduce_rows(np.add, term, rows, len(own), 0.0)
-    return PodHours(met, _share_equal_arrays(sums))
-
-
-def _hours_with_terms(
-    usage: SparseUsage[PodContainerRef], lives: Sequence[_Life], series: Slots, slots: Slots
-) -> slice:
-    """Return the hours from the first to the last in which one of the pods lives or has a present sample.
-
-    In all others their terms are 0. Pods that began at the same time share few hours where pods live short.
-    """
-    moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
-    begins = [life.pod.start_seconds for life in lives]
-    ends = [np.inf if life.pod.end_seconds is None else life.pod.end_seconds for life in lives]
-    shown = usage.first[series], usage.first[series] + np.diff(usage.bounds)[series] + PRESENT_SLOTS - 1
-    first = min(np.searchsorted(moments, min(begins)), np.searchsorted(slots, shown[0].min(initial=usage.grid.size)))
-    last = max(np.searchsorted(moments, max(ends)), np.searchsorted(slots, shown[1].max(initial=0)))
-    return slice(int(first), int(last))
+    # The same; equal terms are one array, so that where all pods are prod's a part is half as large to send.
+    distinct: list[Floats] = []
+    shared: dict[str, Floats] = {}
+    for name, term in sums.items():
+        same = next((other for other in distinct if np.array_equal(other, term)), None)
+        shared[name] = term if same is None else same
+        distinct += [term] if same is None else []
+    return PodHours(met, shared)
 
 
 class HoursOfPods:
@@ -204,14 +205,3 @@ def _present_usage(usage: SparseUsage[PodContainerRef], size: int, owners: Slots
     some = reduce_rows(np.logical_or, np.isfinite(newest), owners, size, False)
     sums = reduce_rows(np.add, np.nan_to_num(newest).astype(np.float64), owners, size, 0.0)
     return np.where(some, sums, np.nan)
-
-
-def _share_equal_arrays(sums: Mapping[str, Floats]) -> dict[str, Floats]:
-    """The same; equal terms are one array, so that where all pods are prod's a part is half as large to send."""
-    distinct: list[Floats] = []
-    shared: dict[str, Floats] = {}
-    for name, term in sums.items():
-        same = next((other for other in distinct if np.array_equal(other, term)), None)
-        shared[name] = term if same is None else same
-        distinct += [term] if same is None else []
-    return shared

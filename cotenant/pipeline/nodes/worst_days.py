@@ -67,20 +67,18 @@ def _seconds_above(
         in_force = tested.peaks[:, column]
         short = tested.highest[:, column] > in_force
         if short.any():
-            usage = _block(store, history, totals, starts[column])
+            # Totals of six hours, of the window or of stored usage before it.
+            start_seconds = starts[column]
+            grid = totals.grid
+            if start_seconds >= grid.start_seconds:
+                first = grid.index_of(start_seconds)
+                end = first + BLOCK_SECONDS // grid.step_seconds
+                inside = TimeGrid(start_seconds, grid.step_seconds, end - first)
+                usage = Usage(totals.refs, inside, totals.values[:, first:end], totals.resource, totals.statistic)
+            else:
+                assert isinstance(totals.resource, Resource)
+                block = TimeGrid.from_span(start_seconds, start_seconds + BLOCK_SECONDS, grid.step_seconds)
+                usage = stored_totals(store, history, totals.resource, block)
             capped = np.minimum(usage.values, tested.limits[:, None])
             seconds += np.where(short, seconds_above(capped, in_force[:, None], usage.grid.step_seconds), 0.0)
     return seconds
-
-
-def _block(store: Store, history: History, totals: Usage[NodeRef], start_seconds: int) -> Usage[NodeRef]:
-    """Totals of six hours, of the window or of stored usage before it."""
-    grid = totals.grid
-    if start_seconds >= grid.start_seconds:
-        first = grid.index_of(start_seconds)
-        end = first + BLOCK_SECONDS // grid.step_seconds
-        inside = TimeGrid(start_seconds, grid.step_seconds, end - first)
-        return Usage(totals.refs, inside, totals.values[:, first:end], totals.resource, totals.statistic)
-    assert isinstance(totals.resource, Resource)
-    block = TimeGrid.from_span(start_seconds, start_seconds + BLOCK_SECONDS, grid.step_seconds)
-    return stored_totals(store, history, totals.resource, block)

@@ -18,7 +18,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ProcessP
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging, settings_in_force
@@ -189,14 +189,8 @@ def _begin_worker(telemetry: TelemetrySettings | None) -> None:
     """Log as the parent does, and end with it."""
     if telemetry is not None:
         configure_logging(telemetry)
-    _heed_the_parent()
-
-
-def _heed_the_parent() -> None:
-    """Ctrl-C reaches all processes of a terminal, and the parent ends its workers; without it they would wait for ever.
-
-    A worker that also handled it would print a traceback of its own.
-    """
+    # Ctrl-C reaches all processes of a terminal, and the parent ends its workers; without it they would wait for
+    # ever. A worker that also handled it would print a traceback of its own.
     for number in FROM_A_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
@@ -251,16 +245,31 @@ class Dask:
                 "pipeline.scheduler needs the package distributed", fix="pip install 'cotenant[distributed]'"
             ) from None
         try:
-            client = distributed.Client(
-                self.address, security=self._security(), timeout=self.seconds, set_as_default=False
-            )
+            import distributed
+
+            if not self.address.startswith("tls://"):
+                security = None
+            else:
+                security = distributed.Security(
+                    tls_ca_file=self.tls.ca_file,
+                    tls_client_cert=self.tls.certificate_file,
+                    tls_client_key=self.tls.key_file,
+                    require_encryption=True,
+                )
+            client = distributed.Client(self.address, security=security, timeout=self.seconds, set_as_default=False)
         except (OSError, ValueError, TimeoutError, RuntimeError) as error:
             raise CotenantError(
                 f"no Dask scheduler answers at {self.address}: {error}",
                 fix="Check pipeline.scheduler, and for tls:// its ca_file, client_cert_file and client_key_file.",
             ) from error
         with client:
-            self._require_worker(client)
+            # Raise CotenantError unless the scheduler has a worker: a task that no worker takes would wait for ever.
+            try:
+                client.wait_for_workers(1, timeout=self.seconds)
+            except TimeoutError:
+                raise CotenantError(
+                    f"the Dask scheduler at {self.address} has no worker", fix=f"Start one: dask worker {self.address}"
+                ) from None
             numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
             for future in distributed.as_completed(list(numbers), loop=client.loop):
                 number = numbers.pop(future)
@@ -280,24 +289,3 @@ class Dask:
 
     def close(self) -> None:
         """Do nothing: the workers belong to the scheduler."""
-
-    def _require_worker(self, client: Any) -> None:
-        """Raise CotenantError unless the scheduler has a worker: a task that no worker takes would wait for ever."""
-        try:
-            client.wait_for_workers(1, timeout=self.seconds)
-        except TimeoutError:
-            raise CotenantError(
-                f"the Dask scheduler at {self.address} has no worker", fix=f"Start one: dask worker {self.address}"
-            ) from None
-
-    def _security(self) -> Any:
-        import distributed
-
-        if not self.address.startswith("tls://"):
-            return None
-        return distributed.Security(
-            tls_ca_file=self.tls.ca_file,
-            tls_client_cert=self.tls.certificate_file,
-            tls_client_key=self.tls.key_file,
-            require_encryption=True,
-        )

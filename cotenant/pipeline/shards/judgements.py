@@ -328,7 +328,10 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages
             about[pod.workload].append(_encode_deterministic(pod))
     for signal in MEASURED:
         measured = {(ref.namespace, ref.pod) for ref in usage[signal].refs}
-        for pod in unmeasured_pods(inventory, measured, _newest_seconds(usage[signal])):
+        # Start of the last slot with a sample of any series, Unix seconds.
+        series = usage[signal]
+        last = int((series.first + np.diff(series.bounds)).max(initial=1)) - 1
+        for pod in unmeasured_pods(inventory, measured, series.grid.start_seconds + last * series.grid.step_seconds):
             about[pod.workload].append(_encode_deterministic((signal, pod.namespace, pod.name)))
     for event in inventory.events:
         if owner := owners.get((event.subject.namespace, event.subject.pod)):
@@ -350,12 +353,6 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages
 def _shape(node: Node, labels: Collection[str]) -> object:
     """Return the properties of a node that matter to workloads that run anywhere: nodes of one kind are alike."""
     return node.capacity, node.allocatable, {name: node.labels[name] for name in labels if name in node.labels}
-
-
-def _newest_seconds(series: SparseUsage[PodContainerRef]) -> int:
-    """Start of the last slot with a sample of any series, Unix seconds."""
-    last = int((series.first + np.diff(series.bounds)).max(initial=1)) - 1
-    return series.grid.start_seconds + last * series.grid.step_seconds
 
 
 def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:

@@ -146,7 +146,12 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     portraits = {r: portraits_of(totals[s], settings) for r, s in POD_SIGNAL.items()}
     stage("Recommendations")
     evaluated = _evaluate_containers(task, store, history, of_pods)
-    sums = _sums(counted, shard, settings.node_peak)
+    own = shard.own_pods()
+    sums = _SumsOfPods(
+        {r: _pods(counted, r, own, settings.node_peak) for r in Resource},
+        coverage(counted.usage[POD_SIGNAL[Resource.CPU]], counted.inventory, stored_history.lives(counted)),
+        {r: browse.requested_by_hour(counted.usage[s], counted.inventory, r) for r, s in browse.REQUEST_SIGNAL.items()},
+    )
     # back-tests take as much memory as the series of pods, which are needed no more
     del of_pods, counted, usage
     history = replace(history, usage={s: history.usage[s] for s in browse.REQUEST_SIGNAL.values()})
@@ -274,15 +279,6 @@ class _SumsOfPods(NamedTuple):
     requested: Mapping[Resource, HourlySum]
 
 
-def _sums(history: History, shard: WorkloadShard, settings: NodePeakSettings) -> _SumsOfPods:
-    own = shard.own_pods()
-    return _SumsOfPods(
-        {r: _pods(history, r, own, settings) for r in Resource},
-        coverage(history.usage[POD_SIGNAL[Resource.CPU]], history.inventory, stored_history.lives(history)),
-        {r: browse.requested_by_hour(history.usage[s], history.inventory, r) for r, s in browse.REQUEST_SIGNAL.items()},
-    )
-
-
 def _result(
     analysis: WorkloadAnalysis,
     evaluated: _Evaluated,
@@ -295,8 +291,18 @@ def _result(
     rows += [tables.forecast_table(analysis.forecasts[resource]) for resource in Resource]
     cluster = cluster_wide_members(inventory.cluster, len(analysis.workloads))
     largest = weeks.largest(analysis.totals[cpu], settings.forecasting.week_workloads)
+    portraits, forecasts = analysis.portraits, analysis.forecasts
+    workloads = WorkloadColumns(
+        analysis.workloads,
+        portraits[Resource.CPU].pattern,
+        {r: p.mean for r, p in portraits.items()},
+        {r: p95_while_running(analysis, r) for r in portraits},
+        {r: _variation(p) for r, p in portraits.items()},
+        forecasts[Resource.CPU].grid,
+        {r: f.level(0.5).copy() for r, f in forecasts.items()},
+    )
     return ShardResult(
-        workloads=_columns(analysis),
+        workloads=workloads,
         tables=(tables.workloads(analysis), *rows, *browse.portraits(analysis)),
         container_results=evaluated.results,
         floors=tuple(replica_floors(inventory.workloads, analysis.forecasts, settings.recommender.replicas)),
@@ -319,19 +325,6 @@ def _result(
 def _pods(history: History, resource: Resource, own: Sequence[Pod], settings: NodePeakSettings) -> PartialPodSums:
     usage = history.usage[POD_SIGNAL[resource]]
     return partial_sums(usage, history.inventory, partial(running_peaks, history.inventory, usage, settings), own)
-
-
-def _columns(analysis: WorkloadAnalysis) -> WorkloadColumns:
-    portraits, forecasts = analysis.portraits, analysis.forecasts
-    return WorkloadColumns(
-        analysis.workloads,
-        portraits[Resource.CPU].pattern,
-        {r: p.mean for r, p in portraits.items()},
-        {r: p95_while_running(analysis, r) for r in portraits},
-        {r: _variation(p) for r, p in portraits.items()},
-        forecasts[Resource.CPU].grid,
-        {r: f.level(0.5).copy() for r, f in forecasts.items()},
-    )
 
 
 def _variation(portraits: Portraits[WorkloadRef]) -> Floats:

@@ -28,12 +28,10 @@ def chart(days: Sequence[Mapping[str, Any]]) -> Chart:
         xaxis={"type": "date", "tickformat": "%d %b", "fixedrange": True, "showgrid": False},
         yaxis={"range": [0, 100], "ticksuffix": " %", "fixedrange": True, "nticks": 3},
     )
-    return Chart({"data": [trace], "layout": layout}, _summary(days, shares))
-
-
-def _summary(days: Sequence[Mapping[str, Any]], shares: np.ndarray) -> str:
     ends = extremes(shares)
     if ends is None:
-        return "No day has a sample."
-    day = datetime.fromtimestamp(days[ends.least_at]["day"], UTC).strftime("%a %d %b")
-    return f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(ends.least)}."
+        summary = "No day has a sample."
+    else:
+        day = datetime.fromtimestamp(days[ends.least_at]["day"], UTC).strftime("%a %d %b")
+        summary = f"{display.counted(len(days), 'day')}; the least complete is {day} with {display.share(ends.least)}."
+    return Chart({"data": [trace], "layout": layout}, summary)

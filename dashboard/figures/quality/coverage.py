@@ -41,15 +41,14 @@ def chart(coverage: Floats) -> Chart:
         xaxis={"ticksuffix": " %", "fixedrange": True, "showgrid": False, "range": [100 * edges[0], 100.5]},
         yaxis={"fixedrange": True, "rangemode": "tozero", "nticks": 4, "tickformat": ",d"},
     )
-    return Chart({"data": [trace], "layout": layout}, _summary(measured, len(coverage)))
-
-
-def _summary(measured: Floats, count: int) -> str:
+    count = len(coverage)
     if not len(measured):
-        return f"Nothing was measured for {display.counted(count, 'forecast')} yet: too little history."
-    under = measures.matching_count(measured < 0.9)
-    return (
-        f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
-        f"{display.percent(median_of(measured))} of the values at or below p95 (95 % is right); "
-        f"{under:,} below 90 %."
-    )
+        summary = f"Nothing was measured for {display.counted(count, 'forecast')} yet: too little history."
+    else:
+        under = measures.matching_count(measured < 0.9)
+        summary = (
+            f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
+            f"{display.percent(median_of(measured))} of the values at or below p95 (95 % is right); "
+            f"{under:,} below 90 %."
+        )
+    return Chart({"data": [trace], "layout": layout}, summary)

@@ -37,7 +37,19 @@ KNOWN_SHARE: Final = 0.9
 
 def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0) -> Frontier:
     """Curves of NODES nodes of `pods` series each; NoData when there are too few series or days, or no limits."""
-    members = _sample_series_rows(shard, pods, seed)
+    # Draw the series that make up each of NODES synthetic nodes: rows of the shard, (NODES, pods). Only series that
+    # are known throughout and have a limit are drawn. NoData where there are too few, or too few days.
+    complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
+    usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
+    if len(usable) < pods:
+        raise NoData(
+            f"{len(usable)} series are known throughout and have a limit; a node of {pods} needs more",
+            fix="Give --limit or --limit-column, or a smaller --pods-per-node.",
+        )
+    if shard.grid.size < (RECORD_DAYS + 1) * shard.grid.slots_per_day:
+        raise NoData(f"a frontier needs {RECORD_DAYS + 1} days", fix="Leave out --pods-per-node.")
+    rng = np.random.default_rng(seed)
+    members = np.stack([rng.choice(usable, pods, replace=False) for _ in range(NODES)])
     limits = shard.limits[members].astype(np.float64)
     totals = np.stack([node_total(shard.values[own], shard.limits[own]) for own in members])
     trial = ReclaimTrial(totals, limits.sum(axis=1), shard.grid.slots_per_day)
@@ -50,24 +62,6 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
         f"What nodes could lend: {NODES} nodes of {pods} series, drawn with seed {seed}",
         (curve("cotenant, by risk", ours, ours=True), *statics, *_points(shard, members, trial)),
     )
-
-
-def _sample_series_rows(shard: Shard, pods: int, seed: int) -> npt.NDArray[np.intp]:
-    """Draw the series that make up each of NODES synthetic nodes: rows of the shard, (NODES, pods).
-
-    Only series that are known throughout and have a limit are drawn. NoData where there are too few, or too few days.
-    """
-    complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE
-    usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
-    if len(usable) < pods:
-        raise NoData(
-            f"{len(usable)} series are known throughout and have a limit; a node of {pods} needs more",
-            fix="Give --limit or --limit-column, or a smaller --pods-per-node.",
-        )
-    if shard.grid.size < (RECORD_DAYS + 1) * shard.grid.slots_per_day:
-        raise NoData(f"a frontier needs {RECORD_DAYS + 1} days", fix="Leave out --pods-per-node.")
-    rng = np.random.default_rng(seed)
-    return np.stack([rng.choice(usable, pods, replace=False) for _ in range(NODES)])
 
 
 def _points(shard: Shard, members: npt.NDArray[np.intp], trial: ReclaimTrial) -> list[FrontierCurve]:

@@ -144,12 +144,23 @@ def find_gaps(
     if OOM not in names and RESTARTS not in names:
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
-        restarted = (*_restarted_for_unknown_reasons(state), *_pods_without_counts(state, pods, containers))
+        # Pods with a container that restarted and whose last end no series tells: every restarted one has an end.
+        told = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
+        counts = ((x, count) for metric in (RESTARTS, INIT_RESTARTS) for x, count in state[metric])
+        restarted_for_unknown_reasons = {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
+        restarted = (*restarted_for_unknown_reasons, *_pods_without_counts(state, pods, containers))
     beyond, crowded = _beyond_their_nodes(pods, nodes)
     unlimited: set[Key] = set()
     if INIT_LIMITS not in names:
         unlimited = {_pod_of(x) for x, _ in state[INIT_TERMINATED] if _is_kill(x)}
-    annotated, hidden = _workloads_with_annotations(state), stored.kinds(state)
+    annotated, hidden = (
+        frozenset(
+            WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+            for metric, (kind, label) in ANNOTATED.items()
+            for x, _ in state[metric]
+        ),
+        stored.kinds(state),
+    )
     return Gaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
 
 
@@ -204,13 +215,6 @@ def _is_kill(labels: Mapping[str, str]) -> bool:
     return labels.get("reason") == "OOMKilled"
 
 
-def _restarted_for_unknown_reasons(state: State) -> set[Key]:
-    """Pods with a container that restarted and whose last end no series tells: every restarted one has an end."""
-    told = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
-    counts = ((x, count) for metric in (RESTARTS, INIT_RESTARTS) for x, count in state[metric])
-    return {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
-
-
 def _pods_without_counts(
     state: State, pods: Iterable[Pod], containers: Mapping[Key, Mapping[str, Container]]
 ) -> Iterator[Key]:
@@ -221,14 +225,6 @@ def _pods_without_counts(
         own = containers.get(key, {}) if pod.running and pod.phase is PodPhase.RUNNING else {}
         if any(c.role is not ContainerRole.INIT and (*key, c.name) not in counted for c in own.values()):
             yield key
-
-
-def _workloads_with_annotations(state: State) -> frozenset[WorkloadRef]:
-    return frozenset(
-        WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
-        for metric, (kind, label) in ANNOTATED.items()
-        for x, _ in state[metric]
-    )
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:

@@ -6,7 +6,7 @@ Azure Monitor workspace: 12).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -59,7 +59,21 @@ class OwnerSeries:
                 self.client.series([selector((metric_name_matcher(m), *own)) for m in metrics], *window)
             )
         except SourceLimit as error:
-            pieces = list(self._smaller(error, metrics, window, shard))
+            pieces: list[tuple[Sequence[str], TimeWindow, NamespaceShard]] = []
+            # Two smaller questions; none for an atom. A text that is too long is shorter with fewer metrics alone,
+            # and a window that is too long with less time alone.
+            (start, end), half, is_span = window, len(metrics) // 2, isinstance(error, TooLongSpan)
+            if half and not is_span:
+                pieces.extend((some, window, shard) for some in (metrics[:half], metrics[half:]))
+            elif not isinstance(error, SourceTooLong):
+                shards = None if is_span else shard.halves()
+                if shards is not None:
+                    pieces.extend((metrics, window, part) for part in shards)
+                elif end - start > (DAY_SECONDS if self.cut else HOUR_SECONDS):
+                    middle = (start + end) // 2
+                    pieces.extend(
+                        (metrics, part, shard) for part in (TimeWindow(start, middle), TimeWindow(middle, end))
+                    )
             if not pieces and isinstance(error, CutAnswer):
                 self.cut.append(error.message)
                 return decode.label_sets(error.data)
@@ -67,26 +81,6 @@ class OwnerSeries:
                 raise
         self.splits += 1
         return [row for piece in pieces for row in self._read(*piece)]
-
-    def _smaller(
-        self, error: SourceLimit, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard
-    ) -> Iterator[tuple[Sequence[str], TimeWindow, NamespaceShard]]:
-        """Yield two smaller questions; none for an atom.
-
-        A text that is too long is shorter with fewer metrics alone, and a window that is too long with less time alone.
-        """
-        (start, end), half, is_span = window, len(metrics) // 2, isinstance(error, TooLongSpan)
-        if half and not is_span:
-            yield from ((some, window, shard) for some in (metrics[:half], metrics[half:]))
-            return
-        if isinstance(error, SourceTooLong):
-            return
-        shards = None if is_span else shard.halves()
-        if shards is not None:
-            yield from ((metrics, window, part) for part in shards)
-        elif end - start > (DAY_SECONDS if self.cut else HOUR_SECONDS):
-            middle = (start + end) // 2
-            yield from ((metrics, part, shard) for part in (TimeWindow(start, middle), TimeWindow(middle, end)))
 
 
 def _pods(rows: Rows) -> set[tuple[str, str]]:

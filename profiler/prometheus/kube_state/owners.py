@@ -50,23 +50,37 @@ class Chains:
         for metric in sorted(set(self.missing.values())):
             pods = sorted(key for key, lacking in self.missing.items() if lacking == metric)
             first = "/".join(pods[0])
-            whose = "the pods themselves" if metric == POD_OWNER else f"the {_kind_of(metric)}s that own them"
+            whose = (
+                "the pods themselves"
+                if metric == POD_OWNER
+                else f"the {next(kind for kind, (name, _) in LINKS.items() if name == metric)}s that own them"
+            )
             yield (
                 f"the owners of {len(pods)} pods (such as {first}) are not known to the top: {metric} has no series of "
                 f"{whose}; nothing is proposed for them and for what they may belong to"
             )
 
 
-def _kind_of(metric: str) -> str:
-    return next(kind for kind, (name, _) in LINKS.items() if name == metric)
-
-
 def chains(
     series: Series, pods: Collection[Key], labels: Mapping[Key, Mapping[str, str]], listed: Iterable[WorkloadRef]
 ) -> Chains:
     """The chains of these pods. labels: of each pod, from kube_pod_labels; listed: controllers that there are."""
-    direct = _direct(series)
-    above = _owner_of_workload(series)
+    # The direct owner of each pod of which any series tells; None = it has none.
+    direct: dict[Key, WorkloadRef | None] = {}
+    for x in series[POD_OWNER]:
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        direct[key] = _owner_of(x) or direct.get(key)
+    creators = [x for x in series["kube_pod_info"] if "created_by_kind" in x]
+    for x in series["kube_pod_info"] if creators else ():
+        key = (x.get("namespace", ""), x.get("pod", ""))
+        if key not in direct:
+            direct[key] = _owner_ref(key[0], x.get("created_by_kind", ""), x.get("created_by_name", ""))
+    # The owner of each workload that can have one, such as a ReplicaSet's Deployment; None: it has none.
+    above: dict[WorkloadRef, WorkloadRef | None] = {}
+    for kind, (metric, label) in LINKS.items():
+        for x in series[metric]:
+            ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
+            above[ref] = _owner_of(x) or above.get(ref)
     known = frozenset(listed) | {ref for ref in above.values() if ref}
     owner: dict[Key, WorkloadRef] = {}
     missing: dict[Key, str] = {}
@@ -104,30 +118,6 @@ def _top(
             return ref, ""
         ref = upper
     return ref, ""
-
-
-def _direct(series: Series) -> dict[Key, WorkloadRef | None]:
-    """The direct owner of each pod of which any series tells; None = it has none."""
-    found: dict[Key, WorkloadRef | None] = {}
-    for x in series[POD_OWNER]:
-        key = (x.get("namespace", ""), x.get("pod", ""))
-        found[key] = _owner_of(x) or found.get(key)
-    creators = [x for x in series["kube_pod_info"] if "created_by_kind" in x]
-    for x in series["kube_pod_info"] if creators else ():
-        key = (x.get("namespace", ""), x.get("pod", ""))
-        if key not in found:
-            found[key] = _owner_ref(key[0], x.get("created_by_kind", ""), x.get("created_by_name", ""))
-    return found
-
-
-def _owner_of_workload(series: Series) -> dict[WorkloadRef, WorkloadRef | None]:
-    """Return the owner of each workload that can have one, such as a ReplicaSet's Deployment; None: it has none."""
-    found: dict[WorkloadRef, WorkloadRef | None] = {}
-    for kind, (metric, label) in LINKS.items():
-        for x in series[metric]:
-            ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
-            found[ref] = _owner_of(x) or found.get(ref)
-    return found
 
 
 def _owner_of(labels: Mapping[str, str]) -> WorkloadRef | None:

@@ -225,7 +225,12 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
                 key.value, deviation, "Write a JSON object; `cotenant config check slo-config` shows where."
             ),
         )
-    wrong = [*_find_repetitions(text), *_deviations(form, document)]
+    # A deviation for each repeated member; none of a document that Python cannot hold.
+    try:
+        repetitions = list(_repeated_members(json.loads(text, object_pairs_hook=_Members)))
+    except (ValueError, RecursionError):
+        repetitions = []
+    wrong = [*repetitions, *_deviations(form, document)]
     if any(d.fatal for d in wrong):
         layers = None
     else:
@@ -271,14 +276,6 @@ class _Members(dict[str, Any]):
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
         self.repeated = {name for name, count in Counter(name for name, _ in pairs).items() if count > 1}
-
-
-def _find_repetitions(text: str) -> list[Deviation]:
-    """Return a deviation for each repeated member; none of a document that Python cannot hold."""
-    try:
-        return list(_repeated_members(json.loads(text, object_pairs_hook=_Members)))
-    except (ValueError, RecursionError):
-        return []
 
 
 def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:

@@ -62,7 +62,13 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
     for owners, rows in _blocks(evidence.usage_rows[signal]):
         met, place = np.unique(owners, return_inverse=True)
         lanes, demand, throttled = demand_of(evidence, rows, beside, place, *blocks)
-        values = _steady(demand, lanes)
+        # The values without the start-up of pods that began inside the window. Their first slots are NaN.
+        young = np.flatnonzero((lanes.first > 0) & (lanes.first < lanes.end))
+        steady = demand.copy()
+        for after in range(WARM_UP_SLOTS + 1):
+            slot = np.minimum(lanes.first[young] + after, lanes.end[young] - 1)
+            steady[lanes.lane[young], slot] = np.nan
+        values = steady
         means = _half_hours(values, *blocks)
         of_containers = np.split(values, np.searchsorted(lanes.groups, np.arange(1, len(met))))
         for container, samples in zip(met, of_containers, strict=True):
@@ -123,19 +129,6 @@ def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
     for rows in np.split(order, np.flatnonzero(np.diff(block)) + 1):
         if rows.size:
             yield owners[rows], rows
-
-
-def _steady(values: FloatMatrix, lanes: Lanes) -> FloatMatrix:
-    """Return the values without the start-up of pods that began inside the window.
-
-    Their first slots are NaN.
-    """
-    young = np.flatnonzero((lanes.first > 0) & (lanes.first < lanes.end))
-    steady = values.copy()
-    for after in range(WARM_UP_SLOTS + 1):
-        slot = np.minimum(lanes.first[young] + after, lanes.end[young] - 1)
-        steady[lanes.lane[young], slot] = np.nan
-    return steady
 
 
 def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:

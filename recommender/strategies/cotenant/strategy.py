@@ -74,7 +74,24 @@ class Cotenant:
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
         """One recommendation a container, in the order of `evidence`; a workload's containers are solved together."""
-        run = _run(evidence, settings.cotenant)
+        # The data that all containers of a run share, each computed once. They are policies, demand, reasons, bounds
+        # and severities.
+        own = settings.cotenant
+        resolved_policies = policies(evidence.workloads, own)
+        demand = {
+            CPU: cpu_demand(evidence, resolved_policies, own),
+            MEMORY: memory_demand(evidence, resolved_policies, own),
+        }
+        run = Run(
+            evidence,
+            own,
+            resolved_policies,
+            demand,
+            {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
+            bounds.bounds_of(evidence.inventory),
+            Grades(own.severity),
+            {r: _priors(evidence, d) for r, d in demand.items()},
+        )
         recommendations = []
         for _, members in groupby(range(len(evidence)), key=lambda i: evidence.workloads[i].ref):
             indices = list(members)
@@ -96,28 +113,6 @@ class Cotenant:
                 profile = run.policies[index].profile
                 recommendations.append(replace(plain, profile=profile, notes=sentences, heap=own_heap))
         return recommendations
-
-
-def _run(evidence: Evidence, own: CotenantSettings) -> Run:
-    """Return the data that all containers of a run share, each computed once.
-
-    They are policies, demand, reasons, bounds and severities.
-    """
-    resolved_policies = policies(evidence.workloads, own)
-    demand = {
-        CPU: cpu_demand(evidence, resolved_policies, own),
-        MEMORY: memory_demand(evidence, resolved_policies, own),
-    }
-    return Run(
-        evidence,
-        own,
-        resolved_policies,
-        demand,
-        {r: reasons(evidence, d, resolved_policies, own) for r, d in demand.items()},
-        bounds.bounds_of(evidence.inventory),
-        Grades(own.severity),
-        {r: _priors(evidence, d) for r, d in demand.items()},
-    )
 
 
 def _priors(evidence: Evidence, demand: ResourceDemand) -> dict[int, siblings.Prior]:

@@ -16,7 +16,7 @@ import numpy as np
 from cotenant.base.cluster import EventKind
 from cotenant.base.identity import PodContainerRef
 from cotenant.base.resource import Resource
-from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal, Usage
+from cotenant.base.usage.usage import DAY_SECONDS, FloatMatrix, Signal
 from cotenant.recommender.evidence import Evidence, Floats, Integers
 
 GROWTH_WEEKLY_FRACTION: Final = 0.05
@@ -106,7 +106,11 @@ def leak(evidence: Evidence) -> Leaks:
     if signal not in evidence.usage:
         return found
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
-    began = _beginnings(evidence)
+    # The Unix time at which each pod's container last began anew, as far as the events show it.
+    began: dict[PodContainerRef, int] = {}
+    for event in evidence.inventory.events:
+        if event.kind in BEGINNINGS:
+            began[event.subject] = max(began.get(event.subject, 0), event.time_seconds)
     # a pod of fewer samples than so many full days hold cannot be judged, and most that are gone lived shorter
     least = LEAK_DAYS * FULL_DAY * usage.grid.slots_per_day
     owned_rows = np.flatnonzero((rows >= 0) & (np.isfinite(usage.values).sum(axis=1) >= least))
@@ -132,21 +136,17 @@ def leak(evidence: Evidence) -> Leaks:
     of_leaks = (slopes > 0) & leaks[rows[owned_rows]]
     pod_rows, slopes = owned_rows[of_leaks], slopes[of_leaks]
     owners = rows[pod_rows]
-    levels = _levels_of_running(evidence, usage, pod_rows)
+    # Highest value of the last 24 hours of each row, in bytes; NaN without any, and of pods that do not run.
+    running = {(pod.namespace, pod.name) for pod in evidence.inventory.pods if pod.running}
+    day = usage.values[pod_rows, -usage.grid.slots_per_day :]
+    highest = np.where(np.isfinite(day), day, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
+    runs = [(usage.refs[row].namespace, usage.refs[row].pod) in running for row in pod_rows.tolist()]
+    levels = np.where(np.array(runs, dtype=np.bool_) & np.isfinite(highest), highest, np.nan)
     days_left = np.nan_to_num((evidence.limits[Resource.MEMORY][owners] - levels) / slopes, nan=np.inf)
     # the last one written stays: by owner in the order gone, then latest at the limit, then slowest
     order = np.lexsort((slopes, -days_left, np.isfinite(levels)))
     found.per_day[owners[order]], found.level[owners[order]] = slopes[order], levels[order]
     return found
-
-
-def _levels_of_running(evidence: Evidence, usage: Usage[PodContainerRef], pod_rows: Integers) -> Floats:
-    """Highest value of the last 24 hours of each row, in bytes; NaN without any, and of pods that do not run."""
-    running = {(pod.namespace, pod.name) for pod in evidence.inventory.pods if pod.running}
-    day = usage.values[pod_rows, -usage.grid.slots_per_day :]
-    highest = np.where(np.isfinite(day), day, -np.inf).max(axis=1, initial=-np.inf).astype(np.float64)
-    runs = [(usage.refs[row].namespace, usage.refs[row].pod) in running for row in pod_rows.tolist()]
-    return np.where(np.array(runs, dtype=np.bool_) & np.isfinite(highest), highest, np.nan)
 
 
 def _seasonal_slope(days: Floats) -> tuple[Floats, Floats, Integers]:
@@ -167,15 +167,6 @@ def _median(values: Floats) -> Floats:
     ends = np.take_along_axis(ordered, np.minimum(middle, values.shape[1] - 1), axis=1)
     medians: Floats = np.where(count > 0, ends.mean(axis=1), 0.0)
     return medians
-
-
-def _beginnings(evidence: Evidence) -> dict[PodContainerRef, int]:
-    """Return the Unix time at which each pod's container last began anew, as far as the events show it."""
-    began: dict[PodContainerRef, int] = {}
-    for event in evidence.inventory.events:
-        if event.kind in BEGINNINGS:
-            began[event.subject] = max(began.get(event.subject, 0), event.time_seconds)
-    return began
 
 
 def _leak_of_rows(days: FloatMatrix) -> Floats:

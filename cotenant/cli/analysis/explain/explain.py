@@ -14,7 +14,6 @@ from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_
 from cotenant.base.commands.results import (
     AllClustersOption,
     ClusterOption,
-    StoredScans,
     StoreOption,
     load_for_reading,
     open_scans,
@@ -68,7 +67,23 @@ def workload(
     """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
     settings = load_for_reading(ctx, store, all_clusters)
     scans = open_scans(settings, cluster, all_clusters)
-    by_cluster = _by_cluster(scans, workload, container)
+    # Recommendations of the workload in each cluster that has it; NoData when none does.
+    of_each: dict[str, list[Recommendation]] = {}
+    missing: NoData | None = None
+    for place in scans.stores:
+        try:
+            from cotenant.recommender.stored_recommendations import Explanations
+
+            of_each[place.cluster] = Explanations(place).of_workload(workload)
+        except NoData as error:
+            missing = error
+    if not of_each and missing:
+        raise missing
+    by_cluster = {
+        name: [r for r in of_one if container in (None, r.container.container)] for name, of_one in of_each.items()
+    }
+    if not any(by_cluster.values()):
+        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
     if output is not DocumentFormat.TABLE:
         rows = [(name, recommendation) for name, of_one in by_cluster.items() for recommendation in of_one]
         print_document(
@@ -90,27 +105,6 @@ def workload(
 def recommendation_with_cluster(cluster: str, recommendation: Recommendation) -> dict[str, Any]:
     """A recommendation as plain values, its cluster in front."""
     return {"cluster": cluster, **msgspec.to_builtins(recommendation, str_keys=True)}
-
-
-def _by_cluster(scans: StoredScans, workload: str, container: str | None) -> dict[str, list[Recommendation]]:
-    """Recommendations of the workload in each cluster that has it; NoData when none does."""
-    of_each: dict[str, list[Recommendation]] = {}
-    missing: NoData | None = None
-    for place in scans.stores:
-        try:
-            from cotenant.recommender.stored_recommendations import Explanations
-
-            of_each[place.cluster] = Explanations(place).of_workload(workload)
-        except NoData as error:
-            missing = error
-    if not of_each and missing:
-        raise missing
-    chosen = {
-        name: [r for r in of_one if container in (None, r.container.container)] for name, of_one in of_each.items()
-    }
-    if not any(chosen.values()):
-        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
-    return chosen
 
 
 @app.command(

@@ -112,7 +112,24 @@ def plan_removals(
     first = [r for r in removals if r not in last]
     if any(m.component == "rbac" for m in shipped):
         first += generated_object_removals(client, [*MADE, AUDIT_LOG] if audit_log else MADE)
-        labelled = _labelled_removals(client, {r.address for r in removals}, last) if everything else []
+        if everything:
+            # The removals of all other objects with our label. Objects of our own definitions are removed or kept
+            # together with these.
+            planned_addresses = {r.address for r in removals}
+            own_kinds = {
+                r.address.name
+                for r in last
+                if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
+            }
+            without = {*planned_addresses, *MADE, AUDIT_LOG}
+            labelled = [
+                unread_removal(client, address.resource, address, uid)
+                if isinstance(uid, ClusterError)
+                else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
+                for address, uid in leftovers.labelled_objects(client, without, own_kinds)
+            ]
+        else:
+            labelled = []
         first += labelled + _mark_removals(client, {removal.address for removal in labelled})
     return [*first, *last]
 
@@ -250,25 +267,6 @@ def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> lis
     """Return the removals of existing objects that components made, that no manifest names and that have no label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]
-
-
-def _labelled_removals(
-    client: KubeClient, planned_addresses: Collection[Address], last: Sequence[Removal]
-) -> list[Removal]:
-    """Return the removals of all other objects with our label.
-
-    Objects of our own definitions are removed or kept together with these.
-    """
-    own_kinds = {
-        r.address.name for r in last if r.address.resource == "customresourcedefinitions" and r.fate is not Fate.FOREIGN
-    }
-    without = {*planned_addresses, *MADE, AUDIT_LOG}
-    return [
-        unread_removal(client, address.resource, address, uid)
-        if isinstance(uid, ClusterError)
-        else Removal(address.resource, address, Fate.DELETE, "has our label", uid)
-        for address, uid in leftovers.labelled_objects(client, without, own_kinds)
-    ]
 
 
 def _mark_removals(client: KubeClient, removed: Collection[Address]) -> list[Removal]:
