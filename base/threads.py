@@ -22,15 +22,13 @@ def side_by_side(work: Callable[[PartT], ResultT], parts: Sequence[PartT]) -> li
     The work on a part must not depend on that on another. One thread does it all where the process has one processor,
     or was started for one thread (OMP_NUM_THREADS=1), as processes that share an analysis are.
     """
-    threads = min(MOST_THREADS, _processors(), len(parts))
+    if os.environ.get("OMP_NUM_THREADS") == "1":
+        processors = 1
+    else:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = min(MOST_THREADS, processors, len(parts))
     if threads < 2:
         return [work(part) for part in parts]
     contexts = [copy_context() for _ in parts]  # what the log says of the caller, each line says in a thread too
     with ThreadPoolExecutor(threads, thread_name_prefix="arrays") as pool:
         return list(pool.map(lambda context, part: context.run(work, part), contexts, parts))
-
-
-def _processors() -> int:
-    if os.environ.get("OMP_NUM_THREADS") == "1":
-        return 1
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

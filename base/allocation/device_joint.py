@@ -100,25 +100,23 @@ class JointPlacement:
         for leads in leads_of(place, scope):
             picks = self._picks_with_followers(leads.devices, place)
             if picks is not None:
-                yield _Option(self._rank(leads, picks, place), picks)
-
-    def _rank(self, leads: _Leads, picks: Picks, place: Place) -> tuple[int, int, int, int, float, int, list[int]]:
-        """The better partition, leads near each other, switches served, partitions left, then the best fit."""
-        switches = _switches_of(leads.devices)
-        served = sum(len(switches & _switches_of(picks[kind])) for kind in self.kinds[1:])
-        left = sum(candidate.left for picked in picks.values() for candidate in picked)
-        beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
-        score, broken = leads.partition
-        unserved = len(switches) * (len(self.kinds) - 1) - served
-        return (
-            score,
-            leads.spread,
-            unserved,
-            broken,
-            left,
-            beside,
-            sorted(candidate.device.minor for candidate in leads.devices),
-        )
+                # The better partition, leads near each other, switches served, partitions left, then the best fit.
+                switches = _switches_of(leads.devices)
+                served = sum(len(switches & _switches_of(picks[kind])) for kind in self.kinds[1:])
+                left = sum(candidate.left for picked in picks.values() for candidate in picked)
+                beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
+                score, broken = leads.partition
+                unserved = len(switches) * (len(self.kinds) - 1) - served
+                rank = (
+                    score,
+                    leads.spread,
+                    unserved,
+                    broken,
+                    left,
+                    beside,
+                    sorted(candidate.device.minor for candidate in leads.devices),
+                )
+                yield _Option(rank, picks)
 
     # --- the leading kind ---------------------------------------------------------------------------------------------
     def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
@@ -189,33 +187,30 @@ class JointPlacement:
         """The leads with what follows them; None where the place has too few of a kind."""
         picks = {self.kinds[0]: leads}
         for kind in self.kinds[1:]:
-            followers = self._followers(kind, leads, place)
+            # The devices of one kind that serve most of the leads' switches, and of equal ones the best fit.
+            switches = _switches_of(leads)
+            asked, grows = self.counts[kind], kind is not DeviceKind.GPU
+            wanted = max(asked, len(switches)) if grows else asked
+            choices = []
+            for offered in self._sets_of(kind, place):
+                in_order = offered if self._has_partitions(kind) else self._in_order(kind, offered, leads, place)
+                picked = tuple(in_order[:wanted])
+                served = switches & _switches_of(picked)
+                if self.required:
+                    enough = len(picked) == wanted and served == switches == _switches_of(picked)
+                else:
+                    enough = _offered_count(picked, place[kind]) >= asked
+                if enough:
+                    left, minors = (
+                        sum(candidate.left for candidate in picked),
+                        sorted(candidate.device.minor for candidate in picked),
+                    )
+                    choices.append((-len(served), left, minors, picked))
+            followers = min(choices, key=lambda choice: choice[:3])[3] if choices else None
             if followers is None:
                 return None
             picks[kind] = followers
         return picks
-
-    def _followers(self, kind: DeviceKind, leads: tuple[Candidate, ...], place: Place) -> tuple[Candidate, ...] | None:
-        """The devices of one kind that serve most of the leads' switches, and of equal ones the best fit."""
-        switches = _switches_of(leads)
-        asked, grows = self.counts[kind], kind is not DeviceKind.GPU
-        wanted = max(asked, len(switches)) if grows else asked
-        choices = []
-        for offered in self._sets_of(kind, place):
-            in_order = offered if self._has_partitions(kind) else self._in_order(kind, offered, leads, place)
-            picked = tuple(in_order[:wanted])
-            served = switches & _switches_of(picked)
-            if self.required:
-                enough = len(picked) == wanted and served == switches == _switches_of(picked)
-            else:
-                enough = _offered_count(picked, place[kind]) >= asked
-            if enough:
-                left, minors = (
-                    sum(candidate.left for candidate in picked),
-                    sorted(candidate.device.minor for candidate in picked),
-                )
-                choices.append((-len(served), left, minors, picked))
-        return min(choices, key=lambda choice: choice[:3])[3] if choices else None
 
     def _sets_of(self, kind: DeviceKind, place: Place) -> list[Sequence[Candidate]]:
         """Devices of a kind out of which all of it must come: of one place each where the pod's hint says so."""

@@ -207,11 +207,7 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
             f"{what}: {_join_names(names)} does not say how much memory of a GPU",
             fix=f"Ask for either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent) beside the rest.",
         )
-    return _gpu_shares(amounts, what)
-
-
-def _gpu_shares(amounts: Amounts, what: str) -> KindRequest:
-    """Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says."""
+    # Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says.
     if GPU_SHARED in amounts:
         count = amounts[GPU_SHARED]
     else:

@@ -47,10 +47,12 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
     taken = TakenDevices.of(pods.values())
     for device in sorted(inventory.devices, key=lambda candidate: candidate.key):
         free = min((taken.free_amounts(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
+        numa_node = f"NUMA node {device.numa_node}" if device.numa_node >= 0 else ""
+        pcie = f"PCIe {device.pcie}" if device.pcie else ""
         yield DeviceOwnership(
             name=f"{device.kind} {device.minor}",
             id=device.id or "-",
-            place=_describe_location(device),
+            place=", ".join(filter(None, (numa_node, pcie))) or "place not known",
             state=f"{free} % free" if device.healthy else "ill",
             pods=tuple(_owners(device, pods)),
         )
@@ -89,9 +91,3 @@ def _owners(device: NodeDevice, pods: Mapping[str, Allocations]) -> Iterator[tup
         for share in allocations.get(device.kind, ()):
             if share.minor == device.minor:
                 yield pod, max((share.amounts.get(name, 0) for name in PERCENTS[device.kind]), default=WHOLE)
-
-
-def _describe_location(device: NodeDevice) -> str:
-    numa_node = f"NUMA node {device.numa_node}" if device.numa_node >= 0 else ""
-    pcie = f"PCIe {device.pcie}" if device.pcie else ""
-    return ", ".join(filter(None, (numa_node, pcie))) or "place not known"

@@ -159,7 +159,9 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
         try:
             return otherwise if not text else msgspec.json.decode(text, type=kind)
         except UNDECODABLE as bad:
-            raise _unreadable(name, key, bad) from bad
+            raise UsageError(
+                f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: it is rewritten."
+            ) from bad
 
     if CPU_TOPOLOGY_ANNOTATION not in annotations:
         raise UsageError(
@@ -189,10 +191,6 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
         shared,
         best_effort,
     )
-
-
-def _unreadable(name: str, key: str, bad: Exception) -> UsageError:
-    return UsageError(f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: it is rewritten.")
 
 
 def _pools(topology: CpuTopology, cpus: Iterable[int]) -> list[_WirePool]:

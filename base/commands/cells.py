@@ -57,11 +57,10 @@ def human(kind: Kind, value: Any) -> str:
 def sparkline(values: Sequence[float | None]) -> str:
     """Bars from 0 to the highest value, a gap as a blank."""
     top = max((v for v in values if v is not None), default=0.0)
-    return "".join(" " if v is None else _BARS[_bar(v, top)] for v in values)
-
-
-def _bar(value: float, top: float) -> int:
-    return min(len(_BARS) - 1, int(max(value, 0.0) / top * len(_BARS))) if top > 0 else 0
+    return "".join(
+        " " if v is None else _BARS[min(len(_BARS) - 1, int(max(v, 0.0) / top * len(_BARS))) if top > 0 else 0]
+        for v in values
+    )
 
 
 def _bytes(value: int) -> str:

@@ -94,9 +94,21 @@ def render(table: Table, output: Format, *, headers: bool = True) -> Iterator[st
     elif output is Format.YAML:
         yield _yaml(list(table.rows()))
     elif output is Format.CSV:
-        yield from _csv(table, headers)
+        from cotenant.base.commands.cells import csv_cell
+
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        if headers:
+            writer.writerow([c.name for c in table.schema.columns])
+        writer.writerows([csv_cell(v) for v in row.values()] for row in table.rows())
+        yield buffer.getvalue()
     else:
-        yield from _plain(table, _visible_columns(table, output is Format.WIDE), headers)
+        columns = _visible_columns(table, output is Format.WIDE)
+        from cotenant.base.commands.cells import title
+
+        titles = [[title(c, plain=True) for c in columns]] if headers else []
+        rows = titles + _cells(table, columns)
+        yield from align_columns(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
 def print_document(obj: Any, output: DocumentFormat) -> None:
@@ -165,17 +177,6 @@ def _yaml(value: Any) -> str:
     return str(yaml.dump(value, Dumper=dumper, sort_keys=False, allow_unicode=False, width=2**20))
 
 
-def _csv(table: Table, headers: bool) -> Iterator[str]:
-    from cotenant.base.commands.cells import csv_cell
-
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    if headers:
-        writer.writerow([c.name for c in table.schema.columns])
-    writer.writerows([csv_cell(v) for v in row.values()] for row in table.rows())
-    yield buffer.getvalue()
-
-
 def _visible_columns(table: Table, wide: bool) -> list[Column]:
     return [c for c in table.schema.columns if wide or not c.wide]
 
@@ -184,14 +185,6 @@ def _cells(table: Table, columns: list[Column]) -> list[list[str]]:
     from cotenant.base.commands.cells import row_cells
 
     return [row_cells(columns, row) for row in table.rows()]
-
-
-def _plain(table: Table, columns: list[Column], headers: bool) -> Iterator[str]:
-    from cotenant.base.commands.cells import title
-
-    titles = [[title(c, plain=True) for c in columns]] if headers else []
-    rows = titles + _cells(table, columns)
-    return align_columns(rows, [c.kind.numeric for c in columns]) if rows else iter(())
 
 
 def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bool) -> None:
@@ -216,26 +209,25 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
         left_out = [column.title for place, column in enumerate(columns) if place not in fitted.places]
         titles, lines, columns = fitted.titles, fitted.lines, [columns[place] for place in fitted.places]
         if cells_of_rows and not fitted.whole:
-            note = _cut_note(left_out, out.width)
+            # Name the columns that a terminal of that width has no place for, where the names take no second line.
+            named = f"cut to the terminal's width, without {', '.join(left_out)}; -o wide shows all"
+            note = (
+                named
+                if left_out and len(named) <= out.width
+                else "cut to the terminal's width; -o wide shows all columns"
+            )
     rows = titles + lines
     for index, cells in enumerate(_pad_cells(rows, [c.kind.numeric for c in columns]) if rows else ()):
-        styles = ["bold" if index < len(titles) else _style(c, cell) for c, cell in zip(columns, cells, strict=True)]
+        styles = [
+            "bold" if index < len(titles) else (SEVERITY_STYLES.get(cell.strip(), "") if c.name == "severity" else "")
+            for c, cell in zip(columns, cells, strict=True)
+        ]
         line = Text("  ").join(Text(cell, style) for cell, style in zip(cells, styles, strict=True))
         out.print(line, soft_wrap=True)
         if index == len(titles) - 1:
             out.print(Text("─" * line.cell_len, "dim"), soft_wrap=True)
     if note:
         message(note)
-
-
-def _cut_note(left_out: Sequence[str], width: int) -> str:
-    """Name the columns that a terminal of that width has no place for, where the names take no second line."""
-    named = f"cut to the terminal's width, without {', '.join(left_out)}; -o wide shows all"
-    return named if left_out and len(named) <= width else "cut to the terminal's width; -o wide shows all columns"
-
-
-def _style(column: Column, cell: str) -> str:
-    return SEVERITY_STYLES.get(cell.strip(), "") if column.name == "severity" else ""
 
 
 def _word(value: Any) -> str:

@@ -143,17 +143,15 @@ def message_of(error: Exception) -> str:
 def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
     """The ConfigMap that shows every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
     address = Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace)
-    data = {name: _line(state) for name, state in sorted(states.items())}
+    data = {}
+    for name, state in sorted(states.items()):
+        condition: dict[str, Any] = {
+            "type": "Available",
+            "status": str(state.condition.works),
+            "reason": state.condition.value,
+            "message": state.message,
+            "lastTransitionTime": moment(state.since_seconds),
+        }
+        data[name] = msgspec.json.encode(condition).decode()
     body = address.manifest("ConfigMap", {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, data=data)
     return Apply(address, body, why="a feature's state changed")
-
-
-def _line(state: FeatureState) -> str:
-    condition: dict[str, Any] = {
-        "type": "Available",
-        "status": str(state.condition.works),
-        "reason": state.condition.value,
-        "message": state.message,
-        "lastTransitionTime": moment(state.since_seconds),
-    }
-    return msgspec.json.encode(condition).decode()

@@ -125,17 +125,6 @@ class Listener:
         for task in tasks:
             task.cancel()
         server.close()
-        await self._drain()
-
-    async def _watch(self) -> None:
-        """Cut off callers that take too long: one timer for all of them."""
-        loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(min(1.0, self._limits.read_seconds / 4))
-            for connection in tuple(self.connections):
-                connection.check(loop.time())
-
-    async def _drain(self) -> None:
         for connection in self.connections:
             connection.closing = True
         await _wait_until(lambda: not self.connections, LINGER_SECONDS)
@@ -144,6 +133,14 @@ class Listener:
         await _wait_until(lambda: not self.connections, DRAIN_SECONDS)
         for connection in tuple(self.connections):
             connection.abort()
+
+    async def _watch(self) -> None:
+        """Cut off callers that take too long: one timer for all of them."""
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(min(1.0, self._limits.read_seconds / 4))
+            for connection in tuple(self.connections):
+                connection.check(loop.time())
 
 
 async def _wait_until(condition: Callable[[], bool], most_seconds: float) -> None:

@@ -70,18 +70,17 @@ def receiver_of(place: str) -> str:
     """
     if not place:
         return ""
-    url = place if place.startswith(("http://", "https://")) else _read(place)
+    if place.startswith(("http://", "https://")):
+        url = place
+    else:
+        try:
+            with Path(place).open("rb") as stream:
+                url = stream.read(_ADDRESS_BYTES).decode("utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise UsageError(f"the file {place} with the receiver's address cannot be read: {why}") from error
     origin_of(url)
     return url
-
-
-def _read(place: str) -> str:
-    try:
-        with Path(place).open("rb") as stream:
-            return stream.read(_ADDRESS_BYTES).decode("utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise UsageError(f"the file {place} with the receiver's address cannot be read: {why}") from error
 
 
 def _send(url: str, body: bytes, settings: NotifySettings) -> None:

@@ -99,7 +99,29 @@ def load_access(settings: KubeSettings) -> Access:
         ) from error
     try:
         with _PACKAGE:
-            return _in_cluster() if _runs_in_pod(settings) else _from_kubeconfig(settings)
+            if _runs_in_pod(settings):
+                from kubernetes.client import Configuration
+                from kubernetes.config import load_incluster_config
+
+                configuration = Configuration()
+                load_incluster_config(configuration)
+                return _access(IN_CLUSTER, configuration)
+            from kubernetes.client import Configuration
+            from kubernetes.config import list_kube_config_contexts, load_kube_config
+
+            path = _kubeconfig(settings)
+            if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
+                raise ClusterError(f"no access to a cluster: there is no kubeconfig {path}", fix=_FIX)
+            contexts, active = list_kube_config_contexts(config_file=path)
+            name = settings.context or active["name"]
+            if name not in {context["name"] for context in contexts}:
+                context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
+                raise ClusterError(
+                    f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of them with --context."
+                )
+            configuration = Configuration()
+            load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
+            return _access(store_name(name), configuration)
     except RecursionError as error:
         raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
     except (TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:  # the package trusts the file's form
@@ -132,34 +154,6 @@ def _default_kubeconfig() -> Path:
 def _kubeconfig(settings: KubeSettings) -> str:
     """Return the path of the kubeconfig, or several with colons between them."""
     return settings.kubeconfig or os.environ.get("KUBECONFIG") or str(_default_kubeconfig())
-
-
-def _in_cluster() -> Access:
-    from kubernetes.client import Configuration
-    from kubernetes.config import load_incluster_config
-
-    configuration = Configuration()
-    load_incluster_config(configuration)
-    return _access(IN_CLUSTER, configuration)
-
-
-def _from_kubeconfig(settings: KubeSettings) -> Access:
-    from kubernetes.client import Configuration
-    from kubernetes.config import list_kube_config_contexts, load_kube_config
-
-    path = _kubeconfig(settings)
-    if not any(Path(part).expanduser().exists() for part in path.split(os.pathsep)):
-        raise ClusterError(f"no access to a cluster: there is no kubeconfig {path}", fix=_FIX)
-    contexts, active = list_kube_config_contexts(config_file=path)
-    name = settings.context or active["name"]
-    if name not in {context["name"] for context in contexts}:
-        context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
-        raise ClusterError(
-            f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of them with --context."
-        )
-    configuration = Configuration()
-    load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
-    return _access(store_name(name), configuration)
 
 
 def _access(cluster: str, configuration: Any) -> Access:

@@ -128,7 +128,14 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
         rank = next((i for i, rule in enumerate(RULES) if _matches(rule, service)), None)
         port = _query_port(service.spec.ports or [])
         if rank is not None and port is not None and service.spec.type != "ExternalName":
-            ranked.append((rank, _candidate(RULES[rank], service, port)))
+            # OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number.
+            rule = RULES[rank]
+            secure = port.name == "https" or port.port in (443, 8443, 9091)
+            meta = service.metadata
+            candidate = PrometheusService(
+                rule.flavour, meta.namespace, meta.name, port.port, "https" if secure else "http", rule.api_path
+            )
+            ranked.append((rank, candidate))
     return tuple(c for _, c in sorted(ranked, key=lambda pair: (pair[0], pair[1].namespace, pair[1].service)))
 
 
@@ -144,12 +151,3 @@ def _query_port(ports: Sequence[_Port]) -> _Port | None:
         (port for port in tcp if port.name in _PORT_NAMES), key=lambda port: _PORT_NAMES.index(port.name)
     )
     return next(iter([*preferred, *tcp]), None)
-
-
-def _candidate(rule: DiscoveryRule, service: Service, port: _Port) -> PrometheusService:
-    """OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number."""
-    secure = port.name == "https" or port.port in (443, 8443, 9091)
-    meta = service.metadata
-    return PrometheusService(
-        rule.flavour, meta.namespace, meta.name, port.port, "https" if secure else "http", rule.api_path
-    )

@@ -6,7 +6,7 @@ QuantityError names the object whose amount cannot be read; `live` leaves that o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from math import isfinite
@@ -176,11 +176,9 @@ def _bounds(item: LimitItem, resource: Resource, namespace: str, what: str) -> L
 def quotas_of(thing: QuotaObject) -> tuple[Quota, ...]:
     """A ResourceQuota's bounds on CPU and memory; the status' `hard` is what is enforced now."""
     meta, used = thing.metadata, thing.status.used or {}
-    return tuple(_quotas(meta, thing.status.hard or thing.spec.hard or {}, used))
-
-
-def _quotas(meta: ObjectMeta, hard: Quantities, used: Quantities) -> Iterator[Quota]:
-    """One Quota for each bound on requests or limits of CPU and memory; other keys are ignored."""
+    quotas: list[Quota] = []
+    # One Quota for each bound on requests or limits of CPU and memory; other keys are ignored.
+    hard = thing.status.hard or thing.spec.hard or {}
     what = f"ResourceQuota {meta.namespace}/{meta.name}"
     yielded: set[tuple[Resource, bool]] = set()
     # `cpu` and `requests.cpu` are the same bound: keys with a dot sort first and win.
@@ -189,7 +187,8 @@ def _quotas(meta: ObjectMeta, hard: Quantities, used: Quantities) -> Iterator[Qu
             yielded.add(QUOTA_KEYS[key])
             resource, of_limits = QUOTA_KEYS[key]
             amounts = (parse_amount(resource, text, what) for text in (hard[key], used.get(key, 0)))
-            yield Quota(meta.namespace, meta.name, resource, of_limits, *amounts)
+            quotas.append(Quota(meta.namespace, meta.name, resource, of_limits, *amounts))
+    return tuple(quotas)
 
 
 def version_of(text: str) -> str:

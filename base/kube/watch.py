@@ -326,7 +326,15 @@ class Mirror(Generic[ValueT]):
         A silent one is no fault, nor is one that lasted and was cut: the next one says whether the server is there.
         """
         if self._broken:
-            self._compare_versions()
+            # After a break, ClusterExpired if the server's version is older than ours: its etcd was restored. From a
+            # version of its future a server sends nothing until it has written as much again, and says no word of it.
+            page = next(page for page in self._client.pages(self.path, msgspec.Raw, limit=1, **self._query) if page)
+            self._broken = False
+            if page.version.isdecimal() and self._version.isdecimal() and int(page.version) < int(self._version):
+                raise ClusterExpired(
+                    f"{self.path}: the API server is at version {page.version}, older than our {self._version}: "
+                    f"its etcd was restored from an earlier state"
+                )
         lasting = max(1, min(self._jitter.randint(*WATCH_SECONDS), int(due - time.monotonic())))
         parameters = {"watch": "true", "allowWatchBookmarks": "true", "resourceVersion": self._version}
         query = urlencode({**self._query, **parameters, "timeoutSeconds": str(lasting)})
@@ -354,19 +362,6 @@ class Mirror(Generic[ValueT]):
         if end is not None:
             raise end
 
-    def _compare_versions(self) -> None:
-        """After a break, ClusterExpired if the server's version is older than ours: its etcd was restored.
-
-        From a version of its future a server sends nothing until it has written as much again, and says no word of it.
-        """
-        page = next(page for page in self._client.pages(self.path, msgspec.Raw, limit=1, **self._query) if page)
-        self._broken = False
-        if page.version.isdecimal() and self._version.isdecimal() and int(page.version) < int(self._version):
-            raise ClusterExpired(
-                f"{self.path}: the API server is at version {page.version}, older than our {self._version}: "
-                f"its etcd was restored from an earlier state"
-            )
-
     def _read_quietly(self, stream: Stream) -> None:
         """Events until the server ends the watch or is silent; ClusterError for a broken one, unless it is stopped."""
         try:
@@ -386,26 +381,25 @@ class Mirror(Generic[ValueT]):
                 status = decoder_of(_WatchStatus).decode(event.object)
                 kind = ClusterExpired if status.code == GONE else ClusterError
                 raise kind(f"watch {self.path}: {status.code}: {status.message}")
-            self._take(event)
+            # Apply an event or bookmark to the copy, then remember its version, from which the next watch goes on.
+            meta = decoder_of(_Head).decode(event.object).metadata
+            if event.type == "DELETED":
+                with self._lock:
+                    self._refused.pop(meta.key, None)
+                    self._state.remove(meta.key, meta.uid, meta.resource_version)
+                    self._note_change()
+            elif event.type != "BOOKMARK":
+                value = self._value(
+                    meta, event.object, self._refused
+                )  # it may take its time; readers wait for the lock
+                with self._lock:
+                    self._state.put(meta.key, Item(meta.uid, meta.resource_version, value), added=event.type == "ADDED")
+                    self._note_change()
+            self._version = meta.resource_version or self._version
             if self._state.doubt:
                 return
             self._fresh_at = time.monotonic()
             self._failures, self._silent = 0, 0
-
-    def _take(self, event: _Event) -> None:
-        """Apply an event or bookmark to the copy, then remember its version, from which the next watch goes on."""
-        meta = decoder_of(_Head).decode(event.object).metadata
-        if event.type == "DELETED":
-            with self._lock:
-                self._refused.pop(meta.key, None)
-                self._state.remove(meta.key, meta.uid, meta.resource_version)
-                self._note_change()
-        elif event.type != "BOOKMARK":
-            value = self._value(meta, event.object, self._refused)  # it may take its time; readers wait for the lock
-            with self._lock:
-                self._state.put(meta.key, Item(meta.uid, meta.resource_version, value), added=event.type == "ADDED")
-                self._note_change()
-        self._version = meta.resource_version or self._version
 
     def _value(self, meta: ObjectIdentity, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
         """Return the kept value of an object; None, and the reason in `refused`, if it cannot be read."""

@@ -111,7 +111,12 @@ class Writer:
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}
         if answer.status not in (200, 201):
-            raise _add_fix(refusal(f"{verb} {intent.address}", answer))
+            fix_error = refusal(f"{verb} {intent.address}", answer)
+            if isinstance(fix_error, ClusterObjectGone):
+                fix_error.fix = "It was deleted meanwhile."
+            elif isinstance(fix_error, ClusterAbsent):
+                fix_error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
+            raise fix_error
         try:
             if full_response:
                 return decoder_of(Json).decode(answer.body)
@@ -264,11 +269,3 @@ def _of_object(error: ClusterDenied, what: str) -> ClusterDenied:
     named = ClusterDenied(f"{what}: {error.answer}", fix=error.fix)
     named.status, named.answer, named.retry_after_seconds = error.status, error.answer, error.retry_after_seconds
     return named
-
-
-def _add_fix(error: ClusterError) -> ClusterError:
-    if isinstance(error, ClusterObjectGone):
-        error.fix = "It was deleted meanwhile."
-    elif isinstance(error, ClusterAbsent):
-        error.fix = "Is its CRD installed (`cotenant install --print`), and its namespace there?"
-    return error

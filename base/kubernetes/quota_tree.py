@@ -242,22 +242,20 @@ class QuotaTree:
 
 def amounts_of(resource_list: Any, what: str) -> dict[str, int]:
     """Amounts of a resource list; QuantityError names the field."""
-    return {
-        name: _amount(name, value, f"{what}.{name}") for name, value in _require_mapping(resource_list, what).items()
-    }
+    amounts = {}
+    for name, value in _require_mapping(resource_list, what).items():
+        amount_what = f"{what}.{name}"
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise QuantityError(
+                f"{amount_what}: {format_value(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".'
+            )
+        amounts[name] = parse_millicores(value, amount_what) if name == "cpu" else parse_bytes(value, amount_what)
+    return amounts
 
 
 def quantity_of(resource: str, amount: int) -> str:
     """An amount as a Kubernetes quantity, which `amounts_of` reads back: 1500 of cpu is "1500m"."""
     return format_millicores(amount) if resource == "cpu" else format_bytes(amount)
-
-
-def _amount(name: str, value: Any, what: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise QuantityError(
-            f"{what}: {format_value(value, 40)} is not a Kubernetes quantity", fix='Write "2" or "512Mi".'
-        )
-    return parse_millicores(value, what) if name == "cpu" else parse_bytes(value, what)
 
 
 def _names(annotations: Mapping[str, Any], key: str) -> tuple[str, ...]:

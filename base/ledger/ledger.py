@@ -206,26 +206,20 @@ def _empty() -> sqlite3.Connection:
 def _key(path: Path) -> bytes:
     """The ledger's own signing key: made once, readable by its owner alone."""
     if not path.exists():
-        _make_key(path)
+        # Write a new key, which the owner alone may read, to `path`. Whole or not at all, also when the process is
+        # killed; of several who do so at the same time the first one's stays.
+        draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(new_key())
+                file.flush()
+                os.fsync(file.fileno())
+            with suppress(FileExistsError):
+                os.link(draft, path)
+        finally:
+            draft.unlink(missing_ok=True)
     return checked_key(path.read_bytes(), str(path))
-
-
-def _make_key(path: Path) -> None:
-    """Write a new key, which the owner alone may read, to `path`.
-
-    Whole or not at all, also when the process is killed; of several who do so at the same time the first one's stays.
-    """
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(new_key())
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -118,25 +118,20 @@ def load(
     if own is None or name is None:
         return replace(join(root, others, env, flags), clusters=tuple(declared))
     loaded = replace(join(root, others, env, flags, own), clusters=tuple(declared), cluster=name)
-    _require_own_api(loaded, own, flags)
+    # UsageError for flags that would ask and act on another cluster than the named one.
+    section = own.children.get("kube")
+    if isinstance(section, Tree):
+        for path in _API:
+            require_declared, flag = section.children.get(path.partition(".")[2]), flags.get(path)
+            if require_declared is not None and flag is not None and str(flag) != require_declared:
+                raise UsageError(
+                    f"cluster {loaded.cluster} has {path} {require_declared}, and {flag} was given",
+                    fix="Leave it out, or name the cluster that it belongs to.",
+                )
     if len(declared) < MANY_CLUSTERS or loaded.origins[_LEDGER].source in _OF_ONE_CLUSTER:
         return loaded
     origins = {**loaded.origins, _LEDGER: SettingOrigin(SettingSource.CLUSTER, f"cluster {name}")}
     return replace(loaded, settings=loaded.settings.with_ledger_of(name, env), origins=origins)
-
-
-def _require_own_api(loaded: Loaded[Any], own: Tree, flags: Mapping[str, Any]) -> None:
-    """UsageError for flags that would ask and act on another cluster than the named one."""
-    section = own.children.get("kube")
-    if not isinstance(section, Tree):
-        return
-    for path in _API:
-        declared, flag = section.children.get(path.partition(".")[2]), flags.get(path)
-        if declared is not None and flag is not None and str(flag) != declared:
-            raise UsageError(
-                f"cluster {loaded.cluster} has {path} {declared}, and {flag} was given",
-                fix="Leave it out, or name the cluster that it belongs to.",
-            )
 
 
 def default_config(env: Mapping[str, str]) -> Path | None:

@@ -91,7 +91,13 @@ class _Lease:
                     self._mark = self._folder.swap(self._name, self._text(), stored[1] if stored else None)
                     break
             if now >= deadline:
-                raise _busy(self._folder.path(self._name), holder)
+                path = self._folder.path(self._name)
+                who = holder or LeaseHolder("", "an unknown host")
+                busy = StoreBusy(
+                    f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it writes'}",
+                    fix=f"Wait for it to end; the lease of one that died is taken over after {LEASE_SECONDS:.0f} s.",
+                )
+                raise busy
             time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
         self._check_server()
         self._renewal.start()
@@ -150,11 +156,3 @@ def _decode_holder(content: bytes) -> LeaseHolder:
         return msgspec.json.decode(content, type=LeaseHolder)
     except UNDECODABLE:
         return LeaseHolder("", "an unknown host")
-
-
-def _busy(path: str, holder: LeaseHolder | None) -> StoreBusy:
-    who = holder or LeaseHolder("", "an unknown host")
-    return StoreBusy(
-        f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it writes'}",
-        fix=f"Wait for it to end; the lease of one that died is taken over after {LEASE_SECONDS:.0f} s.",
-    )

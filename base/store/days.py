@@ -128,7 +128,11 @@ def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> 
     def tables() -> Iterator[tuple[pa.Table, int]]:
         for group in _in_groups(pieces):
             sums.add(group)
-            yield _to_arrow(signal, group), GROUP_SERIES
+            columns = zip(*group.keys, strict=True) if group.keys else ((),) * len(parts_of(signal.spec))
+            arrays = [pa.array(column, pa.string()) for column in columns]
+            flat = pa.array(np.ascontiguousarray(group.values).reshape(-1))
+            arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // signal.spec.step_seconds))
+            yield pa.table(arrays, names=[*parts_of(signal.spec), "values"]), GROUP_SERIES
 
     def stamp() -> dict[str, str]:
         own = {"keys": f"{sums.keys:08x}", "values": f"{sums.values:08x}", "groups": json.dumps(sums.groups)}
@@ -137,14 +141,6 @@ def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> 
 
     parquet.write(tables(), stamp, parts_of(signal.spec), sink)
     return sink.getvalue()
-
-
-def _to_arrow(signal: Signal, day: Day) -> pa.Table:
-    columns = zip(*day.keys, strict=True) if day.keys else ((),) * len(parts_of(signal.spec))
-    arrays = [pa.array(column, pa.string()) for column in columns]
-    flat = pa.array(np.ascontiguousarray(day.values).reshape(-1))
-    arrays.append(pa.FixedSizeListArray.from_arrays(flat, DAY_SECONDS // signal.spec.step_seconds))
-    return pa.table(arrays, names=[*parts_of(signal.spec), "values"])
 
 
 def _in_groups(pieces: Iterable[Day]) -> Iterator[Day]:

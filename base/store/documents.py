@@ -109,13 +109,19 @@ def _restorer(info: inspect.Type) -> Restore | None:
         case inspect.FloatType():
             restore = _nan_for_null
         case inspect.UnionType():
-            restore = _optional(info)
+            # None stays None; the one other member decides.
+            members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
+            optional_inner = _restorer(members[0]) if len(members) == 1 and info.includes_none else None
+            restore = None if optional_inner is None else lambda value: None if value is None else optional_inner(value)
         case inspect.ListType() | inspect.VarTupleType() | inspect.CollectionType():
             restore = _each(_restorer(info.item_type))
         case inspect.TupleType():
             restore = _positions([_restorer(item) for item in info.item_types])
         case inspect.DictType():
-            restore = _values(_restorer(info.value_type))
+            values_inner = _restorer(info.value_type)
+            restore = (
+                None if values_inner is None else lambda items: {key: values_inner(item) for key, item in items.items()}
+            )
         case inspect.DataclassType() | inspect.StructType():
             inner = {field.encode_name: _restorer(field.type) for field in info.fields}
             restore = _fields({name: restorer for name, restorer in inner.items() if restorer})
@@ -126,13 +132,6 @@ def _nan_for_null(value: Any) -> Any:
     return math.nan if value is None else value
 
 
-def _optional(info: inspect.UnionType) -> Restore | None:
-    """None stays None; the one other member decides. A union of several is left as it is."""
-    members = [member for member in info.types if not isinstance(member, inspect.NoneType)]
-    inner = _restorer(members[0]) if len(members) == 1 and info.includes_none else None
-    return None if inner is None else lambda value: None if value is None else inner(value)
-
-
 def _each(inner: Restore | None) -> Restore | None:
     return None if inner is None else lambda items: [inner(item) for item in items]
 
@@ -141,10 +140,6 @@ def _positions(inner: list[Restore | None]) -> Restore | None:
     if not any(inner):
         return None
     return lambda items: [restore(item) if restore else item for restore, item in zip(inner, items, strict=True)]
-
-
-def _values(inner: Restore | None) -> Restore | None:
-    return None if inner is None else lambda items: {key: inner(item) for key, item in items.items()}
 
 
 def _fields(inner: dict[str, Restore]) -> Restore | None:

@@ -535,7 +535,17 @@ def require_layout(folder: Folder, cluster: str) -> None:
     """
     name = f"{cluster}/{LAYOUT_FILE}"
     content = folder.read(name)
-    present = 1 if content is None else _decode_layout(content, folder.path(name))
+    if content is None:
+        present = 1
+    else:
+        path = folder.path(name)
+        try:
+            present = msgspec.json.decode(content, type=_Layout).layout
+        except UNDECODABLE as error:
+            raise StoreError(
+                f"{path} does not say which layout the folder has ({error}). Nothing was changed",
+                fix="Restore the file from a backup, or set store.url to another folder.",
+            ) from error
     if present > version.SCHEMA_VERSION:
         raise StoreError(
             f"{folder.path(cluster)} has layout {present} ({LAYOUT_FILE}); this cotenant writes layout "
@@ -544,13 +554,3 @@ def require_layout(folder: Folder, cluster: str) -> None:
         )
     if present < version.SCHEMA_VERSION:
         folder.write(name, msgspec.json.encode(_Layout(version.SCHEMA_VERSION)))
-
-
-def _decode_layout(content: bytes, path: str) -> int:
-    try:
-        return msgspec.json.decode(content, type=_Layout).layout
-    except UNDECODABLE as error:
-        raise StoreError(
-            f"{path} does not say which layout the folder has ({error}). Nothing was changed",
-            fix="Restore the file from a backup, or set store.url to another folder.",
-        ) from error

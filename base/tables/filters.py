@@ -261,7 +261,11 @@ def parse(search: str, schema: Schema) -> Query:
             _require(key, keys, f"{schema.name}: unknown filter")
             moment = "!" * negated + value  # times are not excluded: "!7d" is refused as no range
             if key in time_span.KEYS:
-                query = replace(query, span=_narrow_span(query.span, key, moment))
+                span = query.span
+                at = time_span.seconds(moment)
+                query = replace(
+                    query, span=(max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
+                )
                 continue
             if key == time_span.RANGE:
                 query = replace(query, back_seconds=min(query.back_seconds, _lookback_seconds(moment, schema)))
@@ -296,11 +300,6 @@ def _require_few(complaint: str, size: int, most: int) -> None:
     if size > most:
         what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
         raise UsageError(what, fix="Leave out those that decide nothing, or ask in several parts.")
-
-
-def _narrow_span(span: tuple[float, float], key: str, value: str) -> tuple[float, float]:
-    at = time_span.seconds(value)
-    return (max(span[0], at), span[1]) if key == "since" else (span[0], min(span[1], at))
 
 
 def _lookback_seconds(value: str, schema: Schema) -> float:

@@ -199,7 +199,17 @@ def _word(column: str) -> str:
 def _holds(schema: Schema, key: str, values: Sequence[str]) -> RowCondition:
     """Rows where any column of a key matches one of these patterns."""
     if key == "row":
-        return _is_row(schema, values)
+        # Rows whose key columns are exactly one of these paths.
+        rows = []
+        for value in values:
+            path = [unquote_plus(part) for part in "".join(plain_parts(value)).split("/")]
+            if len(path) == len(schema.key):
+                rows.append(
+                    _join_conditions(
+                        [_equals(schema, c, text) for c, text in zip(schema.key, path, strict=True)], "AND"
+                    )
+                )
+        return _join_conditions(rows, "OR") if rows else NO_ROW
     parts = [plain_parts(pattern) for pattern in values]
     texts = sorted({text for part in parts if len(part) == 1 for text in _cells_shown_as(part[0])})
     globs = "|".join(".*".join(map(_escape_regex, part)) for part in parts if len(part) > 1)
@@ -222,18 +232,6 @@ def _cells_shown_as(word: str) -> tuple[str, ...]:
 def _escape_regex(text: str) -> str:
     """A text in a regular expression: every sign that is not a letter or a digit stands for itself."""
     return re.sub(r"[^\w]", lambda sign: f"\\x{{{ord(sign[0]):x}}}", text)
-
-
-def _is_row(schema: Schema, values: Iterable[str]) -> RowCondition:
-    """Rows whose key columns are exactly one of these paths."""
-    rows = []
-    for value in values:
-        path = [unquote_plus(part) for part in "".join(plain_parts(value)).split("/")]
-        if len(path) == len(schema.key):
-            rows.append(
-                _join_conditions([_equals(schema, c, text) for c, text in zip(schema.key, path, strict=True)], "AND")
-            )
-    return _join_conditions(rows, "OR") if rows else NO_ROW
 
 
 def _equals(schema: Schema, column: str, text: str) -> RowCondition:

@@ -47,18 +47,17 @@ def range_text(back_seconds: float) -> str:
 def seconds(text: str) -> float:
     """Unix time; UsageError for what is no moment. Without a zone it is UTC."""
     try:
-        unix_seconds = float(text) if text.lstrip("-").replace(".", "", 1).isdecimal() else _of_words(text)
+        if text.lstrip("-").replace(".", "", 1).isdecimal():
+            unix_seconds = float(text)
+        else:
+            # A "+" of an offset is a blank in a query string.
+            moment = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text)
+            unix_seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise UsageError(f"{text!r} is no moment.", fix=FIX) from error
     if not math.isfinite(unix_seconds) or abs(unix_seconds) > 1e11:
         raise UsageError(f"{text!r} is no moment.", fix=FIX)
     return unix_seconds
-
-
-def _of_words(text: str) -> float:
-    # A "+" of an offset is a blank in a query string.
-    moment = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text)
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def words(moment: float) -> str:

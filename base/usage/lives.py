@@ -243,7 +243,9 @@ class Lives:
             alive = self._of_hours(listed)
             if not self._lasts(ref, rule):  # too short a life for a sample may be listed for days after it
                 alive &= self._blind if self._blind[alive][:_HOUR_SLOTS].any() else False
-            return _span(self._without_outages(alive))
+            span_alive = self._without_outages(alive)
+            bounds = np.flatnonzero(span_alive)
+            return (int(bounds[0]), int(bounds[-1]) + 1, span_alive) if len(bounds) else None
         first, end = int(some[0]), int(some[-1]) + 1
         alive = np.zeros(len(present), dtype=bool)
         alive[first:end] = True
@@ -332,16 +334,13 @@ class Lives:
             inner = (hour[within] > hour[begin - 1]) & (hour[within] < hour[min(stop, len(hour) - 1)])
             absent = inner & ~listed[hour[within]] & ~self.silence.listing[hour[within]]
             if absent.any():
-                alive[within] = inner & listed[hour[within]] & self._is_off_edge(hour, begin, stop)[within]
-
-    def _is_off_edge(self, hour: Integers, begin: int, stop: int) -> Flags:
-        """(slots,): not in the hour beside the edge of [begin, stop) where the edge is the hour's own, nearly."""
-        kept = np.ones(len(hour), dtype=bool)
-        if stop < len(hour) and stop - int(np.searchsorted(hour, hour[stop])) <= _EDGE_SLOTS:
-            kept &= hour != hour[stop] - 1
-        if int(np.searchsorted(hour, hour[begin - 1], side="right")) - begin <= _EDGE_SLOTS:
-            kept &= hour != hour[begin - 1] + 1
-        return kept
+                # (slots,): not in the hour beside the edge of [begin, stop) where the edge is the hour's own, nearly.
+                kept = np.ones(len(hour), dtype=bool)
+                if stop < len(hour) and stop - int(np.searchsorted(hour, hour[stop])) <= _EDGE_SLOTS:
+                    kept &= hour != hour[stop] - 1
+                if int(np.searchsorted(hour, hour[begin - 1], side="right")) - begin <= _EDGE_SLOTS:
+                    kept &= hour != hour[begin - 1] + 1
+                alive[within] = inner & listed[hour[within]] & kept[within]
 
     def _outside(self, listed: Flags, first: int, end: int, *, ended: bool) -> Flags:
         """(hours,): listed before the first or after the last sample, but for what the edge of a life explains."""
@@ -358,8 +357,3 @@ class Lives:
     def _of_hours(self, hours: Flags) -> Flags:
         """(slots,) of (hours,)."""
         return np.asarray(hours[self.silence.hour_of_slot])
-
-
-def _span(alive: Flags) -> tuple[int, int, Flags] | None:
-    bounds = np.flatnonzero(alive)
-    return (int(bounds[0]), int(bounds[-1]) + 1, alive) if len(bounds) else None

@@ -93,14 +93,12 @@ def sentence(day: WorstDay, resource: Resource) -> str:
         return f"{at_risk}: no node used more than was kept for prod in {tested}."
     nodes = f"{day.short_nodes:,} of {day.nodes:,} {'node' if day.nodes == 1 else 'nodes'}"
     begin = datetime.fromtimestamp(day.start_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if day.mean_short_seconds is None:
+        long = "for how long is not kept"
+    else:
+        each = "" if day.short_nodes == 1 else " each on average"
+        long = f"for {day.mean_short_seconds / 60:.0f} minutes{each}"
     return (
         f"{at_risk}: in the worst 24 hours of {tested}, from {begin}, {nodes} used more than was kept for prod, "
-        f"{_how_long(day)}; deepest {percent(day.deepest_ratio, 1)} of a node."
+        f"{long}; deepest {percent(day.deepest_ratio, 1)} of a node."
     )
-
-
-def _how_long(day: WorstDay) -> str:
-    if day.mean_short_seconds is None:
-        return "for how long is not kept"
-    each = "" if day.short_nodes == 1 else " each on average"
-    return f"for {day.mean_short_seconds / 60:.0f} minutes{each}"

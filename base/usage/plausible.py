@@ -123,16 +123,14 @@ def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> d
     def plausible(signal: Signal, series: UsageT) -> UsageT:
         if signal in _OF_USAGE:
             return plausible_of_pods(series, inventory)
-        return _quantities(series) if signal.spec.statistic is Statistic.LAST else series
+        if signal.spec.statistic is Statistic.LAST:
+            # The series with gaps for what is no Kubernetes quantity.
+            if isinstance(series, SparseUsage):
+                return replace(series, cells=_quantity_or_gap(series.cells))
+            return replace(series, values=_quantity_or_gap(series.values))
+        return series
 
     return {signal: plausible(signal, series) for signal, series in usage.items()}
-
-
-def _quantities(usage: UsageT) -> UsageT:
-    """The series with gaps for what is no Kubernetes quantity."""
-    if isinstance(usage, SparseUsage):
-        return replace(usage, cells=_quantity_or_gap(usage.cells))
-    return replace(usage, values=_quantity_or_gap(usage.values))
 
 
 def _quantity_or_gap(values: FloatMatrix) -> FloatMatrix:

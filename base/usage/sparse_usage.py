@@ -177,11 +177,6 @@ class Stretch:
     values: FloatMatrix
 
 
-def _within(slots: Integers, begin: Integers, end: Integers) -> npt.NDArray[np.bool_]:
-    """Return whether each slot lies in [begin, end) of each row, (rows, slots)."""
-    return (slots >= begin[:, None]) & (slots < end[:, None])
-
-
 def of_stretches(
     refs: Sequence[RefT],
     grid: TimeGrid,
@@ -207,6 +202,10 @@ def of_stretches(
         whole = (begin[rows] <= part.first) & (end[rows] >= part.first + slots)
         if whole.any():  # rows are copied as they are, many times faster than cell by cell
             sliding_window_view(cells, slots, writeable=True)[place[whole]] = part.values[whole]
-        row, slot = np.nonzero(_within(part.first + np.arange(slots), begin[rows[~whole]], end[rows[~whole]]))
+        # Return whether each slot lies in [begin, end) of each row, (rows, slots).
+        within_slots = part.first + np.arange(slots)
+        row, slot = np.nonzero(
+            (within_slots >= begin[rows[~whole]][:, None]) & (within_slots < end[rows[~whole]][:, None])
+        )
         cells[place[~whole][row] + slot] = part.values[~whole][row, slot]
     return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)

@@ -116,7 +116,19 @@ def shape_of(pod: PodObject) -> PodShape:
     meta = pod.metadata
     shape = PodShape(None, {}, {}, pod.status.phase)
     try:
-        shape = _shape_without_amounts(pod)
+        shape_meta, status = pod.metadata, pod.status
+        labels = shape_meta.labels or {}
+        shape = PodShape(
+            controller=projection.controller_of(shape_meta),
+            labels=labels,
+            annotations=projection.own_annotations(shape_meta),
+            phase=status.phase,
+            qos=qos_of(labels),
+            priority=priority_of(labels, pod.spec.priority),
+            zones=projection.zones_of(shape_meta.annotations or {}),
+            best_effort=status.qos_class == PodQos.BEST_EFFORT,
+            reported=tuple(sys.intern(state.name) for state in status.each_status()),
+        )
         shape = replace(shape, containers=projection.containers_of(pod), own=projection.own_amounts_of(pod))
         counted = counted_requests(pod_resources(pod.spec, pod.status, f"pod {meta.namespace}/{meta.name}"))
         requests = {resource: counted[resource.value] for resource in Resource if resource.value in counted}
@@ -126,22 +138,6 @@ def shape_of(pod: PodObject) -> PodShape:
     except Exception as error:  # noqa: BLE001 - whatever a person wrote into it, it must not hide all the others
         why = f"pod {meta.namespace}/{meta.name} cannot be read: {type(error).__name__}: {error}"
         return replace(shape, containers=(), refusal=why)
-
-
-def _shape_without_amounts(pod: PodObject) -> PodShape:
-    meta, status = pod.metadata, pod.status
-    labels = meta.labels or {}
-    return PodShape(
-        controller=projection.controller_of(meta),
-        labels=labels,
-        annotations=projection.own_annotations(meta),
-        phase=status.phase,
-        qos=qos_of(labels),
-        priority=priority_of(labels, pod.spec.priority),
-        zones=projection.zones_of(meta.annotations or {}),
-        best_effort=status.qos_class == PodQos.BEST_EFFORT,
-        reported=tuple(sys.intern(state.name) for state in status.each_status()),
-    )
 
 
 class Workloads:

@@ -52,21 +52,18 @@ def update_sighting(
     """
     transitions_before = before.transitions if before else -1
     if record is None:
-        return Sighting(
-            None, _free_when_gone(before, now_seconds, 0.0 if leading else lease_seconds), transitions_before
-        )
+        wait_seconds = 0.0 if leading else lease_seconds
+        if before is None:
+            free_when_gone = now_seconds
+        else:
+            free_when_gone = before.free_at_seconds if before.record is None else now_seconds + wait_seconds
+        return Sighting(None, free_when_gone, transitions_before)
     transitions = max(transitions_before, record.transitions)
     if before and before.record == record:
         return Sighting(record, before.free_at_seconds, transitions)
     if not record.holder:
         return Sighting(record, now_seconds, transitions)
     return Sighting(record, now_seconds + max(record.duration_seconds, lease_seconds), transitions)
-
-
-def _free_when_gone(before: Sighting | None, now_seconds: float, wait_seconds: float) -> float:
-    if before is None:
-        return now_seconds
-    return before.free_at_seconds if before.record is None else now_seconds + wait_seconds
 
 
 def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
