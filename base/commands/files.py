@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cotenant.base.commands.output import message
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.text import counted
 
@@ -36,6 +35,8 @@ def save(folder: Path, path: str, text: str) -> None:
 
 def save_all(folder: Path, files: Mapping[str, str]) -> None:
     """Write text by path below the folder, and tell how many files that are."""
+    from cotenant.base.commands.output import message  # needs typer, which a node's install has not
+
     for path, text in files.items():
         save(folder, path, text)
     message(f"{counted(len(files), 'file')} written to {folder}")
