@@ -59,7 +59,7 @@ class Watched(Generic[ItemT]):
     version_of: Callable[[ItemT], ObjectVersion]
     most_seconds: float = MOST_SECONDS_OF_MANY
 
-    def noted(self, parts: Iterable[str], is_suspect: bool = False) -> in_hand:
+    def note(self, parts: Iterable[str], is_suspect: bool = False) -> in_hand:
         """Return the note of a computation with the parts of its items that may be guilty."""
         return in_hand(self.thing(" ".join(parts)), self.most_seconds, is_suspect)
 
@@ -119,7 +119,7 @@ def standing_items(
     for tried in ("", *parts):
         waiting = parts[parts.index(tried) :] if tried else [here, *parts]
         try:
-            with watched.noted(waiting, is_suspect=True):
+            with watched.note(waiting, is_suspect=True):
                 compute({*left, *(members(*waiting) - members(tried) if tried else members(*parts))})
         except Exception as error:
             if _is_of_others(error, of_others):
@@ -169,22 +169,22 @@ def compute_without_failing(
     """
     left = {} if watched is None else standing_items(watched, items, compute, of_others)
 
-    def noted(without: Collection[ItemT]) -> ResultT:
+    def compute_beside(without: Collection[ItemT]) -> ResultT:
         without = {*left, *without} if left else without
         if watched is None:
             return compute(without)
-        with watched.noted(watched.parts_of(())):
+        with watched.note(watched.parts_of(())):
             return compute(without)
 
     try:
-        return noted(()), left
+        return compute_beside(()), left
     except Exception as error:
         if _is_of_others(error, of_others):
             raise
 
         def works(without: Collection[ItemT]) -> bool:
             try:
-                noted(without)
+                compute_beside(without)
             except Exception as other:
                 if _is_of_others(other, of_others):
                     raise
@@ -202,7 +202,7 @@ def compute_without_failing(
             return compute(left), left  # all of it takes its time
         if len(found) > MOST_LEFT_OUT and len(found) == len(items) - len(left):
             raise
-        return noted(found), left | dict.fromkeys(found, _why(error))
+        return compute_beside(found), left | dict.fromkeys(found, _why(error))
 
 
 def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> bool:

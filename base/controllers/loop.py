@@ -338,7 +338,7 @@ class FeatureRunner:
             self._leave_out_standing()
         changed = [(name, key) for name, keys in changes.items() for key in keys]
         try:
-            with self._watched.noted(self._watched.parts_of(changed)):
+            with self._watched.note(self._watched.parts_of(changed)):
                 decision = self._decide_without(self._left_out, changes)
         except _OF_OTHERS:
             raise

@@ -37,6 +37,7 @@ ALLOWED = {
     "tests/enforcer/test_agent_on_cluster.py": (1, SET_UP),
     "tests/faults/test_api_server_loses_and_returns.py": (4, "the client library on objects that no account may write"),
     "tests/faults/test_hostile_objects_on_cluster.py": (1, "a scan reads; the recorder's own account has its tests"),
+    "tests/faults/test_hostile_on_cluster.py": (1, "hostile objects are written, and read as a page would"),
     "tests/manager/test_left_out.py": (1, SET_UP),
     "tests/manager/test_notes.py": (3, SET_UP),
     "tests/profiler/node_metric/test_source.py": (1, SET_UP),

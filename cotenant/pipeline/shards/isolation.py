@@ -47,7 +47,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     )
     if standing := standing_items(watched, workloads, lambda refs: work.compute(_lesser(task, refs)), OF_OTHERS):
         task = _lesser(task, standing)
-    with watched.noted(watched.parts_of(())):
+    with watched.note(watched.parts_of(())):
         return _compute_without_failing(task, progress)
 
 
