@@ -48,7 +48,7 @@ def installed_version(distribution: str) -> str | None:
 
 
 def part_of_lab(group: str, name: str) -> Any:
-    """What the extra `demo` registers under a name of a group of entry points.
+    """Return what the extra `demo` registers under a name of a group of entry points.
 
     Without the extra a ModuleNotFoundError, which `in_words` puts in words.
     """

@@ -18,7 +18,7 @@ from cotenant.base.severity import Severity
 from cotenant.base.table import Kind, kind_of_input
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 from cotenant.recommender.model.input_words import input_words
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value, absent_words

@@ -1,21 +1,27 @@
 """Amounts, moments and codes in words for people: cores, GiB, percent, "4 min", and what a colour means. Pure.
 
-The grid's cells are formatted by the same rules in `assets/grid.js`.
+The grid's cells are formatted by the same rules in `assets/grid.js`. Addresses, the API and exports have the codes.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import Final
 
 from cotenant.base import amount_text
 from cotenant.base.amount_text import MISSING, binary_unit, gpus, three_digits
+from cotenant.base.reasons import Reason
 from cotenant.base.resource import MeasuredResource, Resource
 from cotenant.base.text import counted, duration, moment
 from cotenant.base.text import percent as finite_percent
 from cotenant.base.text import share as finite_share
+from cotenant.recommender.model.finding import FindingKind
+from cotenant.recommender.model.steps import Ready
 
 __all__ = [
+    "LABELS",
     "MISSING",
     "amount",
     "between",
@@ -26,6 +32,7 @@ __all__ = [
     "duration",
     "gib",
     "gpus",
+    "label",
     "moment",
     "money",
     "of_kind",
@@ -34,6 +41,32 @@ __all__ = [
     "signed_number",
     "true_minus",
 ]
+LABELS: Final[Mapping[str, str]] = {
+    **{code: code.value.removeprefix("autopilot-").replace("-", " ") for code in (*Reason, *FindingKind)},
+    Ready.WHOLE: "ready",
+    Ready.FIRST_STEP: "in steps",
+    Ready.SECOND_PERSON: "second person",
+    Ready.NOTHING: "no change",
+    Reason.OBSERVED_MAXIMUM: "highest seen",
+    Reason.WITHIN_DEAD_BAND: "too small a change",
+    Reason.OOM_BUMP: "after an OOM kill",
+    Reason.FLOOR: "smallest allowed",
+    Reason.QOS_CLASS: "keeps QoS class",
+    Reason.LIMIT_RANGE: "bound of LimitRange",
+    Reason.HPA_SOLVED: "with its HPA",
+    Reason.HPA_UNSOLVED: "HPA unsolved",
+    Reason.HPA_ON_RESOURCE: "HPA on the resource",
+    Reason.NO_PEAK: "no pronounced peak",
+    Reason.NO_SKILL: "no better than last week",
+    Reason.NO_WINDOW: "no more pods needed",
+    Reason.UNCOVERED: "coverage too low",
+    Reason.LADDER_RECOMMENDATION_ROSE: "more is recommended now",
+    FindingKind.UNSCHEDULABLE: "fits on no node",
+    FindingKind.IDLE_GPU: "idle GPU",
+    FindingKind.OVERSIZED_GPU: "oversized GPU",
+    FindingKind.UNMEASURED_GPU: "unmeasured GPU",
+}
+"""Code -> label of at most 25 characters, no two alike."""
 
 
 def true_minus(text: str) -> str:
@@ -119,3 +152,8 @@ def css_share(ratio: float) -> str:
 def of_kind(number: int, word: str) -> str:
     """A number before an adjective: "12 critical"."""
     return f"{number:,} {word}"
+
+
+def label(code: str) -> str:
+    """The label of a code; any other text stands for itself."""
+    return LABELS.get(code, code)

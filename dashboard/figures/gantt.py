@@ -18,7 +18,7 @@ from cotenant.base.usage.extremes import highest
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import base, display, lines
 from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.figures.lines import Trace
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.plan import Score

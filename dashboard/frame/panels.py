@@ -23,9 +23,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.access import faults
-from cotenant.dashboard.figures import display, legend
-from cotenant.dashboard.figures.base import Chart
-from cotenant.dashboard.figures.legend import Sign
+from cotenant.dashboard.figures import base, display
+from cotenant.dashboard.figures.base import Chart, Sign
 
 Children: TypeAlias = Any
 """What Dash takes as children: text, a component, or a list of them."""
@@ -99,7 +98,7 @@ def _names(chart: Chart) -> list[Component]:
 
     It repeats plotly's legend, which does not fit above the chart on a telephone.
     """
-    items = [html.Li([_swatch(sign), sign.name]) for sign in legend.signs(chart.figure)]
+    items = [html.Li([_swatch(sign), sign.name]) for sign in base.signs(chart.figure)]
     return [html.Ul(items, className="chart-names", **{"aria-label": "Names in the chart"})] if items else []
 
 

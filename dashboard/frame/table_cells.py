@@ -15,7 +15,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 
 MOST_ROWS: Final = 200

@@ -17,7 +17,7 @@ from cotenant.base.severity import Severity
 from cotenant.base.text import visible
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import band, display, heat, waste
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View

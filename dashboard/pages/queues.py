@@ -15,7 +15,7 @@ from cotenant.base.table import Kind, human_amount, kind_of
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import quotas as figures
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.table_cells import (

@@ -16,7 +16,7 @@ from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_BESIDE, HIGHEST_HALF_HOUR_MEANING, HIGHEST_HALF_HOUR_NAME
 from cotenant.dashboard.figures import display, load_maps
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.live_page import LivePage, LivePart
 from cotenant.dashboard.frame.table_cells import (

@@ -20,7 +20,7 @@ from cotenant.base.text import visible
 from cotenant.changes.model import ledger_marks
 from cotenant.dashboard.changes import explanation, review_steps, select_bar, snooze, verdict
 from cotenant.dashboard.figures import story as chart
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import navigation, panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View

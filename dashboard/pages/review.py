@@ -133,14 +133,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _under_way(terms.step, answer)
     looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
-    left = len(refs) - len(looks)
-    of = len(refs)
-    if not left:
-        parts: list[Component] = []
-    else:
-        words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
-        text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
-        parts = [html.P(text, className="note-partial", role="note")]
+    parts: list[Component] = _partial(len(refs) - len(looks), len(refs))
     if terms.step == DIFF:
         shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
         step = review_steps.diff(looks, p99(view, shown), view.currency)
@@ -159,6 +152,14 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         foot(view, terms, method, going, len(outs)),
         pinned=_pinned_parameters(refs, method),
     )
+
+
+def _partial(left: int, of: int) -> list[Component]:
+    if not left:
+        return []
+    words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
+    text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
+    return [html.P(text, className="note-partial", role="note")]
 
 
 def _under_way(step: str, job: ReviewJob) -> Component:

@@ -14,7 +14,7 @@ from cotenant.base.people import Right
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.figures.base import cut_name
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.nodes.workload_story import Row

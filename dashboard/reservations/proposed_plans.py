@@ -25,8 +25,8 @@ from cotenant.base.resource import Resource
 from cotenant.base.tables.queries import Relation
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.dashboard.figures import display
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
-from cotenant.dashboard.figures.labels import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.nodes.batch import unrequested_amount
 from cotenant.dashboard.nodes.workload_story import Row, floats

@@ -14,7 +14,7 @@ import dash_ag_grid as dag
 from cotenant.base.reasons import SENTENCES
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.base.tables.filters import Query
-from cotenant.dashboard.figures.labels import LABELS
+from cotenant.dashboard.figures.display import LABELS
 from cotenant.enforcer.model.enforcement import REASON_SENTENCES
 from cotenant.recommender.model.finding import FINDING_SENTENCES
 

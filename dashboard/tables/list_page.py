@@ -21,7 +21,7 @@ from cotenant.base.tables import filters, queries, time_span
 from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.namespace_filter import OF_THESE

@@ -13,7 +13,7 @@ from playwright.sync_api import TimeoutError as NotInTime
 from cotenant.base.reasons import Reason
 from cotenant.dashboard import pages
 from cotenant.dashboard.figures.band import IN_LEGEND
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from tests.browser.conftest import Open
 from tests.browser.test_browsing import serious
 from tests.browser.test_pages import STILL, api, settled, wait_for_column

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cotenant.base.resource import GIB, Resource
-from cotenant.dashboard.figures import band, base, gantt, heat, legend, lines, passage, room, waste
+from cotenant.dashboard.figures import band, base, gantt, heat, lines, passage, room, waste
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.gantt import Bar
 from cotenant.dashboard.figures.passage import Passage
@@ -180,7 +180,7 @@ ROOM = CapacitySeries(
     ids=["bands", "lines", "bars"],
 )
 def test_names_below_a_chart_are_those_of_its_legend_and_no_two_look_alike(chart: Chart) -> None:
-    signs = legend.signs(chart.figure)
+    signs = base.signs(chart.figure)
     in_legend = [t.name for t in plotted(chart).data if t.name and t.showlegend is not False]
     assert [sign.name for sign in signs] == in_legend and len(signs) > 4
     assert len({replace(sign, name="") for sign in signs}) == len(signs)
@@ -188,5 +188,5 @@ def test_names_below_a_chart_are_those_of_its_legend_and_no_two_look_alike(chart
 
 def test_a_name_below_a_chart_is_the_text_that_plotly_would_show() -> None:
     figure = {"data": [lines.line([1.0], np.ones(1), base.plain("<b>&"), base.RED)], "layout": {"showlegend": True}}
-    assert [sign.name for sign in legend.signs(figure)] == ["<b>&"]
-    assert legend.signs(figure | {"layout": {"showlegend": False}}) == []
+    assert [sign.name for sign in base.signs(figure)] == ["<b>&"]
+    assert base.signs(figure | {"layout": {"showlegend": False}}) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cotenant.base.reasons import Reason
-from cotenant.dashboard.figures.labels import LABELS, label
+from cotenant.dashboard.figures.display import LABELS, label
 from cotenant.recommender.model.finding import FindingKind
 from cotenant.recommender.model.steps import Ready
 

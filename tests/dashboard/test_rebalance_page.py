@@ -20,7 +20,7 @@ from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.usage.peak import HIGHEST_HALF_HOUR_NAME
 from cotenant.dashboard.app import create_app
 from cotenant.dashboard.figures import load_maps
-from cotenant.dashboard.figures.labels import label
+from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
 from cotenant.dashboard.pages import rebalance as page
