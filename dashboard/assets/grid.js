@@ -76,7 +76,8 @@ window.cotenant = window.cotenant || {}; // completed by shell.js
   // What is not whole never reads 100 %.
   function percentPlaces(value) {
     let places = 0;
-    if (value >= 0.99 && value < 1 - 1e-9) while (places < 6 && rounded(100 * value, places) === 100) places++;
+    const size = Math.abs(value);
+    if (size >= 0.99 && size < 1 - 1e-9) while (places < 6 && rounded(100 * size, places) === 100) places++;
     return places;
   }
   function amount(value, kind) {
