@@ -181,6 +181,11 @@ def test_the_first_picture_stays_where_it_is_and_a_tour_that_is_asked_for_is_led
     page.wait_for_timeout(1000)  # a tour that began by itself looked four times a second
     assert page.evaluate("scrollY") == 0
     expect(coach).to_have_count(0)
+    replayed, until = page.locator(".stat-label", has_text="Batch work done"), time.monotonic() + PATIENCE / 1000
+    while not replayed.count() and time.monotonic() < until:  # what the picture shows when the risks are replayed
+        page.wait_for_timeout(2000)
+        page.reload()
+        expect(page.locator("#band .js-plotly-plot")).to_be_visible(timeout=PATIENCE)
     page.locator("#tour-open").click()
     expect(coach.locator("h2")).to_have_text("Three answers", timeout=PATIENCE)
     assert serious(page, axe) == []
