@@ -10,8 +10,8 @@ from typing import Any, Final
 from dash import Dash, Input, Output, dcc, html, no_update
 from dash.development.base_component import Component
 
+from cotenant.base.demo_clock import Steering, Stop
 from cotenant.base.people import Right
-from cotenant.base.process.clock import Steering, Stop
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame.callbacks import acts, announce
 from cotenant.dashboard.frame.view import View

@@ -1,4 +1,4 @@
-"""What a person can do with a reservation plan: each act once, as a request and what that comes to.
+"""EDGE: what a person can do with a reservation plan: each act once, as a request and what that comes to.
 
 Command, route and page make a request; the service does it, or lists what it would write, by the same function.
 """

@@ -213,7 +213,7 @@ def surfaces_of_module(name: str) -> frozenset[Surface]:
         return frozenset({Surface.SENTENCE, Surface.CLI})
     if name.startswith("dashboard/") and "commands" not in name:
         return frozenset({Surface.SENTENCE})
-    if "/report/" in name:
+    if "/report/" in name or name.endswith("/simulation_report.py"):
         return frozenset({Surface.REPORT})
     return frozenset({Surface.NOTE if Path(name).stem == "notice" else Surface.CLI})
 

@@ -16,10 +16,10 @@ from typing import Any, Final
 import structlog
 
 from cotenant.base import measures
+from cotenant.base.demo_clock import MoveProgress, Stop
 from cotenant.base.errors import ClusterAbsent, CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Mirror
-from cotenant.base.process.clock import MoveProgress, Stop
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.manager.run import Manager
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase

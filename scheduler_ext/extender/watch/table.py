@@ -1,4 +1,4 @@
-"""The watcher's mirror of the cluster, and the frames that send its changes to the serving process. Pure.
+"""EDGE: the watcher's mirror of the cluster, and the frames that send its changes to the serving process.
 
 `put_*` take objects as they come and mark the node they belong to; `take` gives rows of the marked nodes and forgets
 the marks. A changed set of nodes gives a whole frame.
