@@ -41,7 +41,7 @@ class OnATerminal:
 
     def await_text(self, text: str) -> None:
         """Return once it has written the text."""
-        written, end = "", time.monotonic() + 60
+        written, end = "", time.monotonic() + 180
         while text not in written:
             assert time.monotonic() < end, written
             if select.select([self._leader], [], [], 1)[0]:
