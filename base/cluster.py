@@ -6,7 +6,7 @@ later stages know of Kubernetes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -86,6 +86,20 @@ class RunningSum:
     pods: int
     counted: int
     in_force: int
+
+    @classmethod
+    def of(cls, pods: Sequence[RunningSum]) -> RunningSum:
+        """Return the sum over these parts of the pods."""
+        return cls(sum(p.pods for p in pods), add(p.counted for p in pods), add(p.in_force for p in pods))
+
+    @property
+    def mean_in_force(self) -> int:
+        """What a pod has in the mean, rounded down."""
+        return self.in_force // self.pods
+
+    def less_than(self, amount: float) -> float:
+        """Return what the pods request in all less than each of them this amount."""
+        return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:
         """Return whether not every pod counts with this amount, or has it not."""
@@ -221,18 +235,12 @@ class Workload:
         Where pods differ, each container counts with what each pod that has it asks for; init containers then do not
         count.
         """
-        if (
-            side == "requests"
-            and resource not in self.own.requests
-            and any(resource in c.running for c in self.staying)
-        ):
-            return add(
-                c.running[resource].counted if resource in c.running else self.pods_with(c) * pod_amount([c], resource)
-                for c in self.staying
-            )
-        if self.one_template:
+        of_containers = side == "requests" and resource not in self.own.requests
+        sums = {c.name: c.running[resource].counted for c in self.staying if of_containers and resource in c.running}
+        if self.one_template and not sums:
             return add([self.replicas * self.pod_amount(resource, side)])
-        return add(self.pods_with(c) * pod_amount([c], resource, side) for c in self.staying)
+        counts = ((c.name, self.pods_with(c) * pod_amount([c], resource, side)) for c in self.staying)
+        return add(sums.get(name, count) for name, count in counts)
 
     def total_request(self, resource: Resource) -> int | None:
         """Return `total` of the requests; None where neither pod nor container has a request or limit of it."""

@@ -164,15 +164,11 @@ class Actions:
         reviews = []
         for workload, of_workload in grouped.items():
             review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
-            # The review with what stops its workload as a batch of its own: a larger batch is divided, a workload
-            # not.
-            alone_review = self._review(review, live_context, history, second_person, whole)
-            if not alone_review.writes:
-                review = alone_review
-            else:
-                moved = abs(alone_review.savings.net.millicores)
+            review = self._review(review, live_context, history, second_person, whole)
+            if review.writes:  # what stops it as a batch of its own: a larger batch is divided, a workload not
+                moved = abs(review.savings.net.millicores)
                 rules = blocking(judge_batch(1, moved, requested, self.settings.guardrails), ())
-                review = replace(alone_review, guardrails=(*alone_review.guardrails, *rules))
+                review = replace(review, guardrails=(*review.guardrails, *rules))
             if review.writes and not review.blocked(whole):
                 live_context.claim(review.recommendations, review.live)
             reviews.append(review)
@@ -212,11 +208,11 @@ class Actions:
             writes = [write for change in changes if change.wave for write in change.writes]
             tried = [_patch(write.operations, write) for write in writes]
             for outcome in send_all(self.client, tried, FIELD_MANAGER, dry_run=True) if tried else ():
-                require_error = outcome.error
-                if isinstance(require_error, ClusterForbidden | ClusterUnreachable) or not isinstance(
-                    require_error, CotenantError | None
+                refused = outcome.error
+                if isinstance(refused, ClusterForbidden | ClusterUnreachable) or not isinstance(
+                    refused, CotenantError | None
                 ):
-                    raise require_error
+                    raise refused
         second_required = self.person.logs_in and SECOND_PERSON not in terms.overridden
         second = second_required and any(review.takes_two for review in going)
         ladders = self._ladders(going, terms)

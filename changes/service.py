@@ -176,8 +176,8 @@ class ClusterChangeService:
             if others:
                 message = f"the key {request.key!r} was used before, for {sorted(others)[0]}"
                 raise KeyTaken(message, fix="Use a new key for what is new; nothing was done.")
-            if already := earlier:
-                return already
+            if earlier:
+                return earlier
             reviews = self._reviews(actions, who, request)
             terms = AcceptanceTerms(
                 request.overridden,

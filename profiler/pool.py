@@ -27,7 +27,12 @@ from cotenant.base.resource import MeasuredResource
 from cotenant.base.usage.sparse_usage import AnyUsage, SparseUsage, as_sparse
 from cotenant.base.usage.usage import HOUR_SECONDS, Statistic, TimeGrid, Usage
 
+RefT = TypeVar("RefT", bound=SeriesRef)
 Rows = npt.NDArray[np.integer[Any]]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
+_SERIES_AT_ONCE: Final = 512
+"""Series whose samples are copied at the same time, so that working memory stays small."""
 
 
 def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
@@ -165,14 +170,6 @@ def _gaps(first: Integers, bounds: Integers, present: Flags) -> _Gaps:
     falls, rows, back = falls[closed], rows[closed], back[closed]
     begin = first[rows] + falls + 1 - bounds[rows]
     return _Gaps(rows, falls, begin, begin + back - falls - 1)
-
-
-RefT = TypeVar("RefT", bound=SeriesRef)
-Floats = npt.NDArray[np.float64]
-Flags = npt.NDArray[np.bool_]
-
-_SERIES_AT_ONCE: Final = 512
-"""Series whose samples are copied at the same time, so that working memory stays small."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -140,7 +140,7 @@ class _EnrichStage:
         for index, (workload, ref) in enumerate(zip(self.evidence.workloads, self.evidence.containers, strict=True)):
             container = workload.container(ref.container)
             running = container.running.get(resource) if container else None
-            columns[index] = running.pods * present[index] - running.counted if running else 0.0
+            columns[index] = running.less_than(present[index]) if running else 0.0
         return columns
 
     def _waste(self, index: int) -> Waste:

@@ -201,10 +201,8 @@ class JointPlacement:
                 else:
                     enough = _offered_count(picked, place[kind]) >= asked
                 if enough:
-                    left, minors = (
-                        sum(candidate.left for candidate in picked),
-                        sorted(candidate.device.minor for candidate in picked),
-                    )
+                    left = sum(candidate.left for candidate in picked)
+                    minors = sorted(candidate.device.minor for candidate in picked)
                     choices.append((-len(served), left, minors, picked))
             followers = min(choices, key=lambda choice: choice[:3])[3] if choices else None
             if followers is None:

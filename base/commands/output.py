@@ -196,7 +196,6 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
 
     from cotenant.base.commands.cells import title
     from cotenant.base.commands.fitting import fit_columns
-    from cotenant.base.commands.output import join_moves, split_parts
 
     out = console(sys.stdout)
     cells_of_rows = _cells(table, columns)

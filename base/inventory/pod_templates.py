@@ -14,7 +14,6 @@ from typing import Final
 
 from cotenant.base.cluster import Container, ContainerRole, Pod, RunningSum
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.kubernetes.quantity import add
 from cotenant.base.reasons import Reason
 
 Key = tuple[str, str]
@@ -87,7 +86,7 @@ def _with_running_sums(container: Container, serving: Iterable[Sequence[Containe
         if resource in requests and Reason.SEVERAL_TEMPLATES not in container.gaps:
             requests[resource] = highest
         sums = [copy.running.get(resource, RunningSum(1, a, a)) for copy, a in zip(copies, amounts, strict=True)]
-        total = RunningSum(len(sums), *(add(getattr(s, name) for s in sums) for name in ("counted", "in_force")))
+        total = RunningSum.of(sums)
         if copies and total.differs_from(requests.get(resource, own)):
             running[resource] = total
     return replace(container, requests=requests, running=running)

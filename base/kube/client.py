@@ -47,7 +47,9 @@ if TYPE_CHECKING:
 PAGE_SIZE: Final = 500
 """Objects per page of a list. The page of client-go's pager (500)."""
 
+SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 ItemT = TypeVar("ItemT")
+KindT = TypeVar("KindT")
 ErrorT = TypeVar("ErrorT", bound=ClusterError)
 Json = dict[str, Any]
 Many: TypeAlias = list[ItemT]
@@ -537,11 +539,6 @@ def _resource_of(path: str) -> tuple[str, str]:
     if rest[0] == "namespaces" and len(rest) > 2:
         rest = rest[2:]
     return group, "/".join([rest[0], *rest[2:3]])
-
-
-KindT = TypeVar("KindT")
-
-SELF_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class _ReviewStatus(msgspec.Struct):

@@ -66,7 +66,6 @@ def moment_of(text: Any, what: str) -> float | None:
         return None
     try:
         written = text if isinstance(text, str) else str(text) if isinstance(text, datetime) else ""
-        written = str(text)
         parsed = datetime.fromisoformat(written.replace("Z", "+00:00") if len(written) <= LENGTH_CAP else "")
     except (ValueError, RecursionError) as error:
         raise UsageError(

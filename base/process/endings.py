@@ -18,6 +18,10 @@ import msgspec
 
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 
+JobT = TypeVar("JobT")
+PARENT_GONE: Final = 1
+"""Exit code of a child whose parent has gone."""
+_POLL_SECONDS: Final = 0.5
 FROM_A_TERMINAL: Final = (signal.SIGINT, signal.SIGHUP)
 """Signals that reach every process of a terminal, children too."""
 
@@ -38,12 +42,6 @@ def _hang_up(terminals: Sequence[int]) -> None:
             os.dup2(nowhere, number)
         os.close(nowhere)
     signal.raise_signal(signal.SIGTERM)
-
-
-JobT = TypeVar("JobT")
-PARENT_GONE: Final = 1
-"""Exit code of a child whose parent has gone."""
-_POLL_SECONDS: Final = 0.5
 
 
 def follow_parent() -> None:

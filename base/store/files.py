@@ -32,6 +32,7 @@ from cotenant.base.store.bucket_lease import acquire_lease
 from cotenant.base.store.buckets import BucketFiles, BucketPatience, is_bucket, open_bucket, plain
 from cotenant.base.store.version import SCHEMA_VERSION, NewerVersionError
 
+ValueT = TypeVar("ValueT")
 LOCK_TIMEOUT_SECONDS = 60.0
 LOCK_POLL_SECONDS = 0.05
 
@@ -406,9 +407,6 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
         if time.monotonic() > deadline:
             raise _lock_error(path, patience_seconds)
         time.sleep(LOCK_POLL_SECONDS)
-
-
-ValueT = TypeVar("ValueT")
 
 
 class CheckedFolder:

@@ -154,7 +154,7 @@ class HistogramBatch:
         decay = weight * np.exp2((times - base) / self.half_life_seconds)
         # Sum of decayed weights per (histogram, bucket), block of rows by block of rows
         buckets = self.buckets
-        binned = np.zeros(moved.weights.shape)
+        added = np.zeros(moved.weights.shape)
         step = max(1, _CELLS_PER_BLOCK // max(1, values.shape[1]))
         for start in range(0, len(values), step):
             block = values[start : start + step]
@@ -162,8 +162,7 @@ class HistogramBatch:
             row, slot = np.divmod(sampled, block.shape[1])
             cells = buckets.find(block.reshape(-1)[sampled]) + buckets.count * row
             counted = np.bincount(cells, decay[slot], minlength=len(block) * buckets.count)
-            np.add.at(binned, target[start : start + step], counted.reshape(len(block), buckets.count))
-        added = binned
+            np.add.at(added, target[start : start + step], counted.reshape(len(block), buckets.count))
         added *= _power(base - moved.reference_seconds, self.half_life_seconds)[:, None]
         # Sum of each row (n, buckets), (n,): those of a container's layout first, so that wider ones round as it does
         of_container = CPU_BUCKETS.count

@@ -39,7 +39,7 @@ def least_amount(now: int, most_cut: float) -> int:
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
     """The request that a step cuts: what is in force, where the node puts a resize off, else the present one."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
-    return min(now, running.in_force // running.pods) if running and running.in_force < running.counted else now
+    return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 
 
 def least_step(recommendation: Recommendation, resource: Resource, settings: GuardrailSettings) -> int:
@@ -49,7 +49,7 @@ def least_step(recommendation: Recommendation, resource: Resource, settings: Gua
     """
     least = least_amount(step_base(recommendation, resource), largest_cut(resource, settings))
     running = recommendation.running.get(resource)
-    return min(least, running.in_force // running.pods) if running else least
+    return min(least, running.mean_in_force) if running else least
 
 
 def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
@@ -166,18 +166,7 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         request = values.get((resource, Field.REQUEST))
         if request is None or STEP_RULES[resource] in whole:
             continue
-        # The request after the first of several steps; None where it changes at once, or not at all. A request that
-        # is set first falls from the limit, which the scheduler has counted until then.
-        if not request.changes_template or request.action is not Action.SET or request.amount is None:
-            amount = None
-        else:
-            walk = _walk(request.resource, step_base(recommendation, request.resource), request.amount, settings)
-            _, step_amount = next(walk, (0, request.amount))
-            if step_amount > request.amount and recommendation.running.get(request.resource):
-                step_amount = max(
-                    request.amount, min(step_amount, least_step(recommendation, request.resource, settings))
-                )
-            amount = None if step_amount == request.amount else step_amount
+        amount = _step(recommendation, request, settings)
         if amount is None:
             continue
         values[resource, Field.REQUEST] = _with_step_amount(request, amount)
@@ -185,15 +174,27 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
         if limit is not None and limit.action is Action.SET and limit.amount is not None and limit.amount < amount:
             values[resource, Field.LIMIT] = _with_step_amount(limit, amount)
     # The heap after one step, which is as large as one of the memory request.
-    first_heap = recommendation.heap
-    if first_heap is None or STEP_RULES[Resource.MEMORY] in whole:
-        heap = first_heap
-    else:
-        least = -(-least_amount(first_heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
-        heap = replace(first_heap, amount_bytes=max(first_heap.amount_bytes, min(least, first_heap.now_bytes)))
+    heap = recommendation.heap
+    if heap is not None and STEP_RULES[Resource.MEMORY] not in whole:
+        least = -(-least_amount(heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
+        heap = replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
     if heap is not None and heap != recommendation.heap:
         values |= _heap_floor_values(values.values(), heap)
     return _rescale_savings(recommendation, replace(recommendation, values=tuple(values.values()), heap=heap))
+
+
+def _step(recommendation: Recommendation, request: Value, settings: GuardrailSettings) -> int | None:
+    """The request after the first of several steps; None where it changes at once, or not at all.
+
+    A request that is set first falls from the limit, which the scheduler has counted until then.
+    """
+    resource, target = request.resource, request.amount
+    if not request.changes_template or request.action is not Action.SET or target is None:
+        return None
+    _, amount = next(_walk(resource, step_base(recommendation, resource), target, settings), (0, target))
+    if amount > target and resource in recommendation.running:
+        amount = max(target, min(amount, least_step(recommendation, resource, settings)))
+    return None if amount == target else amount
 
 
 def _heap_floor_values(values: Iterable[Value], heap: HeapProposal) -> dict[ValueKey, Value]:

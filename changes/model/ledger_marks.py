@@ -96,20 +96,18 @@ def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
 
 def _without_steps(advice: Relation, marks: LedgerMarks) -> Relation:
     # Rows whose step lowers something, of workloads that were changed lately: no step now, and from when on.
-    withhold_advice = _withhold_tried_steps(advice, marks)
+    waiting = _withhold_tried_steps(advice, marks)
     until = list(marks.cool_downs.values())
-    which, numbers = _rows_of(withhold_advice, list(marks.cool_downs))
-    columns = withhold_advice.take(numbers, [*LOWERING, "ready"]).columns
+    which, numbers = _rows_of(waiting, list(marks.cool_downs))
+    columns = waiting.take(numbers, [*LOWERING, "ready"]).columns
     lowers = np.any([columns[name] < 0 for name in LOWERING], axis=0)
     lowered = np.isin(which, np.unique(which[lowers]))  # all containers of a workload wait together
     waits = lowered & np.isin(columns["ready"].astype(str), [ready.value for ready in Ready if ready.now])
-    if not waits.any():
-        waiting = withhold_advice
-    else:
+    if waits.any():
         reasons = [f"cool-down until {moment(until[place])}" for place in which[waits]]
         cells = {"ready": [Ready.WAITING.value] * len(reasons), "stopped_by": reasons}
         missing = {name: [np.nan] * len(reasons) for name in STEPS}
-        waiting = withhold_advice.with_cells(withhold_advice.schema, numbers[waits], {**cells, **missing})
+        waiting = waiting.with_cells(waiting.schema, numbers[waits], {**cells, **missing})
     return _with_steps_taken(waiting, advice, marks.taken) if marks.taken else waiting
 
 

@@ -95,16 +95,12 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     waited = 0.0 if fenced else actions.journal.clock.now_seconds() - status.since_seconds
     time.sleep(max(0.0, min(QUIET_SECONDS, QUIET_SECONDS - waited)))
     back = status.state is ChangeState.ROLLBACK_UNKNOWN
-    # Say that every object that a change writes is gone, so that nobody can read what became of it; "" otherwise.
     writes = object_writes([status.change])
     live = read_objects(actions, [status.change])
-    if not writes or any(_is_same(live[write.address.path], write) for write in writes):
-        describe_deletion = ""
-    else:
-        what = "rolled back" if status.state is ChangeState.ROLLBACK_UNKNOWN else "applied"
+    if writes and not any(_is_same(live[write.address.path], write) for write in writes):
+        what = "rolled back" if back else "applied"  # of objects that are gone nobody can read it any more
         names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
-        describe_deletion = f"{names} was deleted before anything said that the change had been {what}"
-    if gone := describe_deletion:
+        gone = f"{names} was deleted before anything said that the change had been {what}"
         return actions.events.record(status, ChangeEvent.GONE, gone)
     note = status.change.rollback_note if back else status.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]

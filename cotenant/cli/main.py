@@ -236,16 +236,14 @@ def run() -> NoReturn:
     with contextlib.suppress(OSError):
         sys.stdout.flush()
     fault = _stdout_fault()
-    if fault is None:
-        flush_stdout = code
-    else:
+    if fault is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(fault, BrokenPipeError):
-            flush_stdout = EXIT_READER_GONE
+            code = EXIT_READER_GONE
         else:
             problem = f"standard output cannot be written: {fault.strerror}"
-            flush_stdout = report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
-    sys.exit(flush_stdout)
+            code = report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
+    sys.exit(code)
 
 
 def _open_closed_streams() -> None:

@@ -158,7 +158,7 @@ def _hourly_requests(
     some = reduce_rows(np.logical_or, present, of_pod, len(place), False)
     workload = np.zeros(len(place), dtype=np.intp)
     workload[of_pod] = rows
-    pods = reduce_rows(np.add, *(some.astype(np.float64), workload), size, 0.0)
+    pods = reduce_rows(np.add, some.astype(np.float64), workload, size, 0.0)
     index = (hours.times() - stored.grid.start_seconds) // HOUR_SECONDS
     at = np.clip(index, 0, max(stored.grid.size - 1, 0))
     has_pods = (index >= 0) & (index < stored.grid.size) & (pods[:, at] > 0)

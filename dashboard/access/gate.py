@@ -102,13 +102,10 @@ class Gate:
         self.now_seconds = (clock or SystemClock()).now_seconds
         keys = SessionKeys(settings.session_key_file) if settings.session_key_file else None
         # The session store: this process's own, or the shared one of all replicas if configured.
-        sessions_settings = self.settings
-        if keys is None or not sessions_settings.sessions:
+        if keys is None or not settings.sessions:
             self.sessions = Sessions(MOST_SESSIONS, self.now_seconds)
         else:
-            self.sessions = SharedSessions(
-                Folder(sessions_settings.sessions, QUICK), keys, MOST_SESSIONS, self.now_seconds
-            )
+            self.sessions = SharedSessions(Folder(settings.sessions, QUICK), keys, MOST_SESSIONS, self.now_seconds)
         self.seals = Seals(keys.of("cookies") if keys else secrets.token_bytes(32))
         # Its cookie ends with its token, which is new at every start: never with a key that outlives the process.
         self.launch = Launch(launch if settings.mode is AccessMode.NONE else "", Seals(secrets.token_bytes(32)))

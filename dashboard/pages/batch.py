@@ -173,14 +173,12 @@ def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, 
     now = None if view.now_seconds() >= lendable.end_seconds else view.now_seconds()
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
     missing = lendable.unknown
-    text = (
+    note = (
         "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
         "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
     )
-    if not missing:
-        note = text
-    else:
-        note = f"{text} {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
+    if missing:
+        note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
     return panels.panel(AHEAD[resource], figure, note=note)
 
 

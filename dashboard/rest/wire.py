@@ -37,9 +37,8 @@ def json_answer(document: object, status: int = 200) -> Response:
 def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
     """A body as one of ours, equal texts of a list once; UsageError names the field that is wrong, or too long."""
     # Lists of texts of a body without repetitions: what is named twice is done once.
-    if not isinstance(raw, dict):
-        body = raw
-    else:
+    body = raw
+    if isinstance(raw, dict):
         texts = {
             key: value
             for key, value in raw.items()

@@ -127,13 +127,10 @@ def decide(view: NodeSloView) -> ControllerDecision:
         if live is not None and (later or not live.metadata.ours):
             foreign[node.owned.name] = tuple(later)
             continue
-        # The rendering with the parts that only the NodeSLO itself still knows.
-        kept_rendering = renderings[alike]
-        if live is None or not kept_rendering.keeps:
-            rendering = kept_rendering
-        else:
+        rendering = renderings[alike]
+        if live is not None and rendering.keeps:  # parts that only the NodeSLO itself still knows
             spec = specs.plain(live)
-            joined = {**kept_rendering.spec, **{part: spec[part] for part in kept_rendering.keeps if part in spec}}
+            joined = {**rendering.spec, **{part: spec[part] for part in rendering.keeps if part in spec}}
             rendering = Rendering(joined, _digest(joined))
         if why := difference(node.owned, live, rendering, specs):
             address = Address(SLO_GROUP, PLURAL, node.owned.name)

@@ -127,7 +127,7 @@ def total_change(recommendation: Recommendation, resource: Resource) -> int | No
     if not change:
         return change
     running = recommendation.running.get(resource)
-    less = running.pods * request_now(recommendation, resource) - running.counted if running else 0
+    less = running.less_than(request_now(recommendation, resource)) if running else 0
     return round(change * pods + less)
 
 

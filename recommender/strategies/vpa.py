@@ -241,13 +241,12 @@ class _VpaColumn:
 def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[Integers, Integers, Floats]:
     """(container, end of interval, peak) over all pods, (k,) each."""
     # (container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown.
-    kills_by_pod: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
+    kills: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
     for index, pod_kills in enumerate(evidence.oom_kills):
         for kill in (kill for kill in pod_kills if kill.time_seconds > start.ends_at(index, _UNSAVED_SECONDS)):
             recorded = evidence.at(Signal.MEMORY_REQUEST, kill.subject, kill.time_seconds)
             request = np.nan_to_num(recorded if np.isfinite(recorded) else evidence.effective_request(MEMORY)[index])
-            kills_by_pod.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
-    kills = kills_by_pod
+            kills.setdefault(kill.subject, (index, []))[1].append((kill.time_seconds, float(request)))
     columns = []
     for pod, (container, times, values) in _memory_of_pods(evidence, kills, start).items():
         ends, peaks = pod_peaks(times, values, kills.get(pod, _NO_KILLS)[1], own)

@@ -24,7 +24,7 @@ from cotenant.base.kubernetes.pod_request import readable_amounts
 from cotenant.base.kubernetes.pod_resources import PresentAmounts
 from cotenant.base.kubernetes.pod_wire import present_amounts_of_pod
 from cotenant.base.kubernetes.protocol import QUEUED_ANNOTATION
-from cotenant.base.kubernetes.quantity import add, format_amount, parse_amount
+from cotenant.base.kubernetes.quantity import format_amount, parse_amount
 from cotenant.base.kubernetes.quota_tree import PREEMPTIBLE_LABEL
 from cotenant.base.resource import Resource
 from cotenant.changes.decide import autoscaler_targets
@@ -65,7 +65,7 @@ def capacity_guardrails(
     # node puts off counts already, and runs not yet.
     pods = context.pods
     requests = _every_request(_present_amounts_of(pod) for pod in pods)
-    every = {key: {counted for counted, _ in amounts} for key, amounts in requests.items()}
+    every = {key: {pod.counted for pod in of_pods} for key, of_pods in requests.items()}
     own = {r.container.container for r in recommendations}
     texts = [
         f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "
@@ -163,20 +163,19 @@ def _present_amounts_of(pod: Json) -> PodAmounts:
 def running_requests(pods: Iterable[PodAmounts]) -> RunningRequests:
     """Return the requests that the pods have now; without those of none."""
     return {
-        key: (max(counted), RunningSum(len(counted), add(counted), add(in_force)))
-        for key, amounts in _every_request(pods).items()
-        for counted, in_force in [zip(*amounts, strict=True)]
+        key: (max(pod.counted for pod in of_pods), RunningSum.of(of_pods))
+        for key, of_pods in _every_request(pods).items()
     }
 
 
-def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], list[tuple[int, int]]]:
+def _every_request(pods: Iterable[PodAmounts]) -> Mapping[tuple[str, Resource], list[RunningSum]]:
     """Return the requests of each pod, as they count and in force, which differ between those resized and others."""
-    requests: dict[tuple[str, Resource], list[tuple[int, int]]] = defaultdict(list)
+    requests: dict[tuple[str, Resource], list[RunningSum]] = defaultdict(list)
     for present in pods:
         for name, amounts in present.items():
             for resource in Resource:
                 if amount := amounts.requests.get(resource.value, 0):
-                    requests[name, resource].append((amount, amounts.in_force.get(resource.value, amount)))
+                    requests[name, resource].append(RunningSum(1, amount, amounts.in_force.get(resource.value, amount)))
     return requests
 
 

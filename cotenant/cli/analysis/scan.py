@@ -270,25 +270,20 @@ def _analyse_and_publish(
     settings = job.settings
     server = _server_quantiles(store, settings, progress, target) if target else None
     analysis = daily_analysis.analyse(store, settings, _clock_of_analysis(job), progress, server=server)
-    if trials is None:
-        place = store
-    else:
-        # Elsewhere than the stored results of another strategy, which the dashboard shows and which stay as they are.
+    place = store
+    if trials is not None:  # elsewhere than another strategy's results, which the dashboard shows and which stay
         from cotenant.base.store import Store as Place
         from cotenant.recommender.model.views import Overview
 
         stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
-        if stored is None or stored.strategy == tried:
-            place = store
-        else:
+        if stored is not None and stored.strategy != tried:
             message(
                 f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
                 "(recommender.strategy chooses)"
             )
-            trial_place = Place(trials.as_uri(), store.cluster)
+            place = Place(trials.as_uri(), store.cluster)
             for record in store.read_quality():
-                trial_place.append_quality(record)
-            place = trial_place
+                place.append_quality(record)
     try:
         daily_analysis.publish(analysis, place, settings)
     except StoreConflict as error:

@@ -164,10 +164,8 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
     unmarked = (p for p in view.there.values() if p.metadata.ours and not _is_marked_stale(p))
     for published in unmarked:
         # End of the history in the evidence, Unix seconds: the last run's may be later.
-        owner, end = (
-            view.owners.get(published.workload),
-            max(until_seconds, seconds_of(_published_evidence(published, "to")) or 0),
-        )
+        owner = view.owners.get(published.workload)
+        end = max(until_seconds, seconds_of(_published_evidence(published, "to")) or 0)
         if owner is None or not is_stale(end, now_seconds):
             continue
         message = f"No run of the pipeline gives results; the history ended {moment(int(end))} or before."

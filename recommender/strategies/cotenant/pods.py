@@ -64,11 +64,10 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
         lanes, demand, throttled = demand_of(evidence, rows, beside, place, *blocks)
         # The values without the start-up of pods that began inside the window. Their first slots are NaN.
         young = np.flatnonzero((lanes.first > 0) & (lanes.first < lanes.end))
-        steady = demand.copy()
+        values = demand.copy()
         for after in range(WARM_UP_SLOTS + 1):
             slot = np.minimum(lanes.first[young] + after, lanes.end[young] - 1)
-            steady[lanes.lane[young], slot] = np.nan
-        values = steady
+            values[lanes.lane[young], slot] = np.nan
         means = _half_hours(values, *blocks)
         of_containers = np.split(values, np.searchsorted(lanes.groups, np.arange(1, len(met))))
         for container, samples in zip(met, of_containers, strict=True):
