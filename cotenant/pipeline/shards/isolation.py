@@ -26,7 +26,6 @@ from cotenant.base.identity import NodeRef, WorkloadRef
 from cotenant.base.process.in_hand import ObjectVersion
 from cotenant.base.process.memory import pause_garbage_collection
 from cotenant.base.progress import Progress
-from cotenant.base.resource import Resource
 from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards import work
 from cotenant.pipeline.shards.work import ShardResult, ShardTask
@@ -139,8 +138,7 @@ def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -
 
 
 def _bare_nodes(inventory: Inventory, refs: Collection[Hashable]) -> Inventory:
-    nothing = dict.fromkeys(Resource, 0)
-    nodes = tuple(Node(n.name, nothing, nothing) if NodeRef(n.name) in refs else n for n in inventory.nodes)
+    nodes = tuple(Node(n.name, {}, {}) if NodeRef(n.name) in refs else n for n in inventory.nodes)
     return replace(inventory, nodes=nodes)
 
 
