@@ -94,7 +94,7 @@ class RunningSum:
 
     @property
     def mean_in_force(self) -> int:
-        """What a pod has in the mean, rounded down."""
+        """The amount that a pod has in the mean, rounded down."""
         return self.in_force // self.pods
 
     def less_than(self, amount: float) -> float:

@@ -121,8 +121,9 @@ def _escape_character(character: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where due."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """A number with its noun, in the plural where due: "1 entry", "2 entries", "2 days"."""
+    plural = f"{noun[:-1]}ies" if noun[-2:-1] not in "aeiou" and noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else plural}"
 
 
 def agree(number: int, singular: str, plural: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 
@@ -42,6 +43,14 @@ LONG_GROUPS = (
     "syntax-trees",
 )
 """Groups of `xdist_group` that take minutes, the longest first."""
+
+
+@pytest.fixture(autouse=True)
+def _forget_unreadable_objects() -> None:
+    """What a process notes of objects that no list of it could decode is another test's."""
+    client = sys.modules.get("cotenant.base.kube.client")
+    if client is not None:
+        client._unread.clear()
 
 
 class PlainCheckout:

@@ -22,6 +22,7 @@ from cotenant.base.tables.queries import Relation
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import ChangeService, LedgerHealth
 from cotenant.changes.model.tables import CHANGES, ENTRIES, changes_table, entries_table
+from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 from cotenant.dashboard.sources.answers import Answers
@@ -131,7 +132,7 @@ def health_words(health: LedgerHealth) -> str:
             if health.anchored
             else "What there is of the audit log fits"
         )
-    entries = "1 entry" if health.rows == 1 else f"{health.rows:,} entries"
+    entries = display.counted(health.rows, "entry")
     if health.anchored:
         return f"Audit log intact: {entries}, none changed, none cut off"
     unknown = "whether entries were cut off its end cannot be checked: no head of it is kept in the cluster"

@@ -161,9 +161,9 @@ _OTHERS: Final = (
     _of("replay_runs_count", "Runs of a replay", "Runs of the replay in the background that are done, and all of them.",
         Unit.COUNT, "cotenant.base.usage.what_if.ReplayProgress.done_runs"),
     _of("move_left_seconds", "Left of a move ahead", "How long the demo still takes to move its clock ahead, on the "
-        "machine's clock.", Unit.SECONDS, "cotenant.base.process.clock.MoveProgress.left_seconds"),
+        "machine's clock.", Unit.SECONDS, "cotenant.base.demo_clock.MoveProgress.left_seconds"),
     _of("move_done_ratio", "Done of a move ahead", "Share of a move ahead of the demo's clock that lies behind it.",
-        Unit.RATIO, "cotenant.base.process.clock.MoveProgress.done_ratio"),
+        Unit.RATIO, "cotenant.base.demo_clock.MoveProgress.done_ratio"),
     _of("demo_left_seconds", "Left of a demo", "How long the making of a demo still takes.", Unit.SECONDS,
         "cotenant_lab.demo.time_left.MakingTime.left_seconds"),
     _of("demo_done_ratio", "Done of a demo", "Share of the making of a demo that is done.", Unit.RATIO,
