@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cotenant.base.commands.cells import row_cells
-from cotenant.base.commands.output import join_moves
+from cotenant.base.commands.cells import join_moves, row_cells
 from cotenant.base.table import Column, Kind, Schema, Table
 from cotenant.recommender.model.steps import ready_words
 from cotenant.recommender.model.views import RECOMMENDATIONS

@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from cotenant.base.commands.cells import title
+from cotenant.base.commands.cells import join_moves, split_parts, title
 from cotenant.base.commands.fitting import GAP, Fitted, fit_columns, wrap_text
-from cotenant.base.commands.output import join_moves, split_parts
 from cotenant.base.table import Column, Kind, Schema
 from cotenant.recommender.model.views import FORECASTS, RECOMMENDATIONS
 from tests.house.schemas import every_schema

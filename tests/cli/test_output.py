@@ -14,12 +14,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cotenant.base.commands.cells import join_moves
 from cotenant.base.commands.output import (
     DocumentFormat,
     Format,
     align_columns,
     flatten_mapping,
-    join_moves,
     print_document,
     print_table,
     print_totals,

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from cotenant.base.commands.cells import row_cells, title
+from cotenant.base.commands.cells import row_cells, split_parts, title
 from cotenant.base.commands.fitting import fit_columns
-from cotenant.base.commands.output import split_parts
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.severity import Severity
 from cotenant.base.store import Store
