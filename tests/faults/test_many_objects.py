@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ MOST = 2 * TIMES
 """Four times the objects take four times as long, by their square 16 times; twice that for a busy machine."""
 LEAST_SECONDS = 0.05
 """What takes less is not measured well: beside it 16 million pairs of objects would still show."""
+TRIES = 3
 JOBS = address_of("").collection
 OF_MANAGER = {**MANAGED, JOBS: seeds.MIGRATION_JOB}
 Act = Callable[[KubeClient], object]
@@ -58,7 +60,10 @@ def copies(document: dict[str, Any], count: int) -> list[dict[str, Any]]:
 
 
 def grows(act: Act, api: ApiServer, client: KubeClient, path: str, document: dict[str, Any], few: int) -> float:
-    """How much longer it takes with TIMES as many objects, in processor time."""
+    """How much longer it takes with TIMES as many objects, in processor time; the least of TRIES where it seems long.
+
+    A collection of all that earlier tests of this process left behind takes seconds, and falls into one of the tries.
+    """
 
     def seconds(count: int) -> float:
         api.objects[path] = copies(document, count)
@@ -67,7 +72,12 @@ def grows(act: Act, api: ApiServer, client: KubeClient, path: str, document: dic
         return time.process_time() - began
 
     act(client)  # what is imported and compiled once
-    return seconds(TIMES * few) / max(seconds(few), LEAST_SECONDS)
+    times = inf
+    for _ in range(TRIES):
+        times = min(times, seconds(TIMES * few) / max(seconds(few), LEAST_SECONDS))
+        if times < MOST:
+            break
+    return times
 
 
 SIZES = [pytest.param(1_000, id="few"), pytest.param(2_500, id="many", marks=pytest.mark.soak)]
