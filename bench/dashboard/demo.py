@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -48,11 +50,12 @@ def peak_rss_mib(pid: int) -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def main() -> None:
+def started(home: str) -> list[float]:
+    """Seconds to the first answer, to the page and to its first chart, peak MiB and exit code of one start."""
     began = time.perf_counter()
-    demo = subprocess.Popen(
-        [COTENANT, "demo", "--no-browser", "--port", "0"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
+    words = [COTENANT, "demo", "--no-browser", "--port", "0"]
+    env = {**os.environ, "HOME": home, "XDG_CACHE_HOME": f"{home}/cache", "XDG_STATE_HOME": f"{home}/state"}
+    demo = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert demo.stderr is not None
     early = next(found[0] for line in demo.stderr if (found := re.findall(r"(http://\S+) shows", line)))
     await_answer(early)
@@ -63,16 +66,23 @@ def main() -> None:
     drawn = time.perf_counter() - began
     rss = peak_rss_mib(demo.pid)
     demo.send_signal(signal.SIGINT)
-    code = demo.wait(timeout=30)
+    return [answered, served, drawn, rss, demo.wait(timeout=30)]
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory() as home:
+        answered, served, drawn, rss, code = started(home)
+        _, _, drawn_again, _, code_again = started(home)
     record(
         "demo",
         COMMAND,
         [
             below("cotenant demo to the first answer, a page with its progress", answered, "s", 3),
-            below("make demo (installed) to the first chart", drawn, "s", 30, "60 nodes, 900 workloads, 28 days"),
+            below("make demo (installed) to the first chart", drawn, "s", 75, "60 nodes, 900 workloads, 28 days"),
             Row("of it: until the page is served", served, "s"),
+            below("the second time, from the analysis that was kept", drawn_again, "s", 20),
             Row("peak RSS of the demo", rss, "MiB"),
-            below("exit code after Ctrl-C", code, "", 0),
+            below("exit code after Ctrl-C", max(code, code_again), "", 0),
         ],
     )
 
