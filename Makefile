@@ -22,7 +22,8 @@ help:  ## This list
 $(VENV)/.demo: locks/demo.txt pyproject.toml lab/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python >= 3.11 is needed; set PYTHON=python3.x"; exit 1; }
 	@test -x $(PY) || sh tools/phase.sh "1 of 4, Python environment   " 5 $(PYTHON) -m venv $(VENV)
-	@sh tools/phase.sh "2 of 4, packages of the demo " 90 $(PIP) install --require-hashes -r locks/demo.txt
+	@# what is imported is compiled then; to compile all that is installed takes as long as to install it
+	@sh tools/phase.sh "2 of 4, packages of the demo " 45 $(PIP) install --no-compile --require-hashes -r locks/demo.txt
 	@sh tools/phase.sh "3 of 4, cotenant itself      " 10 $(PIP) install --no-deps --no-build-isolation -e . -e lab
 	@sh tools/phase.sh "4 of 4, charts for the pages " 5 $(PY) tools/fetch_plotly.py || echo "small plotly bundle not fetched: Dash's own is used"
 	@touch $@
