@@ -50,7 +50,7 @@ def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
         return None
     version = {"op": "replace", "path": "/metadata/resourceVersion", "value": guard["metadata"]["resourceVersion"]}
     removals = [{"op": "remove", "path": f"/spec/{name}"} for name in fields]
-    return Patch(ADDRESS, (version, *removals), why="no manager has looked after these hand-overs for a minute")
+    return Patch(ADDRESS, (version, *removals), why="no manager has handled these hand-overs for a minute")
 
 
 def _is_over(end_seconds: float, now_seconds: float) -> bool:
@@ -73,7 +73,7 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
         if ended and not meta.get("deletionTimestamp"):
             address = Address("v1", "pods", meta["name"], meta["namespace"])
             operations = tuple(without_gate(gates, meta["resourceVersion"], *ended))
-            patches.append(Patch(address, operations, why="no manager looks after pods that wait any more"))
+            patches.append(Patch(address, operations, why="no manager handles waiting pods any more"))
     return patches
 
 
@@ -86,7 +86,7 @@ def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> l
         return []
     leaving = (pod for pod in pods if GANG_GATE in gates_of(pod) and group_named(pod))
     places = sorted({(pod["metadata"]["namespace"], group_named(pod)) for pod in leaving})
-    return [native_group(*place, why="no manager looks after its gang any more") for place in places]
+    return [native_group(*place, why="no manager handles its gang any more") for place in places]
 
 
 class GuardWatchdog:
@@ -136,7 +136,7 @@ class GuardWatchdog:
                 _log.warning("pod stays in our gate", pod=str(outcome.intent.address), error=str(outcome.error))
         lifted = sum(outcome.ok for outcome in outcomes)
         if lifted:
-            _log.warning("no manager looks after pods that wait: they may be scheduled", pods=lifted)
+            _log.warning("no manager handles waiting pods: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):
             self._freed, self._look_again_seconds = over, now_seconds + RELIST_SECONDS
         return lifted

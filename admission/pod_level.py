@@ -65,7 +65,7 @@ def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]
         _write(container, "limits", resource, limit)
     for side in totals:
         del own[side][resource]
-    return [f"the pod's own {resource} (spec.resources) was shared out among its containers"]
+    return [f"the pod's own {resource} (spec.resources) was divided among its containers"]
 
 
 def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None], total: int) -> list[int]:

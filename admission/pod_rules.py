@@ -128,7 +128,7 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
 
 
 def _immutable_field_problem(field: str, was: str | None, now: str | None) -> Problem:
-    return Problem(field, now or "", f"may not be changed, it was {format_value(was or '')}", "create a new pod")
+    return Problem(field, now or "", f"may not be changed; it was {format_value(was or '')}", "create a new pod")
 
 
 def _priority(pod: Pod) -> PriorityClass:
@@ -158,7 +158,7 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
         yield Problem(field, "", error.message, error.fix)
         return
     if not request_millicores:
-        yield Problem(field, "0", f"is no CPU, and {qos} binds whole ones", "request a whole number of CPUs")
+        yield Problem(field, "0", f"is less than a CPU, and {qos} needs whole CPUs", "request a whole number of CPUs")
     elif request_millicores % 1000:
         yield Problem(
             field, f"{request_millicores}m", f"is not a whole number of CPUs, as {qos} needs", "request whole CPUs"
@@ -171,7 +171,7 @@ def _own_cpus(old: Pod, new: Pod, annotations: Mapping[str, str]) -> Iterator[Pr
         before, after = (requests_of_pod(pod).get("cpu", 0) for pod in (old, new))
         cpus = len(assignment_of(annotations, "the pod").cpus)
         if cpus and before != after:
-            message = f"is resized, and the pod keeps the {cpus} CPUs of its own that it was given"
+            message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs that it was given"
             field = "spec.containers[*].resources.requests.cpu"
             yield Problem(
                 field, quantity_of("cpu", after), message, "create a new pod that requests as many as it needs"

@@ -70,7 +70,7 @@ class Profile:
         where = f"ClusterColocationProfile {name}: spec."
         qos_class = _text(spec, "qosClass", where)
         if qos_class not in set(QosClass):
-            raise _refusal(f"{where}qosClass", qos_class, f"is none of {', '.join(q for q in QosClass if q)}")
+            raise _refusal(f"{where}qosClass", qos_class, f"is not one of {', '.join(q for q in QosClass if q)}")
         # A profile's koordinatorPriority, None when it sets none; UsageError for what is no int32.
         sub_priority = spec.get("koordinatorPriority")
         if sub_priority is not None and (
@@ -203,7 +203,7 @@ def why_refused(field_name: str, key: str, value: Any) -> str:
         LabelSelector.parse({"matchLabels": {key: value if field_name == "labels" else ""}}, field_name)
     except UsageError as error:
         return error.message
-    return "" if isinstance(value, str) else f"{format_value(value)} is not a text"
+    return "" if isinstance(value, str) else f"{format_value(value)} is not a string"
 
 
 def _put(metadata: dict[str, Any], key: str, texts: dict[str, str]) -> None:

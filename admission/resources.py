@@ -66,7 +66,7 @@ def _rename(quantities: Json, old: str, where: str) -> str:
     new = RESOURCE_ALIASES[old]
     value = quantities.pop(old)
     if new in quantities:
-        return f"{where}: {old} is an old name of {new}, which is there too; {old}={value} was dropped"
+        return f"{where}: {old} is an old name of {new}, which is also set; {old}={value} was dropped"
     quantities[new] = value
     return f"{where}: {old} is an old name of {new}; write the new one"
 

@@ -320,7 +320,7 @@ def validate_quota(request: AdmissionRequest, context: ReviewContext) -> Admissi
         return UNTOUCHED
     if not context.view.quotas_synced:
         return _validation_decision(
-            [Problem("metadata.name", request.name or "", "the quota tree is not read yet", "try again")]
+            [Problem("metadata.name", request.name or "", "the quota tree has not been read yet", "try again")]
         )
     old = _object(request.old, _QuotaShape)
     if request.operation == "DELETE":

@@ -31,7 +31,7 @@ class AdmissionSettings(Section, frozen=True):
         bool,
         setting(
             "Also translate a pod's overhead to its class's resources. The API server's own RuntimeClass check refuses"
-            " such a pod, so it only helps where that plugin is switched off.",
+            " such a pod, so it only helps where that plugin is disabled.",
             when="your RuntimeClasses have an overhead and the check is off",
         ),
     ] = False
@@ -62,7 +62,7 @@ class AdmissionSettings(Section, frozen=True):
     certificate_check_seconds: Annotated[
         float,
         setting(
-            "How often certificates and their files are looked at.",
+            "How often certificates and their files are checked.",
             when="an issuer of yours renews certificates within minutes",
             unit="seconds",
             gt=0,

@@ -41,7 +41,7 @@ MERGE_KEYS: Final[dict[tuple[str, ...], str]] = {
 PRIMITIVE_LISTS: Final = frozenset({("metadata", "finalizers")})
 """Lists of texts that merge as a set."""
 _DELETE_ITEMS: Final = "$deleteFromPrimitiveList/"
-_FIX: Final = "Correct spec.patch of the profile: it is laid over a Pod as `kubectl patch --type strategic` would."
+_FIX: Final = "Correct spec.patch of the profile: it is applied to a Pod as by `kubectl patch --type strategic`."
 
 Path = tuple[str, ...]
 
@@ -54,7 +54,7 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
     if directive == "delete":
         return {}
     if directive != "merge":
-        raise _refusal(path, f"$patch {format_value(directive)} is none of replace, delete, merge")
+        raise _refusal(path, f"$patch {format_value(directive)} is not one of replace, delete, merge")
     fields = _retain_keys(document, patch, path)
     for key, value in patch.items():
         if key.startswith(_DELETE_ITEMS):

@@ -74,9 +74,7 @@ def status(
 def preview(
     ctx: typer.Context,
     namespace: NamespaceOption = None,
-    in_window: Annotated[
-        bool, typer.Option("--in-window", help="As if every change window were open: what tonight would bring.")
-    ] = False,
+    in_window: Annotated[bool, typer.Option("--in-window", help="Take every change window as open.")] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
     kubeconfig: Kubeconfig = None,

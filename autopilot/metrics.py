@@ -35,7 +35,10 @@ class AutopilotMetrics:
             f"{word}_halted", "1 while nothing is changed for this reason.", ["reason"], registry=registry
         )
         self._acts = Counter(
-            f"{word}_acts_total", "Acts by outcome: accepted, or refused by every way.", ["outcome"], registry=registry
+            f"{word}_acts_total",
+            "Changes tried, by outcome: accepted or refused.",
+            ["outcome"],
+            registry=registry,
         )
         for outcome in ("accepted", "refused"):
             self._acts.labels(outcome)

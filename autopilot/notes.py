@@ -103,7 +103,7 @@ def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
         RequestTotals(*(int(sum(row[f"{resource}_{word}"] for row in rows)) for resource in Resource))
         for word in ("freed", "raised")
     )
-    peaks = f"{counted(sums.pop('floors'), 'peak')} with lent replicas"
+    peaks = f"{counted(sums.pop('floors'), 'peak')} with raised minReplicas"
     counts = ", ".join([*(f"{count} {name}" for name, count in sums.items()), peaks])
     yield News("The autopilot's week", f"{counts}; {saving_text(Savings(freed, raised), '')}")
 
@@ -147,13 +147,13 @@ class ChatNotes:
         if self._failures < TRIES:
             self.waiting = [*batch, *self.waiting][-MOST_WAITING:]
         else:
-            log.warning("news of the autopilot was given up", count=len(batch))
+            log.warning("a notification of the autopilot was given up", count=len(batch))
             self._failures = 0
 
     def _deliver(self, batch: Sequence[News]) -> None:
         try:
             post(self.url, json.dumps(payload(self.cluster, batch, self.settings)).encode(), self.settings)
         except NotDelivered as error:
-            log.warning("news of the autopilot was not delivered", err=error.message)
+            log.warning("a notification of the autopilot was not delivered", err=error.message)
         else:
             self._undelivered, self._failures = [], 0

@@ -48,7 +48,7 @@ def parse_draft(body: Mapping[str, Any]) -> tuple[NamespacedPolicy, Json]:
     """The policy, and its object without what the server adds; UsageError names what is wrong with it."""
     for key, value in {"apiVersion": OWN_GROUP, "kind": KIND}.items():
         if body.get(key, value) != value:
-            raise UsageError(f"{key}: {body[key]!r} is no policy's", fix=f"Write {key}: {value}.")
+            raise UsageError(f"{key}: {body[key]!r} is not that of a policy", fix=f"Write {key}: {value}.")
     meta = body.get("metadata")
     for key in ("name", "namespace"):
         require_name(meta.get(key) if isinstance(meta, Mapping) else None, f"metadata.{key}")
@@ -87,14 +87,14 @@ def draft_write(
     if before is None and live is None:
         return Create(address, body, why=why)
     if live is None:
-        raise UsageError(f"there is no AutopilotPolicy {policy}", fix="Open a new policy to make one of another name.")
+        raise UsageError(f"there is no AutopilotPolicy {policy}", fix="Open a new policy for another name.")
     if before is None:
         raise UsageError(f"there is an AutopilotPolicy {policy} already", fix="Open that one, or choose another name.")
     spec = live.get("spec") or {}
     if _complete_spec(spec) != _complete_spec(before):
         raise UsageError(
-            f"AutopilotPolicy {policy} was changed since you looked at it",
-            fix="Open it again, and edit what it is now.",
+            f"AutopilotPolicy {policy} was changed after you opened it",
+            fix="Open it again, and edit its present version.",
         )
     test = {"op": "test", "path": "/spec", "value": live.get("spec")}
     return Patch(address, (test, {"op": "add", "path": "/spec", "value": body["spec"]}), why=why)

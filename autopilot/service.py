@@ -257,8 +257,8 @@ class ClusterAutopilotService:
         if mode is AutopilotMode.ACT and not digest:
             who.require(Right.APPROVE, _split(name)[0])
             raise UnseenVersion(
-                f"the approval of AutopilotPolicy {name} does not name the digest of the policy that was read",
-                fix="Read the policy, then send its digest: what was changed since is not approved.",
+                f"the approval of AutopilotPolicy {name} lacks the digest of the policy that was read",
+                fix="Read the policy, then send its digest: later changes are not approved.",
             )
         event = AutopilotEvent.ACT if mode is AutopilotMode.ACT else AutopilotEvent.OBSERVE
         self._switch_mode(who, name, mode, event, reason, digest)
@@ -273,8 +273,8 @@ class ClusterAutopilotService:
             policy = _as_mode(_live(client, namespace, short), mode)
             if digest and digest != policy.digest:
                 raise UsageError(
-                    f"AutopilotPolicy {name} was changed since you looked at it: its digest is {policy.digest}",
-                    fix="Look at it again, and approve it as it stands now.",
+                    f"AutopilotPolicy {name} was changed after you opened it: its digest is {policy.digest}",
+                    fix="Review it again, and approve its present version.",
                 )
             details = {"digest": policy.digest, "words": reason, "groups": list(who.groups)}
             write = mode_write(policy, mode.value)

@@ -19,7 +19,7 @@ class CeilingSettings(Section, frozen=True):
     directions: Annotated[
         list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]],
         setting(
-            "Which way they may move; UpAfterOOMKill raises memory, UpAfterThrottling CPU, outside of windows, too.",
+            "Their directions; UpAfterOOMKill raises memory, UpAfterThrottling CPU, both also outside of windows.",
             when="one of them must never be taken",
             min_length=1,
         ),
@@ -27,8 +27,8 @@ class CeilingSettings(Section, frozen=True):
     start_up_factor: Annotated[
         float,
         setting(
-            "Times its CPU request that a container may be given, in place, until its pod is ready; 1: no start is "
-            "helped. What its starts used, as its portrait knows it, is never passed.",
+            "A container may get up to this many times its CPU request, in place, until its pod is ready; 1: no "
+            "start gets more. The highest usage of its earlier starts, as in its portrait, is never exceeded.",
             when="slow starts should get more CPU",
             ge=1,
             le=20,
@@ -37,9 +37,9 @@ class CeilingSettings(Section, frozen=True):
     replica_floor_factor: Annotated[
         float,
         setting(
-            "Times its own minReplicas that an autoscaler may be lent ahead of a forecast peak; 1: none is. Its "
-            "maxReplicas is never passed.",
-            when="autoscalers should be ahead of forecast peaks",
+            "minReplicas of an autoscaler may be raised to this many times its own value before a forecast peak; 1: "
+            "never. Its maxReplicas is never exceeded.",
+            when="autoscalers should scale before forecast peaks",
             ge=1,
             le=20,
         ),
@@ -51,14 +51,14 @@ class CeilingSettings(Section, frozen=True):
     largest_cut: Annotated[
         dict[Literal["cpu", "memory"], float],
         setting(
-            "Largest share of a request that may be cut in a day; beside the guardrails cpu-step and memory-step.",
+            "Largest share of a request that may be cut in a day; guardrails cpu-step and memory-step apply too.",
             when="steps should be smaller, or larger",
         ),
     ] = msgspec.field(default_factory=lambda: {"cpu": 0.3, "memory": 0.2})
     windows: Annotated[
         list[str],
         setting(
-            "When the autopilot may change something, written as actions.windows; none: whenever those allow it.",
+            "When the autopilot may change something, written as actions.windows; none: at any time that those allow.",
             when="it may work at certain hours only",
         ),
     ] = msgspec.field(default_factory=list)
@@ -66,7 +66,7 @@ class CeilingSettings(Section, frozen=True):
         list[Literal["InPlace", "RollOut", "NextRestart"]],
         setting(
             "How a change may reach the pods, the first that is possible.",
-            when="a way must never be taken, such as roll-outs",
+            when="a way must never be used, such as roll-outs",
             min_length=1,
         ),
     ] = msgspec.field(default_factory=lambda: ["InPlace", "NextRestart", "RollOut"])
@@ -101,7 +101,7 @@ class CeilingSettings(Section, frozen=True):
     restarts_per_week: Annotated[
         int,
         setting(
-            "Restarts of a pod within seven days from which on no roll-out begins; rolling one back restarts it once "
+            "No roll-out begins once a pod has this many restarts in seven days; rolling one back restarts it once "
             "more. 0: no roll-out.",
             when="pods may be restarted more often, or never",
             ge=0,
@@ -114,7 +114,7 @@ class CeilingSettings(Section, frozen=True):
     never_touch: Annotated[
         list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]],
         setting(
-            "What is left alone; Autoscaled: an autoscaler follows the resource and does not move along.",
+            "Workloads that are left alone; Autoscaled: their autoscaler follows the resource, and its target stays.",
             when="one of them may be touched after all",
         ),
     ] = msgspec.field(default_factory=lambda: ["LSE", "LSR", "SingleReplica", "Autoscaled"])
@@ -150,8 +150,8 @@ class AutopilotSettings(Section, frozen=True):
     trouble_query: Annotated[
         str,
         setting(
-            "PromQL of your own that says that the cluster is in trouble: while it has a value above 0 nothing is "
-            "changed, nor while profiler.prometheus does not answer it. Empty: not asked.",
+            "PromQL of your own that says that the cluster is in trouble: nothing is changed while its value is "
+            "above 0, or while profiler.prometheus does not answer it. Empty: no query.",
             when="your own alerts should stop it",
         ),
     ] = ""

@@ -102,8 +102,8 @@ class Person:
             return
         self.require(right)
         raise NotAllowed(
-            f"{self.name or 'a viewer'} may {right} in some namespaces alone",
-            fix="It concerns all namespaces: it takes the role in all of them.",
+            f"{self.name or 'a viewer'} may {right} in some namespaces only",
+            fix="It concerns all namespaces: the role must cover all of them.",
         )
 
     @property
@@ -121,5 +121,5 @@ class Person:
         place = f" in namespace {namespace}" if namespace else ""
         needed = ", ".join(role.value for role in Role if right in RIGHTS[role])
         raise NotAllowed(
-            f"{self.name or 'a viewer'} may not {right}{place}", fix=f"It takes one of the roles: {needed}."
+            f"{self.name or 'a viewer'} may not {right}{place}", fix=f"One of these roles is needed: {needed}."
         )

@@ -31,7 +31,7 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "store": (
         ("--store URL", "fsspec URL of the store; default: settings store.url."),
         ("--cluster NAME", "Cluster in the store; needed when there are several."),
-        ("--all-clusters", "All clusters of the store, with a column that names each row's."),
+        ("--all-clusters", "All clusters of the store, with a column for the cluster's name."),
     ),
     "rows": (
         ("-o, --output <table\\|wide\\|json\\|yaml\\|csv>", "How to write the rows. [default: table]"),

@@ -34,8 +34,8 @@ COMPILED = Schema(
     "compiled-profiles",
     (
         Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
-        Column("state", "State", Kind.TEXT, "compiled, partial: without the field, or left-out: has no policy."),
-        Column("field", "Field", Kind.TEXT, "What the policy does not state."),
+        Column("state", "State", Kind.TEXT, "compiled; partial: lacks the field; left-out: has no policy."),
+        Column("field", "Field", Kind.TEXT, "What the policy cannot express."),
         Column("reason", "Reason", Kind.TEXT, "Why, or on which pods."),
     ),
     ("profile", "field"),
@@ -50,10 +50,10 @@ def _family() -> None:
 @app.command(
     "compile",
     epilog=examples(
-        "cotenant config profiles compile  # profiles of the cluster: what can be stated, and what is lost",
+        "cotenant config profiles compile  # profiles of the cluster: what policies can express, and what is lost",
         "cotenant config profiles compile -o yaml | kubectl apply -f -",
         "cotenant config profiles compile deploy/profiles/*.yaml -o yaml  # asks no cluster",
-        "cotenant config profiles compile --check  # are the cluster's policies those of its profiles?",
+        "cotenant config profiles compile --check  # do the cluster's policies match its profiles?",
         "cotenant config profiles compile --api-version v1beta1 -o yaml  # Kubernetes 1.34, 1.35 with the feature gate",
     ),
 )
@@ -199,6 +199,6 @@ def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     for line in lines:
         message(line)
     if lines:
-        message("bring them in step: cotenant config profiles compile -o yaml | kubectl apply -f -")
+        message("update them: cotenant config profiles compile -o yaml | kubectl apply -f -")
         raise typer.Exit(EXIT_FINDINGS)
-    message(f"{len(ours)} policies and bindings are those of {len(result.compiled)} profiles")
+    message(f"{len(ours)} policies and bindings match {len(result.compiled)} profiles")

@@ -42,14 +42,15 @@ def webhook(
         bool, typer.Option("--install", help="Write Service and webhook configurations into the cluster first.")
     ] = False,
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="How the API server reaches us when not through the Service.")
+        str,
+        typer.Option("--url", metavar="URL", help="URL of the webhook where no Service leads to it."),
     ] = "",
     cert_dir: Annotated[
         Path | None,
         typer.Option("--cert-dir", metavar="DIR", help="Folder with tls.crt and tls.key; no Secret is used."),
     ] = None,
     self_signed: Annotated[
-        bool, typer.Option("--self-signed", help="Issue and renew our own certificate in --cert-dir.")
+        bool, typer.Option("--self-signed", help="Issue and renew a self-signed certificate in --cert-dir.")
     ] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,

@@ -69,7 +69,7 @@ GENERAL_LOSSES: Final = (
     "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
     "living pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
-    "what a profile leaves to another one whose PriorityClass does not exist: neither of the two does it",
+    "fields that a profile leaves to another profile whose PriorityClass does not exist: neither sets them",
     "bounds of LimitRanges and quotas that pods without cpu and memory cannot keep: the API server's own words",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
@@ -124,13 +124,13 @@ def _without_lost(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> 
 def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
     """Why no policy can stand for the profile."""
     if profile.percent not in (0, 100):
-        reason = f"{profile.percent}%: a policy cannot draw by lot; apply it to all (100%) or use the webhook"
+        reason = f"{profile.percent}%: a policy cannot select pods at random; apply it to all (100%) or use the webhook"
         return PolicyLoss(profile.name, "probability", reason, whole=True)
     if len(PREFIX + profile.name) > _LONGEST_NAME:
         return PolicyLoss(profile.name, "metadata.name", "is too long for a policy's name", whole=True)
     name = _class_of(profile)
     if name is not None and (not isinstance(name, str) or not name or set(name) & set("/%") or name in (".", "..")):
-        return PolicyLoss(profile.name, "priorityClassName", "is no name of a PriorityClass", whole=True)
+        return PolicyLoss(profile.name, "priorityClassName", "is not a valid name of a PriorityClass", whole=True)
     return None
 
 
@@ -151,9 +151,7 @@ def _unstable(profiles: Sequence[Profile]) -> Iterator[PolicyLoss]:
                 writes[p.name] for p in profiles if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)
             )
             if keys := unstable(other, writers):
-                reason = (
-                    f"may match the same pods as {other.name}, which selects by {', '.join(keys)}: a profile writes it"
-                )
+                reason = f"may match the same pods as {other.name}, which selects by {', '.join(keys)}: profiles set it"
                 yield PolicyLoss(profile.name, "selector", reason, whole=True)
                 break
 
@@ -190,12 +188,12 @@ def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
         )
     for name in profile.patch:
         if name not in ("metadata", "spec"):
-            yield PolicyLoss(profile.name, f"patch.{name}", "is no field of a pod's metadata or spec")
+            yield PolicyLoss(profile.name, f"patch.{name}", "is not a field of a pod's metadata or spec")
     for name in profile.patch.get("metadata") or {}:
         if name not in ("labels", "annotations"):
             yield PolicyLoss(profile.name, f"patch.metadata.{name}", "only labels and annotations are compiled")
         elif (patch := profile.patch["metadata"][name]) != {} and not patched_texts(patch):
-            reason = "only an object of texts without directives is compiled"
+            reason = "only an object of strings without directives is compiled"
             yield PolicyLoss(profile.name, f"patch.metadata.{name}", reason)
     for name, value in (profile.patch.get("spec") or {}).items():
         if name != CLASS_NAME and (why := refusal(name, value)):

@@ -56,7 +56,7 @@ FIELDS: Final[Mapping[str, Any]] = {
 def refusal(name: str, value: Any) -> str:
     """Why a field of the spec with this value cannot be compiled; "" when it can."""
     if name not in FIELDS:
-        return "is none of the fields whose types the compiler checks: a wrong type would refuse every matching pod"
+        return "is not a field whose type the compiler checks: a wrong type would refuse every matching pod"
     return _wrong(value, FIELDS[name], f"spec.patch.spec.{name}")
 
 
@@ -86,7 +86,7 @@ def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:
     if key.startswith("$"):
         return f"{path}.{key}: directives of a strategic merge are not compiled"
     if key not in kind and _MAP not in kind:
-        return f"{path}.{key} is no field that the compiler knows"
+        return f"{path}.{key} is not a field that the compiler knows"
     return _wrong(value, kind.get(key, kind.get(_MAP)), f"{path}.{key}")
 
 

@@ -54,7 +54,7 @@ class WebhookMetrics:
         )
         self.expires = Gauge(
             "cotenant_webhook_certificate_expiry_timestamp_seconds",
-            "Unix time at which the certificate that is shown ends.",
+            "Unix time at which the served certificate expires.",
             registry=registry,
         )
 
@@ -131,7 +131,7 @@ class WebhookApp:
             return review.ReviewResponse(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
         except LeftOut as error:
             _log.warning("an object is not judged", webhook=path, why=error.message)
-            return _answer_unjudged(path, body, f"cotenant does not judge it: {error.message}", "left-out")
+            return _answer_unjudged(path, body, f"cotenant does not check it: {error.message}", "left-out")
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
             _log.exception("review failed", webhook=path)
             return _answer_unjudged(path, body, "the webhook failed; its log says why", "failed")

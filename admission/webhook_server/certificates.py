@@ -197,7 +197,7 @@ class CertificateController:
             except ClusterConflict:
                 continue  # another replica was faster: take what it stored
         raise ClusterError(
-            f"the webhook's certificate was changed by others {TRIES} times in a row",
+            f"the webhook's certificate was changed by other writers {TRIES} times in a row",
             fix="Is another program using it?",
         )
 
@@ -211,7 +211,7 @@ class CertificateController:
         try:
             return self._injector.trusted()
         except ClusterError as error:
-            _log.warning("it is not known whom callers trust", error=error.message, fix=error.fix)
+            _log.warning("it is not known which authority callers trust", error=error.message, fix=error.fix)
             return b""
 
     def _inject_bundle(self, material: Material) -> CotenantError | None:

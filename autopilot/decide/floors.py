@@ -136,10 +136,10 @@ def floor_steps(
     # by an earlier step whose answer was lost: it takes the mark away, which a person who sets the same number leaves
     is_back = is_over and present == lent.own and mark is None
     if not is_back and present != lent.floor and (lent.has_arrived or present != lent.before):
-        words = f"somebody set minReplicas of {lent.autoscaler} to {present}; it had been lent {lent.floor}"
+        words = f"somebody set minReplicas of {lent.autoscaler} to {present}; the autopilot had set {lent.floor}"
         yield _floor_end_step(lent, autoscaler, words, is_fought=True)
     elif is_over:
-        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy lends it any more")
+        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy raises it any more")
     elif (due := min(_due(lent.peak, now_seconds), _most(autoscaler, lent.own, factor))) > present:
         yield _raise(msgspec.structs.replace(lent, before=present, floor=due, has_arrived=False), autoscaler)
     elif not lent.has_arrived:
@@ -273,7 +273,7 @@ def _marked_only(workload: WorkloadRef, autoscaler: Json, mark: Floor) -> LentFl
 
 def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
     """Lend: minReplicas from the value that was looked at to lent.floor; an annotation keeps its own value."""
-    words = f"at least {lent.floor} replicas instead of {lent.own} for the peak that the forecast has"
+    words = f"at least {lent.floor} replicas instead of {lent.own} for the forecast peak"
     operations = (
         _minimum("test", lent.before),
         *floor_mark_operations(autoscaler, Floor(AUTOPILOT, lent.own, lent.floor), LENT_FLOOR_ANNOTATION),

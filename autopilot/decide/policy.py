@@ -135,7 +135,7 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
     what = f"AutopilotPolicy {namespace}/{name}"
     spec_body = without_nulls(body.get("spec") or {})
     for deviation in deviations(spec_body, PolicySpec, "spec"):
-        fix = deviation.fix or "kubectl explain autopilotpolicy.spec says what is read."
+        fix = deviation.fix or "kubectl explain autopilotpolicy.spec lists the fields."
         raise UsageError(f"{what}: {deviation}", fix=fix)
     try:
         spec = msgspec.convert(spec_body, PolicySpec)
@@ -143,7 +143,7 @@ def parse_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
         where = str(error).rpartition(" - at `$")[2].rstrip("`")
         message = str(error).partition(" - at ")[0]
         raise UsageError(
-            f"{what}: spec{where}: {message}", fix="kubectl explain autopilotpolicy.spec says what is read."
+            f"{what}: spec{where}: {message}", fix="kubectl explain autopilotpolicy.spec lists the fields."
         ) from error
     for field, value, why, fix in (*contradictions(spec), *_objective_faults(spec.objectives or (), namespace)):
         raise UsageError(f"{what}: {field}: {value} {why}", fix=fix)
@@ -179,7 +179,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
     is_left_out = bool(spec.directions) and Direction.UP_AFTER_THROTTLING not in (spec.directions or ())
     if spec.throttled_share is not None and is_left_out:
         fix = "Add UpAfterThrottling to directions, or leave throttledShare out."
-        yield "spec.throttledShare", spec.throttled_share, "is that of UpAfterThrottling, which is left out", fix
+        yield "spec.throttledShare", spec.throttled_share, "applies to UpAfterThrottling, which is left out", fix
     if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:
         fix = "Allow a restart a week, or add InPlace to ways."
         yield "spec.restartsPerWeek", 0, "forbids the only way, RollOut, which restarts pods", fix
@@ -189,7 +189,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
             yield f"spec.largestCut.{resource}", share, "bounds a resource that spec.resources leaves out", fix
     if spec.cuts and spec.directions and Direction.DOWN not in spec.directions:
         fix = "Add Down to directions, or leave largestCut out."
-        yield "spec.largestCut", dict(spec.cuts), "bounds cuts, and spec.directions has no Down", fix
+        yield "spec.largestCut", dict(spec.cuts), "limits cuts, and spec.directions has no Down", fix
     for index, text in enumerate(spec.windows or ()):
         try:
             parse_window(text)

@@ -163,7 +163,7 @@ def _end_of(pod: Json, boost: PodBoost, now_seconds: float, longest_seconds: flo
     if ready is not None and now_seconds - ready >= QUIET_SECONDS:
         return "the pod is ready"
     if now_seconds - boost.begun_seconds >= longest_seconds:
-        return f"its start takes more than {longest_seconds / 60:.0f} minutes"
+        return f"its start takes longer than {longest_seconds / 60:.0f} minutes"
     answer = in_place.answer(pod, boost.write)
     return answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
 

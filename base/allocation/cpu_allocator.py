@@ -43,10 +43,10 @@ EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
 BURST: Final = "ConstrainedBurst"
 """Bind policy of a pod that shares CPUs: it gets none of its own."""
 NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
-KUBELET_OWNS: Final = "the kubelet's static CPU manager gives its CPUs out, or may do so"
-TOO_FEW: Final = "too few free CPUs as the pod wants them"
-AMPLIFIED: Final = "its CPU is amplified: beside what its other pods request {} CPUs may still be given"
-OTHER_POLICY: Final = "its CPU or NUMA policy is not the pod's"
+KUBELET_OWNS: Final = "the kubelet's static CPU manager assigns its CPUs, or may do so"
+TOO_FEW: Final = "too few free CPUs that match the pod's CPU policy"
+AMPLIFIED: Final = "its CPU is amplified: {} CPUs are left after the requests of its other pods"
+OTHER_POLICY: Final = "its CPU or NUMA policy differs from the pod's"
 _BIND: Final = {"FullPCPUsOnly": CpuBindPolicy.FULL_PCPUS, "SpreadByPCPUs": CpuBindPolicy.SPREAD_BY_PCPUS}
 _NO_POLICY: Final = ("", "Default", "None")
 PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, NumaStrategy)
@@ -214,4 +214,4 @@ def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
         return kind(text)
     except ValueError:
         known = ", ".join(kind)
-        raise UsageError(f"{pod}: policy {text[:40]!r} is none of {known}", fix="Write one of them.") from None
+        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {known}", fix="Write one of them.") from None

@@ -24,7 +24,7 @@ def parse_cpus(text: str, what: str = "") -> Cpus:
     UsageError names the part that is no number or range, runs downwards or lies above LARGEST_CPU; `what` names whose.
     """
     if len(text) > LONGEST_LIST:
-        raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is none of a machine's CPUs", fix=_FIX)
+        raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is too long for a list of CPUs", fix=_FIX)
     parts = [part.strip() for part in text.strip().split(",")] if text.strip() else []
     cpus: set[int] = set()
     end = -1

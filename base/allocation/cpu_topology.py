@@ -128,8 +128,8 @@ def regular_topology(
     counts = (sockets, cores_per_socket, threads_per_core, numa_nodes_per_socket)
     if min(counts) < 1 or cores_per_socket % numa_nodes_per_socket:
         raise UsageError(
-            f"{sockets} sockets x {cores_per_socket} cores x {threads_per_core} threads, {numa_nodes_per_socket} NUMA"
-            " nodes a socket: that is no machine",
+            f"{sockets} sockets x {cores_per_socket} cores x {threads_per_core} threads, {numa_nodes_per_socket} "
+            f"NUMA nodes a socket: no machine has that",
             fix="Take at least one of each, and a number of cores that the NUMA nodes divide.",
         )
     core_count = sockets * cores_per_socket

@@ -56,7 +56,7 @@ class GpuShare:
             return cls(percent, percent)
         if percents := _PERCENTS.fullmatch(text):
             return cls(int(percents[1]), int(percents[2]))
-        raise UsageError(f"{format_value(text)} is no share of a GPU", fix="Scan again: cotenant scan.")
+        raise UsageError(f"{format_value(text)} is not a share of a GPU", fix="Scan again: cotenant scan.")
 
 
 @dataclass(frozen=True, slots=True)

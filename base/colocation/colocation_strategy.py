@@ -83,7 +83,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         100
     )
     mid_unallocated_percent: Annotated[
-        int, percent("midUnallocatedPercent", "Share of what nobody requested that mid may use.", constant=True)
+        int, percent("midUnallocatedPercent", "Share of the capacity without requests that mid may use.", constant=True)
     ] = 0
     mid_mode: Annotated[
         Literal["dynamic", "static"],
@@ -101,7 +101,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "degradeTimeMinutes",
-            "Age of a node's metric from which nothing is reclaimed.",
+            "Nothing is reclaimed from a node whose metric is this old.",
             unit="minutes",
             constant=True,
             ge=1,
@@ -122,7 +122,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: share of back-tested decisions whose peak was passed up to which it may decide alone.",
+            "Policy forecast: it may decide alone up to this share of back-tested decisions whose peak was exceeded.",
             constant=True,
         ),
     ] = 10
@@ -132,14 +132,14 @@ class ReclaimFields(msgspec.Struct, frozen=True):
 class ColocationStrategy(ReclaimFields, frozen=True):
     """The colocation strategy of a node, and the rules for publishing its amounts."""
 
-    enable: Annotated[bool, field_metadata("enable", "Whether the node lends at all.")] = False
+    enable: Annotated[bool, field_metadata("enable", "Whether the node lends capacity to batch and mid.")] = False
     update_threshold_seconds: Annotated[
         int,
-        field_metadata("updateTimeThresholdSeconds", "Age of a written amount that is renewed.", unit="seconds", ge=1),
+        field_metadata("updateTimeThresholdSeconds", "Age at which an amount is written again.", unit="seconds", ge=1),
     ] = 300
     diff_threshold: Annotated[
         float,
-        field_metadata("resourceDiffThreshold", "Relative change of an amount that is written at once.", gt=0, le=1),
+        field_metadata("resourceDiffThreshold", "A relative change of this size is written at once.", gt=0, le=1),
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,

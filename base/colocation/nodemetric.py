@@ -164,7 +164,7 @@ class _ReportReader:
             moment = datetime.fromisoformat(text) if text else None
         except (TypeError, ValueError):
             self.notes.append(
-                f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is no time; counted as never filled"
+                f"NodeMetric {self.node}: updateTime {str(text)[:40]!r} is not a time; the metric counts as empty"
             )
             return None
         if moment is None:

@@ -132,7 +132,7 @@ TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
     FormulaTerm("system_peak", "-",
                 "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
                 limit="the system outside of pods is expected to take {amount}", from_forecast=True),
-    FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, with what it cannot know of other pods",
+    FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, plus an allowance for pods that it does not cover",
                 limit="prod is expected to need {amount}", from_forecast=True),
     FormulaTerm("announced", "-",
                 "requested by prod pods and reservations that came after that forecast and replaced no pod",

@@ -36,7 +36,7 @@ ClusterOption = Annotated[
     ),
 ]
 AllClustersOption = Annotated[
-    bool, typer.Option("--all-clusters", help="All clusters of the store, with a column that names each row's.")
+    bool, typer.Option("--all-clusters", help="All clusters of the store, with a column for the cluster's name.")
 ]
 NamespaceOption = Annotated[
     list[str] | None, typer.Option("--namespace", "-n", metavar="NAME", help="Only this namespace; may be repeated.")

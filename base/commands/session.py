@@ -78,7 +78,7 @@ class CliSession:
             if not loaded.reaches_cluster:
                 name = select_cluster(self.cluster, loaded.clusters)
                 raise UsageError(
-                    f"the settings name no kubeconfig context of cluster {name}, and the current one may be another's",
+                    f"the settings name no kubeconfig context of cluster {name}, and the current one may be of another",
                     fix=f"Set clusters.{name}.kube.context, or give --context.",
                 )
             if self.cluster is not None and loaded.cluster is None and not loaded.context_by_flag:
@@ -93,7 +93,7 @@ class CliSession:
         options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
         if path := next((path for path in options if path.startswith(_OF_ONE)), None):
             raise UsageError(
-                f"{path} is of one cluster, and was given to {command}",
+                f"{path} belongs to one cluster, and was given to {command}",
                 fix="Write it below clusters.NAME in the settings file, or name one: --cluster NAME.",
             )
 

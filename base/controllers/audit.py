@@ -31,11 +31,14 @@ class Audit:
             "cotenant_writes_total", "Writes to the Kubernetes API.", ["feature", "outcome"], registry=registry
         )
         self._notes = Gauge(
-            "cotenant_feature_notes", "What a feature has to tell people now.", ["feature", "reason"], registry=registry
+            "cotenant_feature_notes",
+            "Present messages of a feature.",
+            ["feature", "reason"],
+            registry=registry,
         )
         self._seconds = Histogram(
             "cotenant_decide_duration_seconds",
-            "Time to decide over the whole view.",
+            "Time of one decision over the whole cluster.",
             ["feature"],
             buckets=DECIDE_BUCKETS_SECONDS,
             registry=registry,

@@ -59,7 +59,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     apart = abs(now_seconds - server_seconds)
     return (
         f"the manager's clock ({moment(now_seconds)}) is {_format_duration(apart)} {direction} the API server's "
-        f"({moment(server_seconds)}). {which} Nothing is withdrawn by a doubtful time; everything is left as it is."
+        f"({moment(server_seconds)}). {which} No value is withdrawn while the time is uncertain; nothing is changed."
     )
 
 
@@ -91,8 +91,8 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
             return (
                 f"the manager's clock is {_format_duration(sorted(apart)[len(apart) // 2])} {direction} those of "
                 f"{len(apart)} of {len(ahead_by_node)} nodes, whose reports keep coming. Set the clock of the "
-                "manager's machine (or of these nodes). Nothing is withdrawn by a doubtful time; everything is left as "
-                "it is."
+                "manager's machine (or of these nodes). No value is withdrawn while the time is uncertain; nothing "
+                "is changed."
             )
     return ""
 

@@ -242,7 +242,7 @@ class FeatureRunner:
                     return
                 time.sleep(CLOSING_PAUSE_SECONDS)
         except Exception:  # the others are to end in good order
-            log.exception("feature did not end in good order", feature=self.feature.name)
+            log.exception("feature did not stop cleanly", feature=self.feature.name)
         finally:
             self._sender.close()
 
@@ -447,7 +447,7 @@ class FeatureRunner:
             if not mirror.wait_synced(0):
                 return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
             if mirror.age_seconds() > self._settings.stale_seconds:
-                return self._state(ControllerCondition.STALE, f"{name}: no sign of life; everything is left as it is.")
+                return self._state(ControllerCondition.STALE, f"{name}: no progress; nothing is changed.")
         doubt = self._clock_doubt() if self.feature.by_clock else ""
         if self.feature.by_server_time:
             doubt = self._unknown_time()
@@ -462,7 +462,7 @@ class FeatureRunner:
         server = self._context.server_clock
         if server is None or server.now_seconds() is not None:
             return ""
-        return "no answer of the API server told its time. What strips the Date header of its answers?"
+        return "no answer of the API server had a Date header, so its time is unknown. Does a proxy remove it?"
 
     def _clock_doubt(self) -> str:
         """Why our clock cannot be believed, in words; empty when it can."""

@@ -119,7 +119,7 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
     target = urljoin(url, answer.headers.get("Location", ""))
     parts = urlsplit(target)
     if answer.status_code not in _SAME_METHOD or not answer.headers.get("Location"):
-        raise NotDelivered(f"{start.hostname} answered {answer.status_code} instead of taking the message")
+        raise NotDelivered(f"{start.hostname} answered {answer.status_code} instead of accepting the message")
     if (parts.scheme, parts.hostname, parts.port) != (start.scheme, start.hostname, start.port):
         raise NotDelivered(
             f"{start.hostname} redirects to {parts.scheme}://{parts.hostname}, which is another origin; not followed",

@@ -147,7 +147,7 @@ def _text(value: Any, kind: inspect.StrType, path: str) -> Iterator[Deviation]:
 def _literal(value: Any, kind: inspect.LiteralType, path: str) -> Iterator[Deviation]:
     if not isinstance(value, str) or value not in kind.values:
         choices = ", ".join(str(v) or '""' for v in kind.values)
-        yield Deviation(path, value, f"is none of {choices}{meant(str(value), kind.values)}")
+        yield Deviation(path, value, f"is not one of {choices}{meant(str(value), kind.values)}")
 
 
 def _union(value: Any, kind: inspect.UnionType, path: str) -> Iterator[Deviation]:

@@ -123,9 +123,9 @@ def load_access(settings: KubeSettings) -> Access:
             load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
             return _access(store_name(name), configuration)
     except RecursionError as error:
-        raise ClusterError("no access to a cluster: the kubeconfig is nested too deep to be one", fix=_FIX) from error
+        raise ClusterError("no access to a cluster: the kubeconfig is nested too deeply", fix=_FIX) from error
     except (TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:  # the package trusts the file's form
-        problem = f"no access to a cluster: {_kubeconfig(settings)} is no kubeconfig: {error}"
+        problem = f"no access to a cluster: {_kubeconfig(settings)} is not a kubeconfig: {error}"
         raise ClusterError(problem, fix=_FIX) from error
     except (ConfigException, YAMLError, OSError, ValueError) as error:
         raise ClusterError(f"no access to a cluster: {error}", fix=_FIX) from error

@@ -297,8 +297,8 @@ class KubeClient:
         """The error for a 401 or 403: a server that still loads roles and accounts refuses whom it will let in."""
         if self._is_starting():
             return ClusterUnreachable(
-                f"{path}: {self.access.server} is starting and knows no rights yet ({answer.status})",
-                fix="It is asked again by itself; `kubectl get --raw /readyz?verbose` says what the server waits for.",
+                f"{path}: {self.access.server} is starting and cannot check rights yet ({answer.status})",
+                fix="The request is repeated automatically; `kubectl get --raw /readyz?verbose` says why it waits.",
             )
         if verb not in _READING and _is_denial(answer):
             return _denial(f"cannot {verb} {_kind_of(path)} in {self.access.cluster}", answer)
@@ -492,7 +492,7 @@ def _is_denial(answer: ApiResponse) -> bool:
 
 
 def _denial(what: str, answer: ApiResponse) -> ClusterDenied:
-    fix = "The cluster's admission refuses this very object: the message names the rule, or the right that it asks for."
+    fix = "The cluster's admission refuses this object: the message names the rule, or the right that is needed."
     return _with_answer(ClusterDenied(f"{what}: {message_of(answer)}", fix=fix), answer)
 
 
@@ -502,7 +502,7 @@ def _forbidden_error(verb: str, path: str, answer: ApiResponse, access: Access) 
         sent = "does not accept our credentials" if access.authorization() or access.cert_file else "got no credentials"
         return ClusterForbidden(
             f"{verb} {what}: {access.server} {sent} (401)",
-            fix=f"Log in again for cluster {access.cluster}, or create the account that is gone again, then try "
+            fix=f"Log in again for cluster {access.cluster}, or create the deleted account again, then try "
             f"`kubectl {verb} {what}`.",
         )
     fix = f'Grant it in {_role_for(path, *_resource_of(path))}, verbs: ["{verb}"].'

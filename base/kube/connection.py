@@ -62,7 +62,7 @@ class ApiConnection:
         self._base = urlsplit(access.server)
         if self._base.scheme not in ("https", "http") or not self._base.hostname:
             raise ClusterError(
-                f"{access.server!r} is no address of an API server", fix="Correct the kubeconfig's server."
+                f"{access.server!r} is not the address of an API server", fix="Correct the kubeconfig's server."
             )
         self._connection = self._make_connection()
         self._socket: socket.socket | None = None
@@ -250,7 +250,7 @@ class Chunks:
 
     def _require_valid_chunk(self, right: bool) -> None:
         if not right:
-            raise http.client.HTTPException("the answer is not in chunks as its head says")
+            raise http.client.HTTPException("the answer is not chunked, although its header says so")
 
 
 class _Whole(http.client.HTTPConnection):

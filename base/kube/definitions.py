@@ -50,7 +50,7 @@ def older_definitions(client: KubeClient) -> list[str]:
             if missing:
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 fields = ", ".join(missing[:MOST_NAMED])
-                found.append(f"{name} {version['name']} is older than this program: it does not take {fields}{more}")
+                found.append(f"{name} {version['name']} is older than this program: it does not accept {fields}{more}")
     return found
 
 

@@ -259,7 +259,7 @@ def _saved_histogram(histogram: HistogramStatus, resource: Resource, meta: Objec
     if not all(0 <= bucket < buckets_of(resource).count for bucket in weights):
         raise _unreadable_checkpoint(meta, f"a bucket of {resource.value} below 0 or above the last one")
     if not all(isfinite(weight) and weight >= 0 for weight in (total, *weights.values())) or not sum(weights.values()):
-        raise _unreadable_checkpoint(meta, f"weights of {resource.value} that are negative, endless or all zero")
+        raise _unreadable_checkpoint(meta, f"weights of {resource.value} that are negative, infinite or all zero")
     return SavedHistogram(weights, total, _required_seconds(histogram.reference_timestamp, meta, "referenceTimestamp"))
 
 

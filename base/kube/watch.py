@@ -318,7 +318,7 @@ class Mirror(Generic[ValueT]):
                 self._broken = True
                 self._pause(error)
             if self._state.doubt:
-                raise ClusterError(f"{self.path}: the watch repeats or shuffles its events")
+                raise ClusterError(f"{self.path}: the watch repeats events or sends them out of order")
 
     def _watch(self, due: float) -> None:
         """One watch until the server ends it or is silent; ClusterError when it breaks or cannot be believed.
@@ -358,7 +358,7 @@ class Mirror(Generic[ValueT]):
         elif silent and not self._stopping.is_set():
             # what was taken up and failed without a word was not followed from there
             self._fresh_at = before
-            end = end or ClusterError(f"watch {self.path}: was closed at once, without a word")
+            end = end or ClusterError(f"watch {self.path}: was closed at once, without an error")
         if end is not None:
             raise end
 

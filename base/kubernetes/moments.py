@@ -42,7 +42,7 @@ def seconds_of(text: str, what: str) -> float:
     seconds = 0.0 if text in ("0", "") else duration_seconds(text)
     if seconds is None:
         raise UsageError(
-            f"{what}: {format_value(text)} is not a duration", fix='Write "30m" or "1h30m"; 0 is for ever.'
+            f"{what}: {format_value(text)} is not a duration", fix='Write "30m" or "1h30m"; 0 means forever.'
         )
     return seconds
 
@@ -68,7 +68,5 @@ def moment_of(text: Any, what: str) -> float | None:
         written = text if isinstance(text, str) else str(text) if isinstance(text, datetime) else ""
         parsed = datetime.fromisoformat(written.replace("Z", "+00:00") if len(written) <= LENGTH_CAP else "")
     except (ValueError, RecursionError) as error:
-        raise UsageError(
-            f"{what}: {format_value(text)} is not a moment", fix='Write "2026-11-20T18:00:00Z".'
-        ) from error
+        raise UsageError(f"{what}: {format_value(text)} is not a time", fix='Write "2026-11-20T18:00:00Z".') from error
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -75,7 +75,7 @@ class LabelSelector:
             raise _refusal(what, body, "is not an object")
         labels, expressions = body.get("matchLabels"), body.get("matchExpressions")
         if not isinstance(labels, Mapping | None):
-            raise _refusal(f"{what}.matchLabels", labels, "is not an object of texts")
+            raise _refusal(f"{what}.matchLabels", labels, "is not an object of strings")
         if not isinstance(expressions, list | tuple | None):
             raise _refusal(f"{what}.matchExpressions", expressions, "is not a list")
         return cls(
@@ -113,7 +113,7 @@ def _expression(body: object, what: str) -> Requirement:
         raise _refusal(what, body, "is not an object")
     operator, values = body.get("operator"), body.get("values") or []
     if operator not in list(Operator):
-        raise _refusal(f"{what}.operator", operator, f"is none of {', '.join(Operator)}")
+        raise _refusal(f"{what}.operator", operator, f"is not one of {', '.join(Operator)}")
     if not isinstance(values, list | tuple):
         raise _refusal(f"{what}.values", values, "is not a list")
     if bool(values) is not (operator in (Operator.IN, Operator.NOT_IN)):

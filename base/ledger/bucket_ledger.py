@@ -75,7 +75,7 @@ class BucketLedger(Ledger):
     def __init__(self, url: str, *, reading: bool = False) -> None:
         """StoreForbidden, StoreCorrupt or StoreError when it cannot be read; nothing is overwritten."""
         if not is_bucket(url):
-            raise StoreError(f"the ledger cannot lie at {url}", fix="Name a file, or s3://bucket/folder.")
+            raise StoreError(f"the ledger cannot be stored at {url}", fix="Name a file, or s3://bucket/folder.")
         self.path = url
         self._folder = Folder(url, INTERACTIVE)
         self._key = self._signing_key(reading)
@@ -200,7 +200,7 @@ def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
     try:
         header, *lines = content.splitlines()
         if msgspec.json.decode(header, type=_Header).version > VERSION:
-            raise StoreError(f"{path} is of a newer version", fix="Use the version that wrote it.")
+            raise StoreError(f"{path} was written by a newer version", fix="Use the version that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]
         rows = tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
     except (ValueError, *UNDECODABLE) as error:

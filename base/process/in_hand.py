@@ -46,8 +46,8 @@ _NOTE_BYTES: Final = 2048
 _DELIVERY_TRIES: Final = 100
 MOST_LEFT_OUT: Final = 1000
 """Objects that are remembered; the oldest are forgotten, and tried again."""
-_STILL_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s on it, and was ended"
-_SUSPECT_WORDS: Final = f"the program stood still for {STILL_SECONDS:.0f} s while it was in hand beside others"
+_STILL_WORDS: Final = f"the program hung for {STILL_SECONDS:.0f} s on it, and was stopped"
+_SUSPECT_WORDS: Final = f"the program hung for {STILL_SECONDS:.0f} s while it processed this object and others"
 log = structlog.get_logger(__name__)
 
 
@@ -108,7 +108,7 @@ class _Notes:
             self._still = os.open(folder / "still", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
             self.arm()
         except (OSError, ValueError, StoreError) as error:
-            log.info("what is read is not noted", folder=str(folder), why=str(error))
+            log.info("the objects being read are not recorded", folder=str(folder), why=str(error))
             return False
         self.memory, self.free = memory, list(range(_NOTES))
         return True

@@ -45,7 +45,7 @@ def _cluster_settings(name: str, declared: Tree) -> Tree:
     own = declared.children[name]
     if not fits_folder(name):
         raise SettingsError(
-            f"{declared.file} line {declared.lines[name]}: the cluster name {name!r} cannot be a folder's name",
+            f"{declared.file} line {declared.lines[name]}: the cluster name {name!r} is not valid as a folder's name",
             fix=FOLDER_NAME_FIX,
         )
     if own is None:
@@ -53,13 +53,13 @@ def _cluster_settings(name: str, declared: Tree) -> Tree:
     if not isinstance(own, Tree):
         raise SettingsError(
             f"{declared.file} line {declared.lines[name]}: clusters.{name} is not a mapping of sections",
-            fix="Write `profiler:` or `kube:` below the name, as at the head of the file.",
+            fix="Write `profiler:` or `kube:` below the name, as at the top of the file.",
         )
     for section in own.children:
         if section in (*SHARED, CLUSTERS):
             raise SettingsError(
-                f"{own.file} line {own.lines[section]}: clusters.{name}.{section} cannot be of one cluster",
-                fix=f"Move `{section}` to the head of the file, where it holds for all clusters.",
+                f"{own.file} line {own.lines[section]}: clusters.{name}.{section} cannot be set for one cluster",
+                fix=f"Move `{section}` to the top of the file, where it applies to all clusters.",
             )
     return own
 

@@ -445,5 +445,5 @@ class CheckedFolder:
             aside = self.folder.set_aside(name)
             raise StoreCorrupt(
                 f"{path} cannot be read ({error}); it was set aside as {self.folder.path(aside)}",
-                fix="Scan again to fill the hole; delete the file that was set aside when it is no longer needed.",
+                fix="Scan again to fill the gap; delete the file that was set aside when it is no longer needed.",
             ) from error

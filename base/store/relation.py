@@ -335,13 +335,13 @@ class Relation:
                 yield cursor.sql(sql, params=[*self._parameters, *where.parameters])
             except duckdb.InterruptException as error:
                 raise StoreError(
-                    f"a question to table {self.schema.name} was ended after {QUESTION_SECONDS:g} seconds",
+                    f"a query on table {self.schema.name} was stopped after {QUESTION_SECONDS:g} seconds",
                     fix="Narrow it by a namespace or a shorter time, or ask for fewer patterns at once.",
                 ) from error
             except duckdb.OutOfMemoryException as error:
                 raise StoreBusy(
-                    f"a question to table {self.schema.name} needs more than the {MEMORY} of memory and {SPILLED} of "
-                    "disk that all questions share",
+                    f"a query on table {self.schema.name} needs more than the {MEMORY} of memory and {SPILLED} of "
+                    f"disk that all queries share",
                     fix="Sort by fewer columns, name columns, or narrow it by a namespace; then try again.",
                 ) from error
             except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's reader passes on those of late rows

@@ -481,7 +481,7 @@ class Store:
 def _require_safe_name(name: str, what: str) -> str:
     """A name that is safe as one path part."""
     if not fits_folder(name):
-        raise UsageError(f"{what} name {name!r} cannot be a folder's name", fix=FOLDER_NAME_FIX)
+        raise UsageError(f"{what} name {name!r} is not valid as a folder's name", fix=FOLDER_NAME_FIX)
     return name
 
 

@@ -80,8 +80,9 @@ class Trace:
         if again.any():
             first = order[int(again.argmax())]
             raise UsageError(
-                f"{self.url}: series {names[first]} has two readings of one moment, {moment(times[first] / 1000)}",
-                fix="Store UTC: local times have an hour twice when clocks are set back. Else keep one of both.",
+                f"{self.url}: series {names[first]} has two values at one time, {moment(times[first] / 1000)}",
+                fix="Store UTC: local times repeat an hour when clocks are set back. Otherwise keep one of the two "
+                "values.",
             )
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:

@@ -291,7 +291,7 @@ def _require_small_query(query: Query, schema: Schema) -> Query:
         _require_few(f"{schema.name}: the filter has {{}} {what}", size, most)
     for text in (query.text, *values):
         if any("\ud800" <= sign <= "\udfff" for sign in text):
-            raise UsageError(f"{schema.name}: {text!r} is no text that UTF-8 can hold.", fix="Write whole characters.")
+            raise UsageError(f"{schema.name}: {text!r} is not valid UTF-8 text.", fix="Write whole characters.")
     return query
 
 
@@ -299,13 +299,13 @@ def _require_few(complaint: str, size: int, most: int) -> None:
     """Raise a UsageError in these words, into which the size is filled, for a list of more than `most`."""
     if size > most:
         what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
-        raise UsageError(what, fix="Leave out those that decide nothing, or ask in several parts.")
+        raise UsageError(what, fix="Remove those that have no effect, or split the query.")
 
 
 def _lookback_seconds(value: str, schema: Schema) -> float:
     back_seconds = time_span.range_seconds(value)
     if not back_seconds:
-        raise UsageError(f"{schema.name}: no row lies ahead, so range={value} shows none.", fix="Write range=24h.")
+        raise UsageError(f"{schema.name}: no row is in the future; range={value} shows none.", fix="Write range=24h.")
     return back_seconds
 
 

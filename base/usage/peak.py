@@ -94,7 +94,7 @@ def sentence(day: WorstDay, resource: Resource) -> str:
     nodes = f"{day.short_nodes:,} of {day.nodes:,} {'node' if day.nodes == 1 else 'nodes'}"
     begin = datetime.fromtimestamp(day.start_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
     if day.mean_short_seconds is None:
-        long = "for how long is not kept"
+        long = "the duration is not stored"
     else:
         each = "" if day.short_nodes == 1 else " each on average"
         long = f"for {day.mean_short_seconds / 60:.0f} minutes{each}"

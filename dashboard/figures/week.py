@@ -19,8 +19,8 @@ GAP: Final = 0.09
 TWO_DAYS, WEEK = 2 * 86_400_000, 7 * 86_400_000
 PARTS: Final[Mapping[str, tuple[str, str]]] = {
     "trend": ("Trend", base.BLUE),
-    "daily": ("Habit of the day", base.VIOLET),
-    "weekly": ("Habit of the week", base.TEAL),
+    "daily": ("Daily pattern", base.VIOLET),
+    "weekly": ("Weekly pattern", base.TEAL),
     "rest": ("Rest", base.GREY),
 }
 """Column of WEEKS -> word and colour, from the top down."""

@@ -51,7 +51,7 @@ def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
         ["part", "partial", "patch.spec.containers"],
     ]
     assert "no policy states what the webhook does for all pods" in result.stderr
-    assert "another one whose PriorityClass does not exist" in result.stderr
+    assert "another profile whose PriorityClass does not exist" in result.stderr
 
 
 def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:

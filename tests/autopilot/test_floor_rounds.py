@@ -109,7 +109,7 @@ def test_who_sets_the_field_is_not_fought_and_a_halt_lends_nothing(tmp_path: Pat
         assert len(looks.step()) == 1
         looks.set_least(1)
         (stopped,) = looks.step()
-        assert stopped.words == "somebody set minReplicas of web to 1; it had been lent 4"
+        assert stopped.words == "somebody set minReplicas of web to 1; the autopilot had set 4"
         looks.set_least(OWN)
         for _ in range(2):
             scene.clock.seconds += HALF_HOUR
@@ -194,4 +194,4 @@ def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:
         looks = scaled(scene, tmp_path, 4, 6, 6, 6)
         assert len(looks.step()) == 1
         looks.factor = 1.0
-        assert [step.words for step in looks.step()] == ["no policy lends it any more"] and looks.least() == OWN
+        assert [step.words for step in looks.step()] == ["no policy raises it any more"] and looks.least() == OWN

@@ -157,15 +157,15 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"mode": "Actt"}, "spec.mode: 'Actt' is none of Act, Observe, Off; do you mean Act?"),
+        ({"mode": "Actt"}, "spec.mode: 'Actt' is not one of Act, Observe, Off; do you mean Act?"),
         ({"canaryShare": 2}, "spec.canaryShare: 2 is not a number from 0.01 to 1"),
         ({"ways": []}, "spec.ways: [] allows nothing"),
         ({"ways": ["RollOut"], "restartsPerWeek": 0}, "spec.restartsPerWeek: 0 forbids the only way, RollOut"),
         ({"resources": ["cpu"], "directions": ["UpAfterOOMKill"]}, "raises memory, which spec.resources leaves out"),
         ({"resources": ["memory"], "directions": ["UpAfterThrottling"]}, "raises cpu, which spec.resources leaves out"),
-        ({"directions": ["Up"], "throttledShare": 0.1}, "spec.throttledShare: 0.1 is that of UpAfterThrottling"),
+        ({"directions": ["Up"], "throttledShare": 0.1}, "spec.throttledShare: 0.1 applies to UpAfterThrottling"),
         ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "spec.largestCut.cpu: 0.2 bounds a resource"),
-        ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "bounds cuts, and spec.directions has no Down"),
+        ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "limits cuts, and spec.directions has no Down"),
         ({"windows": ["daily 20:00-06:00 Mars"]}, "spec.windows[0]: 'daily 20:00-06:00 Mars' is no window"),
         ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels: 'a b' is not the key of a label"),
         ({"speed": 1}, "spec.speed: 1 is not read here"),

@@ -87,7 +87,7 @@ def test_the_next_process_leaves_out_what_held_the_interpreter_until_it_changes(
         process.communicate()
     said = read(tmp_path, "good", "holds", "fails")
     assert said["good"] == "" and said["fails"] == "ZeroDivisionError"
-    assert f"stood still for {STILL_SECONDS:.0f} s" in said["holds"]
+    assert f"hung for {STILL_SECONDS:.0f} s" in said["holds"]
     # another process still knows it, a newer version of the object is tried
     process = begin(tmp_path, "holds", "holds@u/2")
     try:
@@ -178,4 +178,4 @@ def test_of_several_that_were_in_hand_only_the_guilty_one_stays_left_out(tmp_pat
         ends.append(ended.returncode)
     assert ends == [1, 1, 0]  # it ends itself once it has stood still so long
     said = json.loads(ended.stdout.splitlines()[-1])
-    assert said["one"] == said["other"] == "" and "stood still" in said["holds"]
+    assert said["one"] == said["other"] == "" and "hung" in said["holds"]

@@ -118,7 +118,7 @@ def test_a_server_that_still_loads_roles_is_starting_and_has_not_refused_a_right
     with pytest.raises(error) as caught:
         client.list(NODES)
     assert type(caught.value) is error
-    assert ("is starting and knows no rights yet (403)" in caught.value.message) is (error is ClusterUnreachable)
+    assert ("is starting and cannot check rights yet (403)" in caught.value.message) is (error is ClusterUnreachable)
 
 
 def test_a_ready_server_that_knows_our_account_no_more_is_not_called_starting(api: Any, kubeconfig: Any) -> None:
@@ -249,7 +249,7 @@ users: []
 def test_a_file_that_has_not_the_form_of_a_kubeconfig_is_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "config"
     path.write_bytes(content)
-    with pytest.raises(ClusterError, match=f"{path} is no kubeconfig: "):
+    with pytest.raises(ClusterError, match=f"{path} is not a kubeconfig: "):
         connect(KubeSettings(kubeconfig=str(path)))
 
 

@@ -180,7 +180,7 @@ def test_a_refusal_by_admission_asks_for_no_right(api: Any, client: KubeClient) 
     with pytest.raises(ClusterDenied, match=r"cannot create pods/shop/etl: .*violates PodSecurity") as caught:
         Writer(client, "t").send(Create(Address("v1", "pods", "etl", "shop"), body))
     assert (caught.value.status, caught.value.answer) == (403, why)
-    assert caught.value.fix.startswith("The cluster's admission refuses this very object")
+    assert caught.value.fix.startswith("The cluster's admission refuses this object")
 
 
 def test_a_reader_that_is_refused_in_words_of_a_proxy_lacks_a_right_as_no_admission_judges_reading(

@@ -54,7 +54,7 @@ def test_chunks_give_the_body_however_the_network_cuts_them(pieces: list[bytes],
 
 @pytest.mark.parametrize("coded", [b"zz\r\n", b"\r\n", b"-1\r\n", b"2\r\nabc\r\n", b"f" * 13 + b"\r\n", b"1" * 2000])
 def test_what_is_not_in_chunks_is_an_error(coded: bytes) -> None:
-    with pytest.raises(http.client.HTTPException, match="not in chunks"):
+    with pytest.raises(http.client.HTTPException, match="not chunked"):
         Chunks().payload(coded)
 
 

@@ -213,7 +213,7 @@ def test_a_cut_tail_is_found_through_the_head_kept_elsewhere(tmp_path: Path) -> 
     head = filled(path)
     tampered(path, "DELETE FROM entries WHERE seq > 3")
     found = Ledger(path).verify(head)
-    assert (found.wrong_seq, found.why) == (4, "rows 4 to 5 were cut off: the anchored head knows them")
+    assert (found.wrong_seq, found.why) == (4, "rows 4 to 5 are missing: the anchored head includes them")
 
 
 def test_a_head_that_somebody_else_signed_is_not_taken(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def test_the_hour_that_clocks_have_twice_is_not_averaged(tmp_path: Path) -> None
     local = [300 * i for i in range(288)]
     rows = [("a", t, 1.0) for t in local] + [("a", t, 5.0) for t in local if 7200 <= t < 10800]
     twice = open_trace(written(tmp_path / "local.parquet", rows))
-    with pytest.raises(UsageError, match=r"series a has two readings of one moment, .* 02:00 UTC"):
+    with pytest.raises(UsageError, match=r"series a has two values at one time, .* 02:00 UTC"):
         twice.read(("a",), "cpu")
     same = open_trace(written(tmp_path / "same.parquet", [*rows[:288], *rows[:12]]))
     assert (same.read(("a",), "cpu") == 1).all()

@@ -83,8 +83,8 @@ def test_what_asks_no_cluster_takes_any_name(session: Callable[..., CliSession])
 def test_a_context_or_label_for_one_cluster_is_refused_beside_all_of_them(
     session: Callable[..., CliSession], path: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"{path} is of one cluster, and was given to --all-clusters"):
+    with pytest.raises(UsageError, match=f"{path} belongs to one cluster, and was given to --all-clusters"):
         scan_clusters.jobs(session(document=DECLARED, overrides={path: "x"}), {}, offline=False, all_clusters=True)
-    with pytest.raises(UsageError, match=f"{path} is of one cluster"):
+    with pytest.raises(UsageError, match=f"{path} belongs to one cluster"):
         session(document=DECLARED).require_no_context({path: "x"}, "a dashboard of several clusters")
     session(document=DECLARED).require_no_context({path: None}, "a dashboard of several clusters")

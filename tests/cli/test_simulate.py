@@ -150,7 +150,7 @@ def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
         (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is no file"),
         (("--store", "/nowhere"), "--store, --cluster and --all-clusters go with --trace stored"),
         (("--incident", "flood"), "there is no incident 'flood'"),
-        (("--policy", "borg"), "'borg' is none of none, static-overcommit"),
+        (("--policy", "borg"), "'borg' is not one of none, static-overcommit"),
         (("--reservations", "--policy", "none"), "--policy does not go with --reservations"),
         (("--reservations", "--seeds", "2"), "--seeds does not go with --reservations"),
         (("--reservations", "--trace", "a.parquet"), "--trace a.parquet has no workloads that could have a plan"),

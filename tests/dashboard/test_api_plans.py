@@ -127,7 +127,7 @@ def test_one_occurrence_is_skipped_by_script(served: tuple[Scene, str], api: Scr
         ({"workload": "shop/Deployment/web", "pods": "many"}, "Expected `int`"),
         ({"workload": "shop/Deployment/web", "pods": 1, "podz": 2}, "unknown field"),
         ({"workload": "shop/Deployment/web", "pods": 1}, "needs a window or a schedule"),
-        ({"workload": "shop/Deployment/web", "pods": 1, "start": "noon"}, "is not a moment"),
+        ({"workload": "shop/Deployment/web", "pods": 1, "start": "noon"}, "is not a time"),
     ],
 )
 def test_a_body_that_cannot_be_is_refused_in_words(api: Script, body: dict[str, Any], words: str) -> None:

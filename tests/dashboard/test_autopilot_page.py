@@ -140,7 +140,7 @@ def test_whoever_may_not_finds_the_button_disabled_with_the_reason(scene: Embedd
 def test_resuming_everything_is_offered_to_who_approves_in_all_namespaces(scene: EmbeddedAutopilot) -> None:
     scene.service().pause(APPROVER)
     button = acting.button(view_of(scene, narrowed(APPROVER, "shop")), acting.RESUME)
-    assert button.disabled and "in some namespaces alone" in button.title
+    assert button.disabled and "in some namespaces only" in button.title
     assert not acting.button(view_of(scene), acting.RESUME).disabled
 
 
@@ -174,7 +174,7 @@ def test_saving_replaces_what_was_looked_at_and_nothing_else(scene: EmbeddedAuto
     assert scene.policy()["spec"] == {**SPEC, "atOnce": 3}
     (row,) = scene.service().round(APPROVER).status.rows()
     assert row["mode"] == "Observe"
-    with pytest.raises(UsageError, match="was changed since you looked at it"):
+    with pytest.raises(UsageError, match="was changed after you opened it"):
         service.save_policy(APPROVER, body(atOnce=4), acting_spec)
     with pytest.raises(UsageError, match="there is an AutopilotPolicy shop/nightly already"):
         service.save_policy(APPROVER, body(atOnce=4), None)
@@ -206,7 +206,7 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
     service = scene.service()
     digest = service.policy(APPROVER, POLICY).digest
     scene.api.patch(f"{support.HERE}/nightly", [{"op": "add", "path": "/spec/atOnce", "value": 7}], "json")
-    with pytest.raises(UsageError, match="was changed since you looked at it"):
+    with pytest.raises(UsageError, match="was changed after you opened it"):
         service.switch(APPROVER, POLICY, AutopilotMode.ACT, digest=digest)
     assert scene.events() == [] and scene.policy()["spec"]["mode"] == "Observe"
 
@@ -224,7 +224,7 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
         (f"{HEAD}\nspec: {{1: 2}}", "key 1, which is no text"),
         (f"{HEAD}\nspec: {{mode: Off}}", "YAML reads Off without quotes as false"),
         (f"{HEAD}\nspec: {{selector: {{matchLables: {{a: b}}}}}}", "spec.selector.matchLables is no field"),
-        (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is no policy's"),
+        (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is not that of a policy"),
         ("metadata: {name: a/../b, namespace: b}", "metadata.name: 'a/../b' is no name"),
         ("metadata: {name: a, namespace: 'b?dryRun=All'}", "metadata.namespace: 'b"),
         ("a: 2026-02-31", "not YAML"),
@@ -297,7 +297,7 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         assert halted["halt_reason"] == "autopilot-paused" and "drill" in halted["halt"]
         current_user[0] = narrowed(APPROVER, "shop")
         refused = post("/resume", {})
-        assert refused.status_code == 403 and "in some namespaces alone" in refused.json()["message"]
+        assert refused.status_code == 403 and "in some namespaces only" in refused.json()["message"]
         current_user[0] = APPROVER
         assert post("/resume", {"reason": "over"}).status_code == 200
         assert requests.get(root, timeout=60).json()["halt"] == ""
@@ -305,7 +305,7 @@ def test_scripts_see_pause_and_resume_by_the_same_rights(scene: EmbeddedAutopilo
         for unread in ({"mode": "Act"}, {"mode": "Act", "digest": "", "reason": "sure"}):
             refused = post(f"/policies/{POLICY}/mode", unread)
             assert (refused.status_code, refused.json()["error"]) == (428, "UnseenVersion")
-            assert f"{POLICY} does not name the digest" in refused.json()["message"]
+            assert f"{POLICY} lacks the digest" in refused.json()["message"]
         assert scene.policy()["spec"]["mode"] == "Observe"
         agreed = {"mode": "Act", "digest": stored["digest"]}
         assert post(f"/policies/{POLICY}/mode", agreed).status_code == 200

@@ -118,7 +118,7 @@ def test_a_range_and_a_span_must_both_hold() -> None:
 
 
 def test_rows_that_lie_ahead_cannot_be_asked_for() -> None:
-    with pytest.raises(UsageError, match="no row lies ahead"):
+    with pytest.raises(UsageError, match="no row is in the future"):
         filters.parse("range=next", ENFORCEMENT)
     with pytest.raises(UsageError, match="unknown filter 'range'"):
         filters.parse("range=7d", WORKLOADS)

@@ -50,13 +50,13 @@ def test_the_band_begins_where_the_last_week_ends() -> None:
 
 def test_a_part_without_movement_is_not_drawn() -> None:
     drawn = chart.component_chart(weekly.week_of(row()))
-    assert [trace["name"] for trace in drawn.figure["data"]] == ["Trend", "Habit of the day", "Rest"]
+    assert [trace["name"] for trace in drawn.figure["data"]] == ["Trend", "Daily pattern", "Rest"]
     assert "too short" in drawn.summary
     with_week = chart.component_chart(weekly.week_of(row(weekly=[5.0] * 480)))
     assert [note["text"] for note in with_week.figure["layout"]["annotations"]] == [
         "Trend, cores",
-        "Habit of the day, cores",
-        "Habit of the week, cores",
+        "Daily pattern, cores",
+        "Weekly pattern, cores",
         "Rest, cores",
     ]
     assert "25 %" in with_week.summary

@@ -94,7 +94,7 @@ def test_how_long_is_unknown_where_a_short_node_has_no_samples_above() -> None:
     for seconds in (None, np.array([600.0, np.nan, 0.0]), np.array([600.0, 0.0, 0.0])):
         found = day_of(past(highest), seconds)
         assert found.mean_short_seconds is None
-        assert "for how long is not kept" in sentence(found, Resource.CPU)
+        assert "the duration is not stored" in sentence(found, Resource.CPU)
 
 
 def test_one_node_is_not_called_an_average() -> None:

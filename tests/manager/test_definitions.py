@@ -65,7 +65,7 @@ def test_an_older_definition_is_named_with_what_it_lacks_and_the_write_with_what
 ) -> None:
     wait_for("the older definition", lambda: named(control_plane), 60)
     (sentence,) = named(control_plane)
-    assert sentence == f"{NAME} v1alpha1 is older than this program: it does not take .spec.{FIELD}"
+    assert sentence == f"{NAME} v1alpha1 is older than this program: it does not accept .spec.{FIELD}"
     outcome = definitions(control_plane.client(account(control_plane, "cotenant-manager")))
     assert outcome.state is ProbeState.WARNING
     assert sentence in outcome.found

@@ -80,8 +80,8 @@ def test_another_context_than_the_clusters_own_is_refused(tmp_path: Path) -> Non
     [
         ("clusters: [east]", "line 1: clusters is not a mapping of names"),
         ("clusters:\n  east: 7", "line 2: clusters.east is not a mapping of sections"),
-        ("clusters:\n  east:\n    store: {url: x}", "line 3: clusters.east.store cannot be of one cluster"),
-        ("clusters:\n  ../east: {}", "line 2: the cluster name '../east' cannot be a folder's name"),
+        ("clusters:\n  east:\n    store: {url: x}", "line 3: clusters.east.store cannot be set for one cluster"),
+        ("clusters:\n  ../east: {}", "line 2: the cluster name '../east' is not valid as a folder's name"),
         ("clusters:\n  east:\n    proflier: {window_days: 3}", "line 3: unknown setting 'proflier'"),
         ("clusters:\n  east:\n    profiler: {window_days: 0}", "profiler.window_days is '0', it must be"),
     ],

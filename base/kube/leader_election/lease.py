@@ -103,7 +103,7 @@ class Lease:
         if self.is_leading:
             return f"We hold the {where}."
         if error is not None:
-            return f"The {where} cannot be had: {error.message}. {error.fix}".rstrip()
+            return f"The {where} cannot be acquired: {error.message}. {error.fix}".rstrip()
         record = sighting.record if sighting else None
         if record and record.holder not in ("", self.identity):
             return f"{record.holder} holds the {where}."

@@ -24,7 +24,7 @@ class TelemetrySettings(Section, frozen=True):
     ] = "console"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        setting("Events below this level are not written.", when="something is to be found out"),
+        setting("Events below this level are not written.", when="you investigate a problem"),
     ] = "info"
     health_host: Annotated[
         str,

@@ -74,7 +74,7 @@ SCHEMA: Final = Schema(
 def _ways(value: list[str] | None) -> list[str]:
     for way in value or ():
         if way not in WAYS:
-            raise typer.BadParameter(f"{way!r} is none of {', '.join(WAYS)}")
+            raise typer.BadParameter(f"{way!r} is not one of {', '.join(WAYS)}")
     return value or []
 
 

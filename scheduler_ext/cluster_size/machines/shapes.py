@@ -77,7 +77,7 @@ def parse_shapes(text: str, file: str) -> Shapes:
 def _type_of(cells: Mapping[str, str], price: float, where: str) -> MachineType:
     provider = cells.get("provider", "")
     if provider and provider not in PROVIDERS:
-        raise UsageError(f"{where}: provider {provider!r} is none of {', '.join(PROVIDERS)}", fix=FIX)
+        raise UsageError(f"{where}: provider {provider!r} is not one of {', '.join(PROVIDERS)}", fix=FIX)
     made = MachineType(
         name=cells["machine_type"],
         capacity_type=cells[CAPACITY],

@@ -195,9 +195,9 @@ def _identity(change: QuotaChange) -> Iterator[Problem]:
     quota, old, parent = change.quota, change.old, change.parent
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()
-        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed, it was {was}", "make a new quota")
+        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "make a new quota")
     if old is not None and old.name and old.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"may not be changed, it was {old.tree_id!r}", "make a new quota")
+        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "make a new quota")
     elif parent is not None and parent.tree_id != quota.tree_id:
         yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "leave the label away")
 

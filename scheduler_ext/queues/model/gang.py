@@ -239,7 +239,7 @@ class _Reader:
         """A member of an enum; the default for none."""
         options = type(default)
         if value and value not in list(options):
-            self.note(what, value, f"is none of {', '.join(options)}", default)
+            self.note(what, value, f"is not one of {', '.join(options)}", default)
         return options(value) if value in list(options) else default
 
     def wait(self, value: Any, what: str) -> float:

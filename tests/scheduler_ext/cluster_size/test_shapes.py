@@ -23,7 +23,7 @@ WRONG = {
     "negative price": (HEAD + "m5,-1,USD,4,16Gi,58,eks\n", "line 2: price_per_hour '-1'"),
     "two currencies": (HEAD + "m5,1,USD,4,16Gi,58,eks\nc5,1,EUR,4,8Gi,58,eks\n", "2 currencies, USD (line 2) and EUR"),
     "missing column": ("machine_type,price_per_hour\nm5,1\n", "the header has no column currency"),
-    "unknown provider": (HEAD + "m5,1,USD,4,16Gi,58,ovh\n", "line 2: provider 'ovh' is none of eks, gke, aks"),
+    "unknown provider": (HEAD + "m5,1,USD,4,16Gi,58,ovh\n", "line 2: provider 'ovh' is not one of eks, gke, aks"),
     "no amount": (HEAD + "m5,1,USD,many,16Gi,58,eks\n", "line 2: cpu 'many'"),
     "negative amount": (HEAD + "m5,1,USD,-4,16Gi,58,eks\n", "line 2: cpu '-4'"),
     "no CPU": (HEAD + "m5,1,USD,0,16Gi,58,eks\n", "line 2: cpu '0' is not above 0"),

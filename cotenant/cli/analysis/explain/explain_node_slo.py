@@ -101,7 +101,7 @@ def data_of(file: str) -> dict[str, str]:
         )
     bad = [str(key) for key, value in data.items() if not isinstance(value, str)]
     if bad:
-        raise UsageError(f"{file}: data.{bad[0]} is not a text", fix=f"Write {bad[0]}: | and the JSON below it.")
+        raise UsageError(f"{file}: data.{bad[0]} is not a string", fix=f"Write {bad[0]}: | and the JSON below it.")
     return {str(key): value for key, value in data.items()}
 
 
