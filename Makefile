@@ -171,7 +171,7 @@ docs: $(VENV)/.test  ## What is generated: settings, reasons, commands, objects,
 	@$(PY) -m bench.report
 	@$(VENV)/bin/cotenant config docs > docs/settings.md
 	@$(PY) -m tools.write_reasons > docs/reasons.md
-	@$(PY) -m tools.write_quantities > docs/quantities.md
+	@$(PY) -m tools.write_quantities
 	@$(PY) -m tools.write_metrics > docs/metrics.md
 	@$(PY) -m tools.write_guards
 	@$(PY) -m tools.write_rights > docs/rights.md

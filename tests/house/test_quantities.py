@@ -18,7 +18,7 @@ from cotenant_lab.quantities.registry import QUANTITIES, by_chapter, every_quant
 from cotenant_lab.quantities.tiles import TILES
 from tests.house.rooms import ON_TREES, ROOT, trees_by_path
 from tests.house.schemas import every_column
-from tools.write_quantities import page
+from tools.write_quantities import file, page
 
 pytestmark = ON_TREES
 SAYS_UNIT = {
@@ -265,9 +265,11 @@ def test_every_number_of_a_table_is_in_the_dictionary() -> None:
     assert sorted(claimed - numbers) == [], "no such column"
 
 
-def test_the_page_is_what_the_dictionary_says() -> None:
-    """`make docs` renews it."""
+def test_page_and_file_are_what_the_dictionary_says_and_the_page_stays_short() -> None:
+    """`make docs` renews them."""
     assert (ROOT / "docs" / "quantities.md").read_text(encoding="utf-8") == page()
+    assert (ROOT / "docs" / "quantities.csv").read_text(encoding="utf-8") == file()
+    assert len(page().split()) <= 4_000
 
 
 def test_what_thresholds_are_compared_with_and_the_peak_of_pages_are_named_apart() -> None:

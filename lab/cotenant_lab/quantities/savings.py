@@ -22,11 +22,7 @@ _TIMES: Final = {
     "now": (Moment.AFTER_FIRST_STEP, "the next step of every change that the guardrails allow now"),
     "all_steps": (Moment.AFTER_ALL_STEPS, "all steps of every change"),
 }
-_UNITS: Final = {
-    "millicores": (Unit.MILLICORES, "CPU requests"),
-    "bytes": (Unit.BYTES, "Memory requests"),
-    "monthly": (Unit.MONEY_PER_MONTH, "Requests at the price sheet's rates"),
-}
+_UNITS: Final = {"millicores": Unit.MILLICORES, "bytes": Unit.BYTES, "monthly": Unit.MONEY_PER_MONTH}
 _WORDS: Final = {
     "frees": (Sign.NEVER_NEGATIVE, "that fall, by how much"),
     "raises": (Sign.NEVER_NEGATIVE, "that rise, by how much"),
@@ -36,12 +32,12 @@ _WORDS: Final = {
 
 def _total(when: str, word: str, unit: str) -> Quantity:
     """One sum over recommendations."""
-    (time, steps), (kind, what), (sign, how) = _TIMES[when], _UNITS[unit], _WORDS[word]
+    (time, steps), (sign, how) = _TIMES[when], _WORDS[word]
     return Quantity(
         key=f"savings_{when}_{word}_{unit}",
         name=f"{word} {when.replace('_', ' ')}",
-        definition=f"{what} over all pods {how}, by {steps}; a request that is not set counts as the limit, else as 0.",
-        unit=kind,
+        definition=f"Requests of all pods {how}, by {steps}; one that is not set counts as the limit, else as 0.",
+        unit=_UNITS[unit],
         function=f"{_TOTALS}.{unit}",
         aggregation=Aggregation(Level.SELECTION, "sum over containers and pods"),
         time=time,
