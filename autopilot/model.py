@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, Protocol
 
+from cotenant.autopilot.settings import Direction, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
 from cotenant.base.progress import SILENT, Progress
@@ -32,17 +33,6 @@ class AutopilotMode(StrEnum):
     ACT = "Act"
 
 
-class Direction(StrEnum):
-    """A direction in which requests and limits may move."""
-
-    DOWN = "Down"
-    UP = "Up"
-    UP_AFTER_OOM_KILL = "UpAfterOOMKill"
-    """Memory at once after an OOM kill, outside of windows too."""
-    UP_AFTER_THROTTLING = "UpAfterThrottling"
-    """CPU at once where its limit throttles a container too often, outside of the policy's windows too."""
-
-
 RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
     Direction.UP_AFTER_OOM_KILL: Resource.MEMORY,
     Direction.UP_AFTER_THROTTLING: Resource.CPU,
@@ -50,34 +40,12 @@ RISING_AT_ONCE: Final[Mapping[Direction, Resource]] = {
 """What goes before everything else: the resource that rises, the first of these that does."""
 
 
-class Way(StrEnum):
-    """A way in which a change reaches the pods."""
-
-    IN_PLACE = "InPlace"
-    ROLL_OUT = "RollOut"
-    NEXT_RESTART = "NextRestart"
-
-    @property
-    def method(self) -> Method:
-        """The method of the change that the way corresponds to when it is accepted."""
-        return _METHODS[self]
-
-
-_METHODS: Final[Mapping[Way, Method]] = {
+METHODS: Final[Mapping[Way, Method]] = {
     Way.IN_PLACE: Method.IN_PLACE,
     Way.ROLL_OUT: Method.TEMPLATE,
     Way.NEXT_RESTART: Method.ANNOTATE,
 }
-
-
-class Untouched(StrEnum):
-    """Workloads that are left alone."""
-
-    LSE = "LSE"
-    LSR = "LSR"
-    SINGLE_REPLICA = "SingleReplica"
-    AUTOSCALED = "Autoscaled"
-    """An autoscaler follows a resource that would move, and its target does not move along."""
+"""The method of the change that a way corresponds to when it is accepted."""
 
 
 class AutopilotEvent(StrEnum):

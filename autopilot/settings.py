@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from enum import StrEnum
+from typing import Annotated
 
 import msgspec
 
+from cotenant.base.resource import Resource
 from cotenant.base.settings.base import Section, setting
+
+
+class Direction(StrEnum):
+    """A direction in which requests and limits may move."""
+
+    DOWN = "Down"
+    UP = "Up"
+    UP_AFTER_OOM_KILL = "UpAfterOOMKill"
+    """Memory at once after an OOM kill, outside of windows too."""
+    UP_AFTER_THROTTLING = "UpAfterThrottling"
+    """CPU at once where its limit throttles a container too often, outside of the policy's windows too."""
+
+
+class Way(StrEnum):
+    """A way in which a change reaches the pods."""
+
+    IN_PLACE = "InPlace"
+    ROLL_OUT = "RollOut"
+    NEXT_RESTART = "NextRestart"
+
+
+class Untouched(StrEnum):
+    """Workloads that are left alone."""
+
+    LSE = "LSE"
+    LSR = "LSR"
+    SINGLE_REPLICA = "SingleReplica"
+    AUTOSCALED = "Autoscaled"
+    """An autoscaler follows a resource that would move, and its target does not move along."""
 
 
 class CeilingSettings(Section, frozen=True):
     """The most that any AutopilotPolicy may do; a field that a policy leaves out is as it is here."""
 
     resources: Annotated[
-        list[Literal["cpu", "memory"]],
+        list[Resource],
         setting("Resources whose requests and limits may move.", when="one of them must never be moved", min_length=1),
-    ] = msgspec.field(default_factory=lambda: ["cpu", "memory"])
+    ] = msgspec.field(default_factory=lambda: [*Resource])
     directions: Annotated[
-        list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]],
+        list[Direction],
         setting(
             "Their directions; UpAfterOOMKill raises memory, UpAfterThrottling CPU, both also outside of windows.",
             when="one of them must never be taken",
             min_length=1,
         ),
-    ] = msgspec.field(default_factory=lambda: ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"])
+    ] = msgspec.field(default_factory=lambda: [*Direction])
     start_up_factor: Annotated[
         float,
         setting(
@@ -49,12 +80,12 @@ class CeilingSettings(Section, frozen=True):
     container's CPU. Three percent, as where recommendations call throttling a risk, there of demand and here of time.
     """
     largest_cut: Annotated[
-        dict[Literal["cpu", "memory"], float],
+        dict[Resource, float],
         setting(
             "Largest share of a request that may be cut in a day; guardrails cpu-step and memory-step apply too.",
             when="steps should be smaller, or larger",
         ),
-    ] = msgspec.field(default_factory=lambda: {"cpu": 0.3, "memory": 0.2})
+    ] = msgspec.field(default_factory=lambda: {Resource.CPU: 0.3, Resource.MEMORY: 0.2})
     windows: Annotated[
         list[str],
         setting(
@@ -63,13 +94,13 @@ class CeilingSettings(Section, frozen=True):
         ),
     ] = msgspec.field(default_factory=list)
     ways: Annotated[
-        list[Literal["InPlace", "RollOut", "NextRestart"]],
+        list[Way],
         setting(
             "How a change may reach the pods, the first that is possible.",
             when="a way must never be used, such as roll-outs",
             min_length=1,
         ),
-    ] = msgspec.field(default_factory=lambda: ["InPlace", "NextRestart", "RollOut"])
+    ] = msgspec.field(default_factory=lambda: [Way.IN_PLACE, Way.NEXT_RESTART, Way.ROLL_OUT])
     canary_share: Annotated[
         float,
         setting(
@@ -112,12 +143,12 @@ class CeilingSettings(Section, frozen=True):
         float, setting("Least confidence of a recommendation.", when="it should be bolder, or more careful", ge=0, le=1)
     ] = 0.75
     never_touch: Annotated[
-        list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]],
+        list[Untouched],
         setting(
             "Workloads that are left alone; Autoscaled: their autoscaler follows the resource, and its target stays.",
             when="one of them may be touched after all",
         ),
-    ] = msgspec.field(default_factory=lambda: ["LSE", "LSR", "SingleReplica", "Autoscaled"])
+    ] = msgspec.field(default_factory=lambda: [*Untouched])
 
 
 class AutopilotSettings(Section, frozen=True):

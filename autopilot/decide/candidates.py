@@ -20,7 +20,8 @@ from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits
 from cotenant.autopilot.decide.round_order import QueueCandidate
 from cotenant.autopilot.decide.starts import StartAim, highest_starts
 from cotenant.autopilot.decide.writers import describe_reversal, gitops_writer
-from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
+from cotenant.autopilot.model import METHODS, RISING_AT_ONCE, AutopilotMode
+from cotenant.autopilot.settings import Direction, Untouched, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject, vertical_writer
 from cotenant.base.kubernetes.pod_request import effective_request
@@ -178,7 +179,7 @@ def candidates_of(
         starts = None if is_left else _starts(workload, under, body, live, of_workload)
         is_lent_none = len(selecting) > 1 or any(_untouched_classes(workload, under, body, live))
         factor = 1.0 if is_lent_none else under.limits.replica_floor_factor
-        limits = replace(candidate.limits, replica_floor_factor=factor)
+        limits = msgspec.structs.replace(candidate.limits, replica_floor_factor=factor)
         yield replace(candidate, blocked=blocked or candidate.blocked, starts=starts, limits=limits)
 
 
@@ -218,7 +219,7 @@ def _candidate(
     least = min((r.trust or Trust(0.0) for r in first), key=lambda trust: trust.confidence, default=Trust(0.0))
     ways, gitops = under.limits.ways, _gitops(workload, body, under)
     if gitops:
-        ways = tuple(way for way in ways if leaves_manifests(way.method, body, allowed))
+        ways = [way for way in ways if leaves_manifests(METHODS[way], body, allowed)]
     # It counts in the order by the money a month that it moves, saved or spent; where nothing has a price by cores,
     # with memory as so many cores (GIB_A_CORE).
     money = sum(abs(r.monthly_saving or 0.0) for r in first)
@@ -227,7 +228,7 @@ def _candidate(
         workload,
         str(under.policy),
         under.mode,
-        replace(under.limits, ways=ways),
+        msgspec.structs.replace(under.limits, ways=ways),
         worth=money or cores,
         confidence=least.confidence,
         confidence_reason=least.because[0] if least.because else "",
@@ -335,7 +336,7 @@ def _allowed_values(
         if resource is Resource.MEMORY and recommendation.heap is not None:
             directions.add(Direction.UP if recommendation.heap.change > 0 else Direction.DOWN)
         is_stuck = bool(moving) and is_out_of_reach(recommendation, resource, guardrails)
-        if resource in limits.resources and directions <= limits.directions and not is_stuck:
+        if resource in limits.resources and directions.issubset(limits.directions) and not is_stuck:
             yield from values
 
 

@@ -9,12 +9,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, Direction, Untouched, Way
-from cotenant.autopilot.settings import CeilingSettings
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode
+from cotenant.autopilot.settings import CeilingSettings, Direction, Untouched, Way
 from cotenant.base.errors import UsageError
 from cotenant.base.json_documents.struct_validation import deviations, without_nulls
 from cotenant.base.kubernetes.selector import LabelSelector
@@ -38,30 +38,16 @@ LISTS: Final = ("resources", "directions", "ways")
 """Fields whose empty list would allow nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyLimits:
-    """The limits of what a policy may do, field by field.
+class PolicyLimits(CeilingSettings, frozen=True):
+    """The ceiling as a policy narrows it; a resource without a largest cut is not cut."""
 
-    largest_cut: share of a request that a day may cut, by resource; windows: groups of windows, of each of which one
-    has to be open; canary_share: of the pods that are resized first, 1 is all at once; restarts_per_week: of one pod;
-    throttled_share: of the pods' time, from which CPU rises at once; start_up_factor: times its CPU request that a
-    starting container may have; replica_floor_factor: times its own minReplicas that an autoscaler may be lent.
-    """
+    own_windows: list[str] = msgspec.field(default_factory=list)
+    """Those of the policy."""
 
-    resources: frozenset[Resource]
-    directions: frozenset[Direction]
-    largest_cut: Mapping[Resource, float]
-    windows: tuple[tuple[str, ...], ...]
-    ways: tuple[Way, ...]
-    canary_share: float
-    soak_minutes: float
-    at_once: int
-    restarts_per_week: int
-    minimum_confidence: float
-    never_touch: frozenset[Untouched]
-    throttled_share: float
-    start_up_factor: float
-    replica_floor_factor: float = 1.0
+    @property
+    def window_groups(self) -> tuple[tuple[str, ...], ...]:
+        """Groups of windows, of each of which one has to be open."""
+        return tuple(tuple(group) for group in (self.windows, self.own_windows) if group)
 
 
 class _LargestCut(msgspec.Struct):
@@ -72,19 +58,19 @@ class _LargestCut(msgspec.Struct):
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """The spec as its object has it; None is "as the ceiling has it"."""
 
-    mode: Literal["Off", "Observe", "Act"] = "Observe"
+    mode: AutopilotMode = AutopilotMode.OBSERVE
     selector: dict[str, Any] | None = None
-    resources: list[Literal["cpu", "memory"]] | None = None
-    directions: list[Literal["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"]] | None = None
+    resources: list[Resource] | None = None
+    directions: list[Direction] | None = None
     largest_cut: _LargestCut | None = None
     windows: list[str] | None = None
-    ways: list[Literal["InPlace", "RollOut", "NextRestart"]] | None = None
+    ways: list[Way] | None = None
     canary_share: Annotated[float, msgspec.Meta(ge=0.01, le=1)] | None = None
     soak_minutes: Annotated[int, msgspec.Meta(ge=5, le=10_080)] | None = None
     at_once: Annotated[int, msgspec.Meta(ge=1, le=1000)] | None = None
     restarts_per_week: Annotated[int, msgspec.Meta(ge=0, le=50)] | None = None
     minimum_confidence: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-    never_touch: list[Literal["LSE", "LSR", "SingleReplica", "Autoscaled"]] | None = None
+    never_touch: list[Untouched] | None = None
     throttled_share: Annotated[float, msgspec.Meta(ge=0.001, le=1)] | None = None
     start_up_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
     replica_floor_factor: Annotated[float, msgspec.Meta(ge=1, le=20)] | None = None
@@ -111,7 +97,7 @@ class NamespacedPolicy:
     @property
     def mode(self) -> AutopilotMode:
         """The mode that the policy asks for; OFF while the policy is refused."""
-        return AutopilotMode.OFF if self.refused else AutopilotMode(self.spec.mode)
+        return AutopilotMode.OFF if self.refused else self.spec.mode
 
     @property
     def digest(self) -> str:
@@ -169,7 +155,7 @@ def read_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
 def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
     """(field, value, why, fix) of what a spec says against itself; the definition's CEL rules refuse the same."""
     for name in LISTS:
-        values: list[str] | None = getattr(spec, name)
+        values: list[Any] | None = getattr(spec, name)
         if values == []:
             yield f"spec.{name}", values, "allows nothing", "Name at least one, or leave the field out."
     for direction, resource in RISING_AT_ONCE.items():
@@ -206,26 +192,13 @@ def _objective_faults(objectives: Sequence[PolicyObjective], namespace: str) -> 
             yield f"spec.objectives[{index}]", *problem
 
 
-def ceiling_of(settings: CeilingSettings) -> PolicyLimits:
-    """The cluster's ceiling, of its settings."""
-    return PolicyLimits(
-        resources=frozenset(map(Resource, settings.resources)),
-        directions=frozenset(map(Direction, settings.directions)),
-        largest_cut={Resource(name): share for name, share in settings.largest_cut.items()},
-        windows=(tuple(settings.windows),) if settings.windows else (),
-        ways=tuple(dict.fromkeys(map(Way, settings.ways))),
-        never_touch=frozenset(map(Untouched, settings.never_touch)),
-        **{name: getattr(settings, name) for name in NARROWER},
-    )
-
-
-def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
+def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
     """The ceiling narrowed by a policy; UsageError when nothing is left that both allow.
 
     A start is helped by CPU, in place: not where either is left out.
     """
-    resources = frozenset(_both("resources", ceiling.resources, spec.resources, Resource))
-    ways = tuple(_both("ways", ceiling.ways, spec.ways, Way))
+    resources = _both("resources", ceiling.resources, spec.resources)
+    ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}
     amounts = {
         name: narrower(getattr(ceiling, name), getattr(ceiling, name) if requested[name] is None else requested[name])
@@ -235,12 +208,13 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
         amounts["start_up_factor"] = 1.0
     return PolicyLimits(
         resources=resources,
-        directions=frozenset(_both("directions", ceiling.directions, spec.directions, Direction)),
+        directions=_both("directions", ceiling.directions, spec.directions),
         # a resource that the ceiling does not name is not cut
         largest_cut={r: min(ceiling.largest_cut.get(r, 0.0), spec.cuts.get(r, 1.0)) for r in Resource},
-        windows=(*ceiling.windows, tuple(spec.windows)) if spec.windows else ceiling.windows,
+        windows=ceiling.windows,
+        own_windows=spec.windows or [],
         ways=ways,
-        never_touch=ceiling.never_touch | frozenset(map(Untouched, spec.never_touch or ())),
+        never_touch=list(dict.fromkeys((*ceiling.never_touch, *(spec.never_touch or ())))),
         **amounts,
     )
 
@@ -248,9 +222,9 @@ def effective(ceiling: PolicyLimits, spec: PolicySpec) -> PolicyLimits:
 def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
     """Fields of a spec that ask for more than the limits that are in effect under it (`effective`)."""
     wider: dict[str, object] = {
-        "resources": set(map(Resource, spec.resources or ())) - limits.resources,
-        "directions": set(map(Direction, spec.directions or ())) - limits.directions,
-        "ways": set(map(Way, spec.ways or ())) - set(limits.ways),
+        "resources": set(spec.resources or ()).difference(limits.resources),
+        "directions": set(spec.directions or ()).difference(limits.directions),
+        "ways": set(spec.ways or ()).difference(limits.ways),
         "largest_cut": {r for r, share in spec.cuts.items() if limits.largest_cut[r] < share},
     }
     for name, narrower in NARROWER.items():
@@ -260,19 +234,19 @@ def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, .
     return tuple(encoded[name] for name, is_wider in wider.items() if is_wider)
 
 
-def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[str] | None, kind: type[Choice]) -> list[Choice]:
+def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[Choice] | None) -> list[Choice]:
     """Return the choices that both name, in the policy's order; all of the ceiling if `requested` is None.
 
     Raises UsageError when they have nothing in common.
     """
+    permitted = list(dict.fromkeys(ceiling))
     if requested is None:
-        return list(ceiling)
-    permitted = set(ceiling)
-    shared = [choice for choice in dict.fromkeys(map(kind, requested)) if choice in permitted]
+        return permitted
+    shared = [choice for choice in dict.fromkeys(requested) if choice in permitted]
     if not shared:
         allows = ", ".join(sorted(permitted)) or "nothing"
         raise UsageError(
-            f"spec.{field}: {list(requested)} is outside of the cluster's ceiling, which allows {allows}",
+            f"spec.{field}: {list(map(str, requested))} is outside of the cluster's ceiling, which allows {allows}",
             fix=f"Name some of these, or ask for a wider autopilot.ceiling.{field}.",
         )
     return shared

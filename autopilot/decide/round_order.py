@@ -19,7 +19,8 @@ from cotenant.autopilot.decide.history import ActState, PastAct, failed_acts, re
 from cotenant.autopilot.decide.policy import PolicyLimits
 from cotenant.autopilot.decide.refusals import AcceptRefusal
 from cotenant.autopilot.decide.starts import StartAim
-from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, RoundTotals, Way
+from cotenant.autopilot.model import RISING_AT_ONCE, AutopilotMode, QueueVerdict, RoundTotals
+from cotenant.autopilot.settings import Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -208,7 +209,7 @@ def windows_of(
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:
         return () if spared is Resource.MEMORY and actions.windows_spare_memory else everybody
-    return (*everybody, *limits.windows)
+    return (*everybody, *limits.window_groups)
 
 
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:

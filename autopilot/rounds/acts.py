@@ -16,9 +16,10 @@ import msgspec
 from cotenant.autopilot.decide.candidates import PolicyInForce
 from cotenant.autopilot.decide.policy import read_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, ended_rests, withheld
-from cotenant.autopilot.model import Way
+from cotenant.autopilot.model import METHODS
 from cotenant.autopilot.rounds.cluster_state import policy_address
 from cotenant.autopilot.rounds.reading import RoundReading
+from cotenant.autopilot.settings import Way
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
@@ -184,7 +185,7 @@ class Acts:
         inside = [effective for effective in reading.force.values() if effective.policy.namespace == namespace]
         own = self._config.settings.section(ActionSettings)
         soak = max((effective.settings.soak_minutes for effective in inside), default=own.soak_minutes)
-        groups = [own.windows, *(group for effective in inside for group in effective.limits.windows)]
+        groups = [own.windows, *(group for effective in inside for group in effective.limits.window_groups)]
         is_all_open = all(is_open(group, reading.now_seconds) for group in groups)
         settings = msgspec.structs.replace(own, soak_minutes=soak, auto_rollback=True)
         may_change = may_change and is_all_open
@@ -263,7 +264,7 @@ class Acts:
         key = f"{AUTOPILOT_KEY_PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:12]}"
         is_canary = way is Way.IN_PLACE and share < 1 and entry.candidate.urgent is None
         canary = share if is_canary else 0.0  # what rises at once rises in all pods: each of them can be killed next
-        return ChangeRequest((workload,), way.method, canary=canary, key=key)
+        return ChangeRequest((workload,), METHODS[way], canary=canary, key=key)
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
@@ -285,8 +286,8 @@ class Acts:
 
 def _refusal(review: WorkloadReview, way: Way) -> str:
     """Why a workload cannot go this way now; "" when it can."""
-    if review.error or way.method in review.impossible:
-        return review.error or review.impossible[way.method]
+    if review.error or METHODS[way] in review.impossible:
+        return review.error or review.impossible[METHODS[way]]
     if review.tried is not None and not review.tried.accepted:
         return f"{review.tried.words.rstrip('.')}. {review.tried.fix}".strip()
     return "; ".join(f"guardrail {rule.name}: {rule.why}" for rule in review.blocked(()))

@@ -12,7 +12,7 @@ from cotenant.autopilot.decide.candidates import DAY_HOURS, PolicyInForce, candi
 from cotenant.autopilot.decide.floors import FloorForecasts, FloorOutlook, floor_outlooks
 from cotenant.autopilot.decide.halt import Halt, halt_of, too_much_harm
 from cotenant.autopilot.decide.history import ActApproval, ActState, PastAct, acts_of, busy
-from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicyLimits, ceiling_of, effective, fields_beyond_limits
+from cotenant.autopilot.decide.policy import NamespacedPolicy, effective, fields_beyond_limits
 from cotenant.autopilot.decide.records import lapsed_approvals
 from cotenant.autopilot.decide.refusals import AcceptRefusal, gap_of
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, RoundInputs, decide
@@ -21,7 +21,7 @@ from cotenant.autopilot.model import ROUND_STAGES, AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.cluster_state import read_health, read_namespace, read_policies
 from cotenant.autopilot.rounds.ledger_history import LedgerHistory
 from cotenant.autopilot.rounds.trouble import asked_trouble
-from cotenant.autopilot.settings import AutopilotSettings
+from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
@@ -147,9 +147,9 @@ def read_round(
     """Everything that a round rests on, decided; ClusterAbsent where the kind of policies is not installed."""
     scope.progress.stage(ROUND_STAGES[1], 1)
     own, actions = settings.section(AutopilotSettings), settings.section(ActionSettings)
-    ceiling, decisions = ceiling_of(own.ceiling), history.decisions
+    decisions = history.decisions
     policies = [
-        _evaluate_policy(policy, ceiling, decisions.approvals, actions)
+        _evaluate_policy(policy, own.ceiling, decisions.approvals, actions)
         for policy in read_policies(client, scope.namespaces)
     ]
     force = {str(policy.policy): policy.under for policy in policies if policy.under is not None}
@@ -165,7 +165,8 @@ def read_round(
     candidates = gathered.candidates
     if scope.in_window:
         actions = msgspec.structs.replace(actions, windows=[])
-        candidates = tuple(replace(candidate, limits=replace(candidate.limits, windows=())) for candidate in candidates)
+        unbound: dict[str, list[str]] = {"windows": [], "own_windows": []}
+        candidates = tuple(replace(c, limits=msgspec.structs.replace(c.limits, **unbound)) for c in candidates)
     # Workloads whose pods are not what their template says: a change soaks, or one starts with more CPU.
     soaking = busy(history.statuses.values(), now_seconds, VERIFY_HOURS * HOUR_SECONDS)
     inputs = RoundInputs(
@@ -178,7 +179,7 @@ def read_round(
         decisions.cleared_seconds,
         gathered.places,
         halt,
-        ceiling.at_once,
+        own.ceiling.at_once,
         own.back_off_hours * HOUR_SECONDS,
         actions,
         scope.refusals,
@@ -231,7 +232,7 @@ def _with_reasons(policy: PolicyReading, gaps: Mapping[str, str], refusals: Iter
 
 
 def _evaluate_policy(
-    policy: NamespacedPolicy, ceiling: PolicyLimits, approvals: Mapping[str, ActApproval], actions: ActionSettings
+    policy: NamespacedPolicy, ceiling: CeilingSettings, approvals: Mapping[str, ActApproval], actions: ActionSettings
 ) -> PolicyReading:
     """Return what a policy does: less than it asks for while it is refused, or not approved in its present form."""
     if policy.mode is AutopilotMode.OFF:

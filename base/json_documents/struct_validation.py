@@ -144,10 +144,11 @@ def _text(value: Any, kind: inspect.StrType, path: str) -> Iterator[Deviation]:
         yield Deviation(path, value, f"does not match {kind.pattern}")
 
 
-def _literal(value: Any, kind: inspect.LiteralType, path: str) -> Iterator[Deviation]:
-    if not isinstance(value, str) or value not in kind.values:
-        choices = ", ".join(str(v) or '""' for v in kind.values)
-        yield Deviation(path, value, f"is not one of {choices}{meant(str(value), kind.values)}")
+def _literal(value: Any, kind: inspect.LiteralType | inspect.EnumType, path: str) -> Iterator[Deviation]:
+    values = kind.values if isinstance(kind, inspect.LiteralType) else sorted(word.value for word in kind.cls)
+    if not isinstance(value, str) or value not in values:
+        choices = ", ".join(str(v) or '""' for v in values)
+        yield Deviation(path, value, f"is not one of {choices}{meant(str(value), values)}")
 
 
 def _union(value: Any, kind: inspect.UnionType, path: str) -> Iterator[Deviation]:
@@ -194,7 +195,7 @@ _CHECKS: Final[tuple[tuple[Any, _Check], ...]] = (
     (inspect.FloatType, _number),
     (inspect.BoolType, _boolean),
     (inspect.StrType, _text),
-    (inspect.LiteralType, _literal),
+    (inspect.LiteralType | inspect.EnumType, _literal),
     (inspect.UnionType, _union),
     (inspect.ListType | inspect.VarTupleType, _list),
     (inspect.DictType, _mapping_deviations),

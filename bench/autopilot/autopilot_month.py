@@ -34,11 +34,11 @@ from bench.record import Row, above, below, record
 from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
 from cotenant.autopilot.decide.halt import Halt, too_much_harm
 from cotenant.autopilot.decide.history import Decisions, acts_of, busy
-from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import NamespacedPolicy, PolicySpec, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, RoundInputs, decide
 from cotenant.autopilot.decide.writers import statuses_by_workload
-from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
-from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings, Untouched, Way
 from cotenant.base.cluster import Container, Workload
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.quantity import format_amount
@@ -64,7 +64,9 @@ SEEDS: Final = (7, 23)
 WEEKS: Final = 4
 SPEC: Final = SyntheticSpec(nodes=15, workloads=200, days=HISTORY_DAYS + 7 * WEEKS)
 AUTOPILOT: Final = AutopilotSettings(
-    ceiling=CeilingSettings(ways=["InPlace", "RollOut"], never_touch=["LSE", "LSR", "Autoscaled"])
+    ceiling=CeilingSettings(
+        ways=[Way.IN_PLACE, Way.ROLL_OUT], never_touch=[Untouched.LSE, Untouched.LSR, Untouched.AUTOSCALED]
+    )
 )
 LOWERING: Final = structs.replace(SETTINGS, cotenant=structs.replace(SETTINGS.cotenant, lower_limits=True))
 """A strategy that lowers limits too, as annotations and settings may have it."""
@@ -115,7 +117,7 @@ class Month:
         self.stopped = ""
         self.mine, self.by_hand = Tally(), Tally()
         self.untouched_millicores: list[float] = []
-        limits = effective(ceiling_of(AUTOPILOT.ceiling), PolicySpec())
+        limits = effective(AUTOPILOT.ceiling, PolicySpec())
         settings = settings_under(ActionSettings(), limits)
         self.force = {
             namespace: PolicyInForce(NamespacedPolicy(namespace, "all"), limits, AutopilotMode.ACT, settings)

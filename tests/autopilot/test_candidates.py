@@ -21,10 +21,10 @@ from cotenant.autopilot.decide.candidates import (
 )
 from cotenant.autopilot.decide.history import Decisions
 from cotenant.autopilot.decide.kills import raised_after_kills
-from cotenant.autopilot.decide.policy import ceiling_of, effective, parse_policy
+from cotenant.autopilot.decide.policy import effective, parse_policy
 from cotenant.autopilot.decide.round_order import QueueCandidate
-from cotenant.autopilot.model import AutopilotMode, Way
-from cotenant.autopilot.settings import CeilingSettings
+from cotenant.autopilot.model import AutopilotMode
+from cotenant.autopilot.settings import CeilingSettings, Way
 from cotenant.base.cluster import ContainerRole, RunningSum
 from cotenant.base.identity import ContainerRef, WorkloadRef
 from cotenant.base.kubernetes.qos import QosClass
@@ -52,8 +52,8 @@ def recommendation(*values: Value, backtest: Backtest | None = None) -> Recommen
 
 def in_force(start_up_factor: float = 1.0, **spec: Any) -> PolicyInForce:
     policy = parse_policy({"metadata": {"namespace": "shop", "name": "p"}, "spec": {"mode": "Act", **spec}})
-    ceiling = CeilingSettings(ways=["InPlace", "RollOut"], start_up_factor=start_up_factor)
-    limits = effective(ceiling_of(ceiling), policy.spec)
+    ceiling = CeilingSettings(ways=[Way.IN_PLACE, Way.ROLL_OUT], start_up_factor=start_up_factor)
+    limits = effective(ceiling, policy.spec)
     return PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))
 
 
@@ -242,11 +242,9 @@ def test_a_start_is_helped_only_where_cpu_may_move_in_place_and_the_workload_is_
 
 @pytest.mark.parametrize(
     ("ways", "left"),
-    [(["InPlace", "RollOut"], (Way.IN_PLACE,)), (["RollOut"], ())],
+    [(["InPlace", "RollOut"], [Way.IN_PLACE]), (["RollOut"], [])],
 )
-def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(
-    ways: list[str], left: tuple[Way, ...]
-) -> None:
+def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(ways: list[str], left: list[Way]) -> None:
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
     one = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
     assert (one.limits.ways, one.blocked) == (left, None)

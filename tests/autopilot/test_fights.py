@@ -13,12 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from cotenant.autopilot.decide.candidates import LiveNamespace, PolicyInForce, candidates_of, settings_under
 from cotenant.autopilot.decide.history import LedgerNote, acts_of, busy, folded_notes
-from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective, parse_policy
+from cotenant.autopilot.decide.policy import PolicySpec, effective, parse_policy
 from cotenant.autopilot.decide.records import rows_of
 from cotenant.autopilot.decide.round_order import RoundInputs, decide
 from cotenant.autopilot.decide.writers import gitops_writer, statuses_by_workload
 from cotenant.autopilot.model import AutopilotEvent, AutopilotMode, QueueVerdict
-from cotenant.autopilot.settings import CeilingSettings
+from cotenant.autopilot.settings import CeilingSettings, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.models.autoscalers import VerticalAutoscalerObject, vertical_writer
 from cotenant.changes.decide.field_changes import planned
@@ -66,7 +66,7 @@ class Fight(RuleBasedStateMachine):
         self.notes: list[LedgerNote] = []
         self.fought = False
         self.acts_after_fight = 0
-        limits = effective(ceiling_of(CeilingSettings(ways=["RollOut"], restarts_per_week=50)), PolicySpec())
+        limits = effective(CeilingSettings(ways=[Way.ROLL_OUT], restarts_per_week=50), PolicySpec())
         meta = {"namespace": "shop", "name": "p"}
         policy = parse_policy({"metadata": meta, "spec": {"mode": "Act"}})
         self.force = PolicyInForce(policy, limits, AutopilotMode.ACT, settings_under(ActionSettings(), limits))

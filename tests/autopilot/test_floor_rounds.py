@@ -11,7 +11,7 @@ import msgspec
 
 from cotenant.autopilot.decide.floors import FloorForecast, FloorStep
 from cotenant.autopilot.decide.halt import Halt
-from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import PolicySpec, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.model import AutopilotMode, QueueVerdict
 from cotenant.autopilot.rounds.acts import ActConfig, Acts
@@ -57,7 +57,7 @@ class FloorLooks:
         return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast})
 
     def step(self, floors: Floors | None = None) -> Sequence[FloorStep]:
-        limits = effective(ceiling_of(CeilingSettings(replica_floor_factor=self.factor)), PolicySpec())
+        limits = effective(CeilingSettings(replica_floor_factor=self.factor), PolicySpec())
         candidate = QueueCandidate(WEB, f"{NAMESPACE}/nightly", AutopilotMode.ACT, limits)
         queue = (QueueEntry(candidate, QueueVerdict.WAIT),)
         reading = RoundReading(NOW, queue=queue, halt=self.halt, unread=self.unread)

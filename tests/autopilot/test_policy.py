@@ -13,38 +13,37 @@ from cotenant.autopilot.decide.candidates import settings_under
 from cotenant.autopilot.decide.policy import (
     PolicyLimits,
     PolicySpec,
-    ceiling_of,
     contradictions,
     effective,
     fields_beyond_limits,
     parse_policy,
     read_policy,
 )
-from cotenant.autopilot.model import AutopilotMode, Direction, Way
-from cotenant.autopilot.settings import CeilingSettings
+from cotenant.autopilot.model import AutopilotMode
+from cotenant.autopilot.settings import CeilingSettings, Direction, Untouched, Way
 from cotenant.base.errors import UsageError
 from cotenant.base.resource import Resource
 from cotenant.changes.model.settings import ActionSettings, GuardrailSettings
 
 WINDOWS = ["mon-fri 20:00-06:00 Europe/Berlin", "daily 01:00-05:00 UTC"]
-CHOICES = {
-    "resources": ["cpu", "memory"],
-    "directions": ["Down", "Up", "UpAfterOOMKill", "UpAfterThrottling"],
-    "ways": ["InPlace", "RollOut", "NextRestart"],
+CHOICES: dict[str, list[Any]] = {
+    "resources": [*Resource],
+    "directions": [*Direction],
+    "ways": [*Way],
 }
 
 
-def subsets(name: str, least: int = 1) -> st.SearchStrategy[list[str]]:
+def subsets(name: str, least: int = 1) -> st.SearchStrategy[list[Any]]:
     return st.lists(st.sampled_from(CHOICES[name]), min_size=least, unique=True)
 
 
-NEVER = st.lists(st.sampled_from(["LSE", "LSR", "SingleReplica", "Autoscaled"]), unique=True)
+NEVER = st.lists(st.sampled_from(Untouched), unique=True)
 SHARES = st.floats(0.01, 0.9)
 CEILINGS = st.builds(
     CeilingSettings,
     resources=subsets("resources"),
     directions=subsets("directions"),
-    largest_cut=st.dictionaries(st.sampled_from(["cpu", "memory"]), SHARES),
+    largest_cut=st.dictionaries(st.sampled_from(Resource), SHARES),
     windows=st.lists(st.sampled_from(WINDOWS), unique=True),
     ways=subsets("ways"),
     canary_share=st.floats(0.01, 1),
@@ -62,7 +61,7 @@ SPECS = st.fixed_dictionaries(
         "mode": st.sampled_from(["Off", "Observe", "Act"]),
         "resources": subsets("resources"),
         "directions": subsets("directions"),
-        "largestCut": st.dictionaries(st.sampled_from(["cpu", "memory"]), SHARES),
+        "largestCut": st.dictionaries(st.sampled_from(Resource), SHARES),
         "windows": st.lists(st.sampled_from(WINDOWS)),
         "ways": subsets("ways"),
         "canaryShare": st.floats(0.01, 1),
@@ -81,20 +80,20 @@ def body(spec: dict[str, Any]) -> dict[str, Any]:
     return {"metadata": {"namespace": "shop", "name": "nightly", "uid": "u", "generation": 3}, "spec": spec}
 
 
-def is_within(inner: PolicyLimits, outer: PolicyLimits) -> bool:
+def is_within(inner: PolicyLimits, outer: CeilingSettings) -> bool:
     """Whether nothing is allowed by `inner` that `outer` does not allow."""
     return (
-        inner.resources <= outer.resources
-        and inner.directions <= outer.directions
+        set(inner.resources) <= set(outer.resources)
+        and set(inner.directions) <= set(outer.directions)
         and set(inner.ways) <= set(outer.ways)
         and all(inner.largest_cut.get(r, 0.0) <= outer.largest_cut.get(r, 0.0) for r in Resource)
-        and set(inner.windows) >= set(outer.windows)
+        and outer.windows in ([], inner.windows)
         and inner.canary_share <= outer.canary_share
         and inner.soak_minutes >= outer.soak_minutes
         and inner.at_once <= outer.at_once
         and inner.restarts_per_week <= outer.restarts_per_week
         and inner.minimum_confidence >= outer.minimum_confidence
-        and inner.never_touch >= outer.never_touch
+        and set(inner.never_touch) >= set(outer.never_touch)
         and inner.throttled_share >= outer.throttled_share
         and inner.start_up_factor <= outer.start_up_factor
     )
@@ -102,9 +101,8 @@ def is_within(inner: PolicyLimits, outer: PolicyLimits) -> bool:
 
 @given(CEILINGS, SPECS)
 def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
-    settings: CeilingSettings, spec: dict[str, Any]
+    ceiling: CeilingSettings, spec: dict[str, Any]
 ) -> None:
-    ceiling = ceiling_of(settings)
     policy = read_policy(body(spec))
     if policy.refused:
         return
@@ -115,20 +113,21 @@ def test_what_is_left_is_never_wider_than_the_ceiling_nor_than_the_policy(
         return
     assert is_within(limits, ceiling)
     # alone under a ceiling that allows everything, the policy is at least as wide
-    widest = PolicyLimits(
-        frozenset(Resource), frozenset(Direction), dict.fromkeys(Resource, 1.0), (), tuple(Way), 1.0, 0.0, 10_000,
-        10_000, 0.0, frozenset(), 0.0, 20.0,
+    widest = CeilingSettings(
+        largest_cut=dict.fromkeys(Resource, 1.0), canary_share=1.0, soak_minutes=0.0, at_once=10_000,
+        restarts_per_week=10_000, minimum_confidence=0.0, never_touch=[], throttled_share=0.0, start_up_factor=20.0,
+        replica_floor_factor=20.0,
     )  # fmt: skip
-    assert is_within(limits, effective(widest, policy.spec))
+    alone = effective(widest, policy.spec)
+    assert is_within(limits, alone) and limits.own_windows == alone.own_windows == (policy.spec.windows or [])
     assert limits.resources and limits.directions and limits.ways
-    assert effective(limits, PolicySpec()) == limits
+    assert effective(limits, policy.spec) == limits
     assert set(fields_beyond_limits(limits, PolicySpec())) == set()
 
 
 @given(CEILINGS)
 def test_settings_of_accepting_are_narrowed_too(ceiling: CeilingSettings) -> None:
-    limits = ceiling_of(ceiling)
-    limits = effective(limits, PolicySpec())
+    limits = effective(ceiling, PolicySpec())
     settings = ActionSettings(guardrails=GuardrailSettings(most_cpu_cut=0.25, cool_down_hours=1.0), soak_minutes=20)
     under = settings_under(settings, limits)
     assert under.auto_rollback and under.soak_minutes == max(20, limits.soak_minutes)
@@ -178,12 +177,12 @@ def test_a_contradiction_is_refused_with_field_value_and_fix(spec: dict[str, Any
 
 
 def test_a_policy_outside_of_the_ceiling_is_refused_and_one_beyond_it_is_narrowed() -> None:
-    ceiling = ceiling_of(CeilingSettings(ways=["InPlace"], at_once=5, largest_cut={"cpu": 0.3}))
+    ceiling = CeilingSettings(ways=[Way.IN_PLACE], at_once=5, largest_cut={Resource.CPU: 0.3})
     with pytest.raises(UsageError, match=r"spec.ways: \['RollOut'\] is outside of the cluster's ceiling"):
         effective(ceiling, parse_policy(body({"ways": ["RollOut"]})).spec)
     asked = parse_policy(body({"ways": ["RollOut", "InPlace"], "atOnce": 9, "largestCut": {"memory": 0.1}})).spec
     limits = effective(ceiling, asked)
-    assert (limits.ways, limits.at_once) == ((Way.IN_PLACE,), 5)
+    assert (limits.ways, limits.at_once) == ([Way.IN_PLACE], 5)
     # the ceiling names no bound for memory: it is not cut at all
     assert limits.largest_cut == {Resource.CPU: 0.3, Resource.MEMORY: 0.0}
     assert fields_beyond_limits(effective(ceiling, asked), asked) == ("ways", "largestCut", "atOnce")

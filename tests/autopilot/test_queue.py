@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from msgspec import structs
 
 from cotenant.autopilot.decide.halt import ClusterHealth, Halt, halt_of, too_much_harm
 from cotenant.autopilot.decide.history import ActState, Decisions, PastAct
-from cotenant.autopilot.decide.policy import PolicyLimits, PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import PolicyLimits, PolicySpec, effective
 from cotenant.autopilot.decide.round_order import (
     QueueCandidate,
     QueueEntry,
@@ -23,8 +24,8 @@ from cotenant.autopilot.decide.round_order import (
     for_manifests,
     withheld,
 )
-from cotenant.autopilot.model import AutopilotMode, QueueVerdict, Way
-from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings
+from cotenant.autopilot.model import AutopilotMode, QueueVerdict
+from cotenant.autopilot.settings import AutopilotSettings, CeilingSettings, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
@@ -33,7 +34,7 @@ from cotenant.changes.model.settings import ActionSettings
 
 NOW = 1_800_000_000.0
 HOUR, DAY = 3600.0, 86_400.0
-LIMITS = effective(ceiling_of(CeilingSettings()), PolicySpec())
+LIMITS = effective(CeilingSettings(), PolicySpec())
 SETTINGS = AutopilotSettings()
 
 
@@ -76,10 +77,10 @@ def names(entries: tuple[QueueEntry, ...], verdict: QueueVerdict = QueueVerdict.
         ({}, {"cool_downs": {ref("a"): NOW + 1}}, Reason.AUTOPILOT_COOL_DOWN),
         ({}, {"acts": (act("a", ActState.HARMFUL, HOUR),)}, Reason.AUTOPILOT_BACKS_OFF),
         ({}, {"acts": (act("a", ActState.HARMFUL, 900 * DAY),) * 3}, Reason.AUTOPILOT_GIVEN_UP),
-        ({"limits": replace(LIMITS, ways=()), "gitops": "argo"}, {}, Reason.AUTOPILOT_KEPT_BY_GITOPS),
-        ({"limits": replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))}, {}, Reason.AUTOPILOT_OUTSIDE_WINDOW),
+        ({"limits": structs.replace(LIMITS, ways=[]), "gitops": "argo"}, {}, Reason.AUTOPILOT_KEPT_BY_GITOPS),
+        ({"limits": structs.replace(LIMITS, own_windows=["sat 00:00-00:01 UTC"])}, {}, Reason.AUTOPILOT_OUTSIDE_WINDOW),
         (
-            {"limits": replace(LIMITS, ways=(Way.ROLL_OUT,))},
+            {"limits": structs.replace(LIMITS, ways=[Way.ROLL_OUT])},
             {"acts": (act("a", ActState.KEPT, 6 * DAY, restarts=1),)},
             Reason.AUTOPILOT_NO_WAY_LEFT,
         ),
@@ -94,7 +95,7 @@ def test_a_workload_that_waits_says_why(more: dict[str, object], around: Mapping
 
 
 def test_a_bundle_takes_what_a_gitops_tool_keeps_and_nothing_else_holds_back() -> None:
-    no_way = replace(LIMITS, ways=())
+    no_way = structs.replace(LIMITS, ways=[])
     candidates = (
         candidate("in-place", gitops="flux"),
         candidate("no-way", gitops="flux", limits=no_way),
@@ -111,11 +112,11 @@ def test_a_bundle_takes_what_a_gitops_tool_keeps_and_nothing_else_holds_back() -
 
 def test_nothing_holds_back_a_candidate_that_may_go() -> None:
     goes = entry(RoundInputs(NOW, (candidate("a"),)))
-    assert (goes.verdict, goes.reason, goes.place, goes.ways) == (QueueVerdict.ACT, Reason.OK, 1, LIMITS.ways)
+    assert (goes.verdict, goes.reason, goes.place, goes.ways) == (QueueVerdict.ACT, Reason.OK, 1, tuple(LIMITS.ways))
 
 
 def test_memory_rises_after_an_oom_kill_first_and_outside_of_windows() -> None:
-    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
+    shut = structs.replace(LIMITS, own_windows=["sat 00:00-00:01 UTC"])
     urgent = candidate("killed", worth=0.1, urgent=Resource.MEMORY, lowers=False, limits=shut)
     entries = decide(RoundInputs(NOW, (candidate("rich", worth=100.0), urgent), at_once=1))
     assert names(entries) == ["killed"] and names(entries, QueueVerdict.WAIT) == ["rich"]
@@ -133,7 +134,7 @@ def test_everybodys_windows_hold_the_queue_back_and_memory_after_an_oom_kill_whe
 
 
 def test_cpu_after_throttling_comes_after_memory_after_a_kill_and_is_spared_the_policys_windows_alone() -> None:
-    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),))
+    shut = structs.replace(LIMITS, own_windows=["sat 00:00-00:01 UTC"])
     cpu, memory = (
         candidate(name, worth, urgent=resource, lowers=False, limits=shut)
         for name, worth, resource in (("slow", 9.0, Resource.CPU), ("killed", 0.1, Resource.MEMORY))
@@ -148,7 +149,7 @@ def test_cpu_after_throttling_comes_after_memory_after_a_kill_and_is_spared_the_
 
 def test_what_was_decided_is_withheld_once_no_policy_acts_or_its_window_has_closed() -> None:
     # 1_800_000_000 is Friday, 15 January 2027, 08:00 UTC
-    goes = candidate("a", limits=replace(LIMITS, windows=(("fri 07:00-08:01 UTC",),)))
+    goes = candidate("a", limits=structs.replace(LIMITS, own_windows=["fri 07:00-08:01 UTC"]))
     assert withheld(goes, ActionSettings(), NOW) == ""
     assert "opens Fri 07:00 UTC" in withheld(goes, ActionSettings(), NOW + 60)
     assert "closed" in withheld(candidate("a"), ActionSettings(windows=["sat 00:00-00:01 UTC"]), NOW)
@@ -177,13 +178,13 @@ def test_the_rest_of_a_canary_ends_where_no_policy_acts_any_more_and_stays_where
 
 
 def test_outside_of_windows_memory_rises_only_by_ways_that_restart_nothing() -> None:
-    shut = replace(LIMITS, windows=(("sat 00:00-00:01 UTC",),), ways=(Way.ROLL_OUT, Way.IN_PLACE))
+    shut = structs.replace(LIMITS, own_windows=["sat 00:00-00:01 UTC"], ways=[Way.ROLL_OUT, Way.IN_PLACE])
     urgent = candidate("killed", urgent=Resource.MEMORY, lowers=False, limits=shut)
     assert entry(RoundInputs(NOW, (urgent,))).ways == (Way.IN_PLACE,)
-    rolls_out = replace(urgent, limits=replace(shut, ways=(Way.ROLL_OUT,)))
+    rolls_out = replace(urgent, limits=structs.replace(shut, ways=[Way.ROLL_OUT]))
     waits = entry(RoundInputs(NOW, (rolls_out,)))
     assert (waits.verdict, waits.reason) == (QueueVerdict.WAIT, Reason.AUTOPILOT_OUTSIDE_WINDOW)
-    is_open = replace(rolls_out, limits=replace(shut, windows=(), ways=(Way.ROLL_OUT,)))
+    is_open = replace(rolls_out, limits=structs.replace(shut, own_windows=[], ways=[Way.ROLL_OUT]))
     assert entry(RoundInputs(NOW, (is_open,))).ways == (Way.ROLL_OUT,)
 
 
@@ -274,7 +275,7 @@ CANDIDATES = st.dictionaries(
 
 def made(workload: WorkloadRef, terms: tuple[float, float, bool, AutopilotMode, int]) -> QueueCandidate:
     worth, confidence, urgent, mode, at_once = terms
-    limits = replace(LIMITS, at_once=at_once, ways=(Way.ROLL_OUT,))
+    limits = structs.replace(LIMITS, at_once=at_once, ways=[Way.ROLL_OUT])
     policy = f"{workload.namespace}/p"
     return QueueCandidate(
         workload, policy, mode, limits, worth, confidence, lowers=not urgent, urgent=Resource.MEMORY if urgent else None
@@ -320,15 +321,13 @@ class Rounds(RuleBasedStateMachine):
         super().__init__()
         self.now = NOW
         self.acts: list[PastAct] = []
-        self.limits: PolicyLimits = replace(LIMITS, at_once=2, ways=(Way.ROLL_OUT,), restarts_per_week=1)
-        self.windows = (("mon-fri 20:00-06:00 UTC",),)
+        self.limits: PolicyLimits = structs.replace(LIMITS, at_once=2, ways=[Way.ROLL_OUT], restarts_per_week=1)
+        self.windows = ["mon-fri 20:00-06:00 UTC"]
         self.acted_at: list[float] = []
 
     def inputs(self) -> RoundInputs:
-        candidates = [
-            QueueCandidate(ref(name), "shop/p", AutopilotMode.ACT, replace(self.limits, windows=self.windows), 1.0, 1.0)
-            for name in "abcd"
-        ]
+        limits = structs.replace(self.limits, own_windows=self.windows)
+        candidates = [QueueCandidate(ref(name), "shop/p", AutopilotMode.ACT, limits, 1.0, 1.0) for name in "abcd"]
         busy = frozenset(a.workload for a in self.acts if a.state is ActState.UNDER_WAY)
         return RoundInputs(self.now, tuple(candidates), tuple(self.acts), busy, at_once=3)
 

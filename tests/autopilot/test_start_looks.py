@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import PolicySpec, effective
 from cotenant.autopilot.decide.refusals import WriteRefusal
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry
 from cotenant.autopilot.decide.starts import BoostStep, StartAim
@@ -74,7 +74,7 @@ class Looks:
         self._reader = LedgerReader()
 
     def step(self) -> list[BoostStep]:
-        limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
+        limits = effective(CeilingSettings(), PolicySpec())
         aims = [StartAim(workload, "", {"app": 3000}, 2.0) for workload in self.workloads]
         candidates = [QueueCandidate(a.workload, "shop/p", AutopilotMode.ACT, limits, starts=a) for a in aims]
         queue = tuple(QueueEntry(candidate, QueueVerdict.WAIT) for candidate in candidates)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from cotenant.autopilot.decide.halt import Halt
 from cotenant.autopilot.decide.history import LedgerNote, folded_notes
-from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import PolicySpec, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, helped_starts
 from cotenant.autopilot.decide.starts import (
     BoostStep,
@@ -230,7 +230,7 @@ def test_only_starts_that_were_seen_count() -> None:
 def test_starts_are_helped_where_a_policy_acts_and_nothing_halts(
     reason: Reason, mode: AutopilotMode, halted: bool, is_helped: bool
 ) -> None:
-    limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
+    limits = effective(CeilingSettings(), PolicySpec())
     one = QueueCandidate(WEB, "shop/p", mode, limits, starts=AIM)
     halt = Halt(Reason.AUTOPILOT_PAUSED, "x") if halted else None
     assert helped_starts([QueueEntry(one, QueueVerdict.WAIT, reason)], halt) == [AIM] * is_helped

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from cotenant.autopilot.decide.policy import PolicySpec, ceiling_of, effective
+from cotenant.autopilot.decide.policy import PolicySpec, effective
 from cotenant.autopilot.decide.round_order import QueueCandidate, QueueEntry, round_totals
-from cotenant.autopilot.model import STATUS, AutopilotMode, QueueVerdict, RoundTotals, Way, policy_totals
+from cotenant.autopilot.model import STATUS, AutopilotMode, QueueVerdict, RoundTotals, policy_totals
 from cotenant.autopilot.policy_draft import parse_draft
-from cotenant.autopilot.settings import CeilingSettings
+from cotenant.autopilot.settings import CeilingSettings, Way
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.table import Table
 from cotenant.dashboard.autopilot.policy_editor import draft_of
@@ -22,7 +22,7 @@ from tests.changes.world import recommended
 def entry(name: str, amount: int, verdict: QueueVerdict, *ways: Way) -> QueueEntry:
     ref = WorkloadRef("shop", "Deployment", name)
     first = replace(recommended(ref, amount), monthly_saving=float(1000 - amount))
-    limits = effective(ceiling_of(CeilingSettings()), PolicySpec())
+    limits = effective(CeilingSettings(), PolicySpec())
     return QueueEntry(QueueCandidate(ref, "shop/p", AutopilotMode.OBSERVE, limits, first=(first,)), verdict, ways=ways)
 
 
