@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import msgspec
 import structlog
 
 from cotenant.base.errors import (
@@ -277,7 +278,7 @@ class ClusterChangeService:
             message = "a share of a GPU is not written for server-side apply, which would take CPU and memory away"
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
-            reviews = self._reviews(actions, who, replace(request, method=Method.BUNDLE))
+            reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
             return export_bundle(actions, reviews, form, self._config.recommender, request.key)
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:

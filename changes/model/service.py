@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+import msgspec
+
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
 from cotenant.changes.model.change import ChangeStatus
@@ -63,26 +65,35 @@ class BundleForm(StrEnum):
     """Command lines to copy."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChangeRequest:
-    """A person's request to change workloads on given terms.
+class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms on which workloads are changed, wherever a person states them.
 
-    key: created once by the page, so that a second click does nothing more; canary: share of the workloads that is
-    changed first, the rest after they soaked; 0: all at once; because: why rules are overridden, in the person's
-    words; kept with each change; gpu_shares: the change is of the shares of GPUs that findings propose, in place of
-    CPU and memory; ladder: all steps of a cut are accepted with the first one, each taken after the verdict on the one
-    before.
+    because: why rules are overridden, in the person's words; kept with each change; canary: share of the workloads
+    that is changed first, the rest after they soaked; 0: all at once; gpu_shares: the change is of the shares of GPUs
+    that findings propose, in place of CPU and memory; ladder: all steps of a cut are accepted with the first one, each
+    taken after the verdict on the one before.
     """
+
+    overridden: tuple[str, ...] = ()
+    because: str = ""
+    second_person: str = ""
+    canary: float = 0.0
+    gpu_shares: bool = False
+    ladder: bool = False
+
+    def request(self, workloads: Sequence[WorkloadRef], method: Method, key: str | None = None) -> ChangeRequest:
+        """Return the request to change these workloads on these terms. key: of the request; None: a new one."""
+        given = {name: getattr(self, name) for name in ChangeTerms.__struct_fields__}
+        request = ChangeRequest(tuple(workloads), method, **given)
+        return request if key is None else msgspec.structs.replace(request, key=key)
+
+
+class ChangeRequest(ChangeTerms, frozen=True):
+    """A person's request. key: created once by the page, so that a second click does nothing more."""
 
     workloads: tuple[WorkloadRef, ...]
     method: Method = Method.TEMPLATE
-    overridden: tuple[str, ...] = ()
-    second_person: str = ""
-    canary: float = 0.0
-    because: str = ""
-    key: str = field(default_factory=lambda: secrets.token_hex(4))
-    gpu_shares: bool = False
-    ladder: bool = False
+    key: str = msgspec.field(default_factory=lambda: secrets.token_hex(4))
 
 
 @dataclass(frozen=True, slots=True)

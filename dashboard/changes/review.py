@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, quote, unquote, urlencode
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.resource import Resource
-from cotenant.changes.model.service import BundleForm, ChangeRequest, FieldMove, Method, WorkloadReview
+from cotenant.changes.model.service import BundleForm, ChangeTerms, FieldMove, Method, WorkloadReview
 from cotenant.dashboard.tables.selection import Selection
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.model.savings import total_change
@@ -46,12 +46,8 @@ Word = TypeVar("Word", Method, BundleForm)
 MOVE: Final = re.compile(r"(requests|limits) ([a-z0-9./-]+) (\S+)")
 
 
-@dataclass(frozen=True, slots=True)
-class ReviewTerms:
-    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads.
-
-    gpu_shares: of shares of GPUs, which findings propose, in place of CPU and memory.
-    """
+class ReviewTerms(ChangeTerms, frozen=True):
+    """Terms of a review, of its address. everything: all that the list's filters show, instead of named workloads."""
 
     workloads: tuple[WorkloadRef, ...] = ()
     everything: bool = False
@@ -59,27 +55,6 @@ class ReviewTerms:
     key: str = ""
     method: Method | None = None
     form: BundleForm = BundleForm.KUSTOMIZE
-    overridden: tuple[str, ...] = ()
-    because: str = ""
-    second_person: str = ""
-    canary: float = 0.0
-    gpu_shares: bool = False
-    ladder: bool = False
-    """Whether all steps of cuts are accepted, and not the first ones alone."""
-
-    def wanted(self, workloads: Sequence[WorkloadRef], method: Method) -> ChangeRequest:
-        """Return the service's request to change these workloads under these terms."""
-        return ChangeRequest(
-            workloads=tuple(workloads),
-            method=method,
-            overridden=self.overridden,
-            second_person=self.second_person,
-            canary=self.canary,
-            because=self.because,
-            key=self.key,
-            gpu_shares=self.gpu_shares,
-            ladder=self.ladder,
-        )
 
 
 def parse_terms(search: str) -> ReviewTerms:

@@ -7,10 +7,10 @@ address. The browser's part is `assets/review.js`.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import dash_mantine_components as dmc
+import msgspec
 from dash import Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 
@@ -221,7 +221,7 @@ def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
     dry = terms.step in DRY
 
     def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:
-        return (service.dry_run if dry else service.review)(who, terms.wanted(some, method))
+        return (service.dry_run if dry else service.review)(who, terms.request(some, method, terms.key))
 
     if len(refs) <= AT_ONCE:
         few = ReviewPass(ask, terms.method)
@@ -231,7 +231,7 @@ def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
     if terms.method is None:
         before = None
     else:
-        job = JOBS.found(_job_key(view, replace(terms, method=None), refs, False))
+        job = JOBS.found(_job_key(view, msgspec.structs.replace(terms, method=None), refs, False))
         before = job.answer(terms.method) if job is not None and job.is_over else None
     if before is not None and not dry:
         return before
@@ -285,7 +285,7 @@ def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
 
 def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mapping[str, str]:
     return in_cluster(view.given.changes).bundle(
-        view.given.current_user(), terms.wanted(refs, Method.BUNDLE), terms.form
+        view.given.current_user(), terms.request(refs, Method.BUNDLE, terms.key), terms.form
     )
 
 
@@ -464,7 +464,7 @@ def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStat
     if terms.overridden and not terms.because:
         raise UsageError("an override takes a reason", fix="Give it in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
-    done = in_cluster(view.given.changes).accept(view.given.current_user(), terms.wanted(refs, method))
+    done = in_cluster(view.given.changes).accept(view.given.current_user(), terms.request(refs, method, terms.key))
     view.source.forget()
     return done
 

@@ -7,7 +7,6 @@ service checks the rights, in each namespace. Amounts are raw: millicores, bytes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import wraps
 from typing import Annotated, Any, Final
 
@@ -25,6 +24,7 @@ from cotenant.changes.model.service import (
     BundleForm,
     ChangeRequest,
     ChangeService,
+    ChangeTerms,
     FieldMove,
     LedgerEntry,
     LedgerHealth,
@@ -64,7 +64,7 @@ Key = Annotated[
 Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Asked one by one; none: everywhere.")]
 
 
-class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
+class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
     """Workloads as NAMESPACE/KIND/NAME, and on what terms. dry_run: also try it on the server.
 
     gpu_shares: of the shares of GPUs that findings propose, in place of CPU and memory. ladder: accept all steps of a
@@ -73,15 +73,9 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
 
     workloads: list[str]
     method: Method = Method.TEMPLATE
-    overridden: list[str] = []
-    because: str = ""
-    second_person: str = ""
-    canary: float = 0.0
     dry_run: bool = False
-    gpu_shares: bool = False
-    ladder: bool = False
 
-    def wanted(self, key: str = "") -> ChangeRequest:
+    def wanted(self, key: str | None = None) -> ChangeRequest:
         """Return the request for the service.
 
         Raises UsageError for no workload or for more than MOST_WORKLOADS.
@@ -89,20 +83,10 @@ class ChangeRequestBody(msgspec.Struct, forbid_unknown_fields=True):
         refs = tuple(dict.fromkeys(WorkloadRef.required(text) for text in self.workloads))
         if not refs:
             raise UsageError("0 workloads", fix=f"Name 1 to {MOST_LISTED:,} as NAMESPACE/KIND/NAME.")
-        request = ChangeRequest(
-            refs,
-            self.method,
-            tuple(self.overridden),
-            self.second_person,
-            self.canary,
-            self.because,
-            gpu_shares=self.gpu_shares,
-            ladder=self.ladder,
-        )
-        return replace(request, key=key) if key else request
+        return self.request(refs, self.method, key)
 
 
-class BundleBody(ChangeRequestBody, forbid_unknown_fields=True, kw_only=True):
+class BundleBody(ChangeRequestBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The same as files of a form."""
 
     form: BundleForm

@@ -144,7 +144,7 @@ class Act:
 
 def _request(act: Act) -> ChangeRequest:
     overridden = ("cool-down", "webhook", "dead-band")
-    return ChangeRequest((WEB,), act.method, overridden, because="asked", key=act.key)
+    return ChangeRequest((WEB,), act.method, overridden=overridden, because="asked", key=act.key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def service_at(scene: Scene, hours: float = 0.0) -> ClusterChangeService:
 def waiting(scene: Scene, **wanted: object) -> tuple[WorkloadRef, str]:
     """A workload of class LSR whose change Ada has accepted, and the change's id."""
     ref = reserved(scene, scene.acceptable()[0])
-    (done,) = service_at(scene).accept(ADA, replace(ChangeRequest((ref,), key="k1"), **wanted))  # type: ignore[arg-type]
+    (done,) = service_at(scene).accept(ADA, ChangeRequest((ref,), key="k1", **wanted))  # type: ignore[arg-type]
     assert (done.state, done.words) == (AWAITING, "it waits for a second person")
     return ref, done.change.id
 

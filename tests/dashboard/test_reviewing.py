@@ -79,7 +79,7 @@ def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None
 
 def test_what_is_wanted_of_the_service_carries_every_term_and_the_key() -> None:
     terms = ReviewTerms(key="12345678", overridden=("history",), because="b", second_person="o", canary=0.5)
-    wanted = terms.wanted([WEB, API], Method.TEMPLATE)
+    wanted = terms.request([WEB, API], Method.TEMPLATE, terms.key)
     assert (wanted.workloads, wanted.key, wanted.canary) == ((WEB, API), "12345678", 0.5)
     assert (wanted.overridden, wanted.because, wanted.second_person) == (("history",), "b", "o")
 
