@@ -21,7 +21,9 @@ import structlog
 from cotenant.base.allocation.topology_document import NodeCpus
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
+from cotenant.base.inherited import inherited
 from cotenant.base.kubernetes.intent import Apply
+from cotenant.base.kubernetes.pod_resources import PodLevelResources
 from cotenant.base.process.clock import Clock
 from cotenant.enforcer.apply.apply import Applier
 from cotenant.enforcer.apply.atomic_write import replace_atomically
@@ -323,14 +325,8 @@ class Agent:
             containers=api_pod.containers,
             init_containers=api_pod.init_containers,
             ephemeral_containers=api_pod.ephemeral_containers,
-            own_requests=api_pod.own_requests,
-            own_limits=api_pod.own_limits,
-            own_actual_requests=api_pod.own_actual_requests,
-            own_actual_limits=api_pod.own_actual_limits,
-            own_allocated=api_pod.own_allocated,
-            overhead=api_pod.overhead,
-            resize=api_pod.resize,
             claims=api_pod.claims,
+            **inherited(api_pod, PodLevelResources),
         )
 
     def report(self, policy: CollectPolicy) -> Apply | None:

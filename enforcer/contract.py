@@ -12,13 +12,14 @@ written.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from cotenant.base.allocation.cpu_topology import Processor
+from cotenant.base.inherited import inherited
 from cotenant.base.kubernetes.pod_request import effective_requests
-from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, ResizeState
+from cotenant.base.kubernetes.pod_resources import ContainerResources, PodLevelResources, PodResources
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
 from cotenant.base.resource import Amounts
 from cotenant.enforcer.knob_table import NO_LIMIT, Knob, Value
@@ -50,42 +51,26 @@ class KubeQos(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerSpec:
-    """A container as the API server knows it; requests and limits by resource name on the wire, as integers.
+class ContainerSpec(ContainerResources):
+    """A container as the API server knows it; a request that is not set may be missing here.
 
     cpu in millicores, memory in bytes; batch-cpu and mid-cpu whole millicores, batch-memory and mid-memory bytes.
-    id: without the runtime's prefix; empty until the runtime has made it. What is asked for is in requests and limits;
-    what the kubelet reports of a resize, as of `ContainerResources`, in the three last.
+    id: without the runtime's prefix; empty until the runtime has made it.
     """
 
-    name: str
     id: str = ""
-    requests: Mapping[str, int] = field(default_factory=dict)
-    limits: Mapping[str, int] = field(default_factory=dict)
     running: bool = False
     claims: tuple[str, ...] = ()
     """Requests of ResourceClaims that it has (`cotenant.enforcer.dra.claim.request_key`); only a runtime shows them."""
-    kind: ContainerKind = ContainerKind.MAIN
-    actual_requests: Mapping[str, int] | None = None
-    actual_limits: Mapping[str, int] | None = None
-    allocated: Mapping[str, int] | None = None
 
     @property
     def amounts(self) -> ContainerResources:
-        """Its amounts alone; a request that is not set is the limit."""
-        return ContainerResources(
-            self.name,
-            self.kind,
-            effective_requests(self.requests, self.limits),
-            self.limits,
-            self.actual_requests,
-            self.actual_limits,
-            self.allocated,
-        )
+        """Its amounts; a request that is not set is the limit."""
+        return replace(self, requests=effective_requests(self.requests, self.limits))
 
 
 @dataclass(frozen=True, slots=True)
-class PodSpec:
+class PodSpec(PodLevelResources):
     """A pod of this node. annotations and labels: those of koordinator.sh and cotenant.dev and below, and no others."""
 
     namespace: str
@@ -110,15 +95,6 @@ class PodSpec:
     """Native sidecars among them (`ContainerSpec.kind`)."""
     ephemeral_containers: tuple[ContainerSpec, ...] = ()
     """They have no amounts, and live within the pod's."""
-    own_requests: Mapping[str, int] | None = None
-    own_limits: Mapping[str, int] | None = None
-    """Of the pod itself (spec.resources); None = it has none. Likewise what the kubelet reports of them."""
-    own_actual_requests: Mapping[str, int] | None = None
-    own_actual_limits: Mapping[str, int] | None = None
-    own_allocated: Mapping[str, int] | None = None
-    overhead: Mapping[str, int] = field(default_factory=dict)
-    """Of its RuntimeClass."""
-    resize: ResizeState = ResizeState.NONE
     resizing: bool = False
     """Whether the kubelet is about to write other amounts of CPU (`pod_resources.is_resizing`): nothing of ours may
     make the kernel refuse them."""
@@ -147,16 +123,8 @@ class PodSpec:
     @property
     def resources(self) -> PodResources:
         """The resources of the pod."""
-        return PodResources(
-            tuple(container.amounts for container in self.every_container),
-            self.own_requests,
-            self.own_limits,
-            self.own_actual_requests,
-            self.own_actual_limits,
-            self.own_allocated,
-            self.overhead,
-            self.resize,
-        )
+        containers = tuple(container.amounts for container in self.every_container)
+        return PodResources(containers, **inherited(self, PodLevelResources))
 
     @property
     def best_effort(self) -> bool:

@@ -13,7 +13,7 @@ millicores, every other resource in its own unit. Source: `PodRequests` and `Pod
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -56,6 +56,7 @@ class ContainerResources:
     """
 
     name: str
+    _: KW_ONLY
     kind: ContainerKind = ContainerKind.MAIN
     requests: NamedAmounts = field(default_factory=dict)
     limits: NamedAmounts = field(default_factory=dict)
@@ -64,16 +65,14 @@ class ContainerResources:
     allocated: NamedAmounts | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PodResources:
-    """Amounts of one pod.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLevelResources:
+    """Amounts of a pod beside those of its containers.
 
     own_*: of the pod itself (spec.resources, status.resources), which stand in for the containers' total of the
     resources that they name; None: the pod has none, or its kubelet reports none. overhead: of its RuntimeClass.
-    in_progress: whether the kubelet carries a resize out, which it may do while a later one is pending.
     """
 
-    containers: tuple[ContainerResources, ...] = ()
     own_requests: NamedAmounts | None = None
     own_limits: NamedAmounts | None = None
     own_actual_requests: NamedAmounts | None = None
@@ -81,6 +80,16 @@ class PodResources:
     own_allocated: NamedAmounts | None = None
     overhead: NamedAmounts = field(default_factory=dict)
     resize: ResizeState = ResizeState.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources(PodLevelResources):
+    """Amounts of one pod.
+
+    in_progress: whether the kubelet carries a resize out, which it may do while a later one is pending.
+    """
+
+    containers: tuple[ContainerResources, ...] = ()
     in_progress: bool = False
 
     def of_kind(self, *kinds: ContainerKind) -> Iterator[ContainerResources]:

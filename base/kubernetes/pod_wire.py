@@ -142,9 +142,9 @@ def _container(
     limits = read(asked.limits, name)
     return ContainerResources(
         spec.name,
-        kind,
-        limits | read(asked.requests, name),
-        limits,
+        kind=kind,
+        requests=limits | read(asked.requests, name),
+        limits=limits,
         actual_requests=read(reported.requests, name) if reported else None,
         actual_limits=read(reported.limits, name) if reported else None,
         allocated=None if allocated is None else read(allocated, name),

@@ -106,7 +106,7 @@ class Machine:
             qos_class=QosClass.BE if batch else QosClass.LS,
             priority=5500 if batch else 9500,
             annotations={EXTENDED_SPEC_ANNOTATION: EXTENDED} if batch else {},
-            containers=tuple(ContainerSpec(n, f"{number}-{n}", amounts, amounts, True) for n in names),
+            containers=tuple(ContainerSpec(n, f"{number}-{n}", True, requests=amounts, limits=amounts) for n in names),
             owner=("ReplicaSet", f"w{number % 50}"),
         )
 

@@ -16,12 +16,19 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
+from cotenant.base.inherited import inherited
 from cotenant.base.kube.observed import node_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.pod_qos import qos_class_of
 from cotenant.base.kubernetes.pod_request import container_total
-from cotenant.base.kubernetes.pod_resources import ContainerKind, ContainerResources, PodResources, is_resizing
+from cotenant.base.kubernetes.pod_resources import (
+    ContainerKind,
+    ContainerResources,
+    PodLevelResources,
+    PodResources,
+    is_resizing,
+)
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import MIRROR_ANNOTATION, SUB_PRIORITY_LABEL, own_texts
 from cotenant.base.kubernetes.qos import priority_of, qos_of
@@ -100,13 +107,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         containers=tuple(c for c in containers if c.kind is ContainerKind.MAIN),
         init_containers=tuple(c for c in containers if c.kind in _EARLY),
         ephemeral_containers=tuple(c for c in containers if c.kind is ContainerKind.EPHEMERAL),
-        own_requests=resources.own_requests,
-        own_limits=resources.own_limits,
-        own_actual_requests=resources.own_actual_requests,
-        own_actual_limits=resources.own_actual_limits,
-        own_allocated=resources.own_allocated,
-        overhead=resources.overhead,
-        resize=resources.resize,
+        **inherited(resources, PodLevelResources),
         resizing=is_resizing(resources, Resource.CPU.value),
         owner=(owner.kind, owner.name) if (owner := meta.controller) else ("", ""),
         addresses=tuple(address.ip for address in status.pod_ips or ()),
@@ -148,15 +149,9 @@ def container_id(text: str) -> str:
 
 def _container(amounts: ContainerResources, status: StatedContainer | None) -> ContainerSpec:
     return ContainerSpec(
-        name=amounts.name,
+        **inherited(amounts, ContainerResources),
         id=container_id(status.id) if status else "",
-        requests=amounts.requests,
-        limits=amounts.limits,
         running=bool(status and status.state.running is not None),
-        kind=amounts.kind,
-        actual_requests=amounts.actual_requests,
-        actual_limits=amounts.actual_limits,
-        allocated=amounts.allocated,
     )
 
 

@@ -54,7 +54,7 @@ def container(
     **others: Any,
 ) -> ContainerReading:
     """A container whose cgroup is placed when it gets into a pod."""
-    spec = ContainerSpec(name, f"id-{name}", requests or {}, limits or {}, running, **others)
+    spec = ContainerSpec(name, f"id-{name}", running, requests=requests or {}, limits=limits or {}, **others)
     group = GroupReading("", Level.CONTAINER, cpu or CpuUse(), memory, knobs=knobs or {})
     return ContainerReading(spec, group)
 

@@ -24,10 +24,8 @@ def pod(*containers: ContainerSpec, inits: tuple[ContainerSpec, ...] = (), **mor
 
 @pytest.mark.parametrize("resize", list(ResizeState))
 def test_what_the_kubelet_reports_counts_whatever_the_spec_asks_for(resize: ResizeState) -> None:
-    asks = ContainerSpec("main", "", {"cpu": 100_000}, {"cpu": 100_000}, actual_requests={"cpu": 1000})
-    reported = ContainerSpec(
-        "main", "", asks.requests, asks.limits, actual_requests={"cpu": 1000}, actual_limits={"cpu": 2000}
-    )
+    asks = ContainerSpec("main", requests={"cpu": 100_000}, limits={"cpu": 100_000}, actual_requests={"cpu": 1000})
+    reported = replace(asks, actual_limits={"cpu": 2000})
     spec = pod(reported, resize=resize)
     assert (container_request(spec, reported, "cpu"), container_limit(spec, reported, "cpu")) == (1000, 2000)
     assert (pod_request(spec, "cpu"), pod_limit(spec, "cpu")) == (1000, 2000)

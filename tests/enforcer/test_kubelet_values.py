@@ -30,7 +30,9 @@ POD, CONTAINER = "kubepods/burstable/podu", "kubepods/burstable/podu/c"
 
 
 def seen(tier: dict[Knob, Value] | None = None, container: dict[Knob, Value] | None = None) -> Observation:
-    spec = ContainerSpec("c", "c", {"cpu": 500, "memory": 64 * MIB}, {"cpu": 1000, "memory": 128 * MIB}, running=True)
+    spec = ContainerSpec(
+        "c", id="c", requests={"cpu": 500, "memory": 64 * MIB}, limits={"cpu": 1000, "memory": 128 * MIB}, running=True
+    )
     group = GroupReading(CONTAINER, Level.CONTAINER, knobs=container or {})
     pod = PodReading(
         PodSpec("ns", "p", "u", KubeQos.BURSTABLE, containers=(spec,)),

@@ -66,9 +66,9 @@ def test_a_batch_pod_is_read_with_its_class_its_amounts_and_its_container() -> N
     wanted = ContainerSpec(
         "main",
         "abc123",
-        {"kubernetes.io/batch-cpu": 1500, "kubernetes.io/batch-memory": 2**30},
-        {"kubernetes.io/batch-cpu": 2000},
         running=True,
+        requests={"kubernetes.io/batch-cpu": 1500, "kubernetes.io/batch-memory": 2**30},
+        limits={"kubernetes.io/batch-cpu": 2000},
     )
     assert pod.containers == (wanted,)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.inherited import inherited
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
@@ -251,7 +252,7 @@ class PlanChoices:
 
     def choices(self) -> dict[str, Any]:
         """Return the chosen values by name."""
-        return {field.name: getattr(self, field.name) for field in fields(PlanChoices)}
+        return inherited(self, PlanChoices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,9 @@ from cotenant.base.kubernetes.pod_wire import pod_resources
 
 def resized(asked: int, allocated: int, actual: int, kind: ContainerKind = ContainerKind.MAIN) -> ContainerResources:
     return ContainerResources(
-        "main", kind, {"cpu": asked}, {"cpu": 2 * asked}, {"cpu": actual}, {"cpu": 2 * actual}, {"cpu": allocated}
-    )
+        "main", kind=kind, requests={"cpu": asked}, limits={"cpu": 2 * asked}, actual_requests={"cpu": actual},
+        actual_limits={"cpu": 2 * actual}, allocated={"cpu": allocated},
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def resized(asked: int, allocated: int, actual: int, kind: ContainerKind = Conta
         (ResizeState.INFEASIBLE, resized(100_000, 20, 20), 20, 40),
         (ResizeState.INFEASIBLE, resized(1, 20, 15), 20, 30),
         # not reported: the spec
-        (ResizeState.INFEASIBLE, ContainerResources("main", ContainerKind.MAIN, {"cpu": 7}, {"cpu": 9}), 7, 9),
+        (ResizeState.INFEASIBLE, ContainerResources("main", requests={"cpu": 7}, limits={"cpu": 9}), 7, 9),
     ],
 )
 def test_a_pod_counts_with_the_largest_of_what_it_may_hold(
@@ -50,7 +51,7 @@ def test_a_pod_counts_with_the_largest_of_what_it_may_hold(
 
 def test_a_sidecar_counts_beside_and_an_init_container_before() -> None:
     sidecar = resized(10, 10, 30, ContainerKind.SIDECAR)
-    init = ContainerResources("init", ContainerKind.INIT, {"cpu": 100})
+    init = ContainerResources("init", kind=ContainerKind.INIT, requests={"cpu": 100})
     pod = PodResources((resized(20, 20, 20), sidecar, init), resize=ResizeState.IN_PROGRESS)
     # the larger of 20 + 30 and 30 + 100
     assert counted_requests(pod) == {"cpu": 130}
@@ -81,7 +82,11 @@ def test_the_state_of_a_resize_is_in_the_conditions(conditions: list[tuple[str, 
 def amounts(asked: int, allocated: int | None, actual: int | None) -> ContainerResources:
     known = {"cpu": actual} if actual is not None else None
     admitted = {"cpu": allocated} if allocated is not None else None
-    return ContainerResources("main", ContainerKind.SIDECAR, {"cpu": asked}, {"cpu": asked}, known, known, admitted)
+    of_spec = {"cpu": asked}
+    return ContainerResources(
+        "main", kind=ContainerKind.SIDECAR, requests=of_spec, limits=of_spec, actual_requests=known,
+        actual_limits=known, allocated=admitted,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def node(tmp_path: Path) -> Iterator[BatchNode]:
 
 
 def job() -> PodSpec:
-    main = ContainerSpec("main", ID, BATCH, BATCH, running=True)
+    main = ContainerSpec("main", ID, running=True, requests=BATCH, limits=BATCH)
     return PodSpec("ns", "job", UID, KubeQos.BEST_EFFORT, QosClass.BE, containers=(main,))
 
 

@@ -89,7 +89,7 @@ def test_pressure_of_a_squeezed_container_and_of_the_machine_is_seen(node: Node)
 
 def pod_of(name: str, number: int, kube_qos: KubeQos, qos: QosClass, cpus: str = "") -> PodSpec:
     """A pod of one CPU with one container; cpus: that the scheduler gave it."""
-    main = ContainerSpec("main", f"{number:02d}" * 32, {"cpu": 1000}, {"cpu": 1000}, running=True)
+    main = ContainerSpec("main", f"{number:02d}" * 32, running=True, requests={"cpu": 1000}, limits={"cpu": 1000})
     uid = f"0f3e3a52-0000-4000-8000-0000000000{number:02d}"
     annotations = own_cpus(cpus) if cpus else {}
     return PodSpec("ns", name, uid, kube_qos, qos, annotations=annotations, containers=(main,))

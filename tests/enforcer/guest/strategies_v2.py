@@ -37,7 +37,9 @@ TIERS = ("kubepods", "kubepods/burstable")
 
 
 def web(**annotations: str) -> PodSpec:
-    main = ContainerSpec("main", ID, {"cpu": 250, "memory": 16 * MIB}, {"cpu": 500, "memory": 256 * MIB}, running=True)
+    main = ContainerSpec(
+        "main", ID, True, requests={"cpu": 250, "memory": 16 * MIB}, limits={"cpu": 500, "memory": 256 * MIB}
+    )
     return PodSpec("ns", "web", UID, KubeQos.BURSTABLE, QosClass.LS, annotations=annotations, containers=(main,))
 
 
@@ -187,7 +189,7 @@ def group(agent: OneStrategy) -> GroupReading:
 def test_a_batch_pod_that_grew_without_its_limit_is_not_killed_when_it_gets_it(node: Node) -> None:
     # An agent that was away lifted the limit of 24 MiB; the pod has 90 MiB now that cannot be dropped.
     amounts = {"kubernetes.io/batch-memory": 24 * MIB}
-    main = ContainerSpec("main", ID, amounts, amounts, running=True)
+    main = ContainerSpec("main", ID, running=True, requests=amounts, limits=amounts)
     batch = PodSpec("ns", "batch", UID, KubeQos.BURSTABLE, QosClass.BE, containers=(main,))
     process = node.run("kept = bytearray(90 << 20); print('grown', flush=True); import time; time.sleep(600)")
     assert process.stdout is not None and process.stdout.readline() == "grown\n"

@@ -89,7 +89,7 @@ class Actor:
         cpu, memory = ("cpu", "memory") if self.online else (BATCH_CPU, BATCH_MEMORY)
         requests = {cpu: self.request_millicores, memory: self.memory_bytes}
         limits = {cpu: self.limit_millicores, memory: 2 * self.memory_bytes}
-        container = ContainerSpec("main", f"c-{self.name}", requests, limits, running=True)
+        container = ContainerSpec("main", f"c-{self.name}", requests=requests, limits=limits, running=True)
         return PodSpec(
             self.namespace,
             self.name,
