@@ -279,7 +279,8 @@ class Gate:
         return grants.person_with_grants(claimed.name, claimed.groups, IdentitySource.OIDC, self.settings, token)
 
     def _due(self, session: Session) -> bool:
-        return bool(session.refresh_token) and self.now_seconds() >= session.renew_seconds
+        due = session.renew_seconds
+        return bool(session.refresh_token) and due is not None and self.now_seconds() >= due
 
     def _renew_session(self, id_: str, session: Session) -> Session | None:
         """The session with tokens that hold; None when the provider ended it or says it is somebody else's."""
@@ -299,7 +300,7 @@ class Gate:
                 self.sessions.end(id_)
                 return None
             if claimed is None:  # renewed, but without an id token: they read on, and log in anew before they act
-                session.renew_seconds = float("inf")
+                session.renew_seconds = None
                 self.sessions.keep(id_, session)
             elif claimed.name != session.name:
                 self.sessions.end(id_)

@@ -23,8 +23,8 @@ LOGIN_SECONDS: Final = 600
 
 
 @dataclass(slots=True)
-class Session:
-    """One login. Seconds are Unix time; `lock` is held while its tokens are renewed, which is due at renew_seconds."""
+class LoginRecord:
+    """One login as it is stored. Seconds are Unix time; renew_seconds: when its tokens are due, None: never."""
 
     name: str
     groups: tuple[str, ...]
@@ -32,7 +32,13 @@ class Session:
     id_token: str = field(default="", repr=False)
     token_ends_seconds: float = 0.0
     refresh_token: str = field(default="", repr=False)
-    renew_seconds: float = float("inf")
+    renew_seconds: float | None = None
+
+
+@dataclass(slots=True)
+class Session(LoginRecord):
+    """One login; `lock` is held while its tokens are renewed."""
+
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
 

@@ -17,7 +17,6 @@ import time
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -26,9 +25,10 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
 from cotenant.base.errors import SettingsError, StoreConflict, StoreError
+from cotenant.base.inherited import inherited
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store.files import Folder
-from cotenant.dashboard.access.sessions import Session, Sessions, fresh_id
+from cotenant.dashboard.access.sessions import LoginRecord, Session, Sessions, fresh_id
 
 REREAD_SECONDS: Final = 2.0
 """So long after a logout on one replica another one may still let the person in."""
@@ -64,20 +64,6 @@ class SessionKeys:
     def of(self, use: str) -> bytes:
         """The key for one use: 32 bytes."""
         return hmac.new(self._secret, f"cotenant {use}".encode(), hashlib.sha256).digest()
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """The contents of a login's file."""
-
-    name: str
-    groups: tuple[str, ...]
-    ends_seconds: float
-    id_token: str = field(repr=False)
-    token_ends_seconds: float
-    refresh_token: str = field(repr=False)
-    renew_seconds: float | None
-    """None: never."""
 
 
 class _Copy:
@@ -213,13 +199,8 @@ class SharedSessions(Sessions):
             self._save(id_, before)
             before.read_seconds = time.monotonic()
             return self._copies.get(id_, before).session
-        renew = float("inf") if record.renew_seconds is None else record.renew_seconds
-        session = Session(
-            record.name, record.groups, record.ends_seconds, record.id_token, record.token_ends_seconds,
-            record.refresh_token, renew,
-        )  # fmt: skip
         # The session to go on with: what was read, or what this replica wrote while it read that.
-        copy = _Copy(session, stored[1])
+        copy = _Copy(Session(**inherited(record, LoginRecord)), stored[1])
         with self._copies_lock:
             present = self._copies.get(id_)
             if present is not before:
@@ -238,12 +219,7 @@ class SharedSessions(Sessions):
             copy.session.lock.release()
 
     def _store(self, id_: str, session: Session, mark: str | None) -> None:
-        renew = None if session.renew_seconds == float("inf") else session.renew_seconds
-        record = _Record(
-            session.name, session.groups, session.ends_seconds, session.id_token, session.token_ends_seconds,
-            session.refresh_token, renew,
-        )  # fmt: skip
-        content = self._fernet(id_).encrypt(msgspec.json.encode(record))
+        content = self._fernet(id_).encrypt(msgspec.json.encode(inherited(session, LoginRecord)))
         with self._watch_store():
             new_mark = self._folder.swap(_name(id_), content, mark)
         self._remember(id_, _Copy(session, new_mark))
@@ -269,10 +245,10 @@ class SharedSessions(Sessions):
         """Return the cipher with the key of one login, derived from its id."""
         return Fernet(urlsafe_b64encode(hmac.new(self._key, id_.encode(), hashlib.sha256).digest()))
 
-    def _decrypt_record(self, id_: str, content: bytes) -> _Record | None:
+    def _decrypt_record(self, id_: str, content: bytes) -> LoginRecord | None:
         """None, and a line in the log, for what another key has encrypted, or this one for another id."""
         try:
-            return msgspec.json.decode(self._fernet(id_).decrypt(content), type=_Record)
+            return msgspec.json.decode(self._fernet(id_).decrypt(content), type=LoginRecord)
         except (InvalidToken, *UNDECODABLE):
             _log.warning(
                 "session_unreadable",
