@@ -163,7 +163,7 @@ class Actions:
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
         for workload, of_workload in grouped.items():
-            review = Review(workload, tuple(of_workload), secrets.token_hex(6), method=method)
+            review = Review(workload, secrets.token_hex(6), recommendations=tuple(of_workload), method=method)
             review = self._review(review, live_context, history, second_person, whole)
             if review.writes:  # what stops it as a batch of its own: a larger batch is divided, a workload not
                 moved = abs(review.savings.net.millicores)

@@ -8,13 +8,21 @@ from typing import Any
 import msgspec
 
 from cotenant.base.errors import CotenantError
+from cotenant.base.inherited import inherited
 from cotenant.changes.accept import Actions
 from cotenant.changes.api_advice import advice
 from cotenant.changes.decide.admission_diff import admission_additions
 from cotenant.changes.decide.field_changes import quiet
 from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.decide.review import Review
-from cotenant.changes.model.service import DryRunResult, FieldMove, GuardrailResult, Method, WorkloadReview
+from cotenant.changes.model.service import (
+    DryRunResult,
+    FieldMove,
+    GuardrailResult,
+    Method,
+    ReviewedWorkload,
+    WorkloadReview,
+)
 from cotenant.changes.model.tables import write_lines
 from cotenant.recommender.model.recommendation import Restart
 
@@ -33,17 +41,12 @@ def to_workload_review(review: Review) -> WorkloadReview:
         silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
         restart = Restart.NONE if silent else Restart.ROLLOUT
     return WorkloadReview(
-        review.workload,
-        tuple(moves),
-        tuple(rules),
+        **inherited(review, ReviewedWorkload),
+        moves=tuple(moves),
+        rules=tuple(rules),
         restart=restart.value,
-        impossible=review.impossible,
         savings=review.savings,
         lines=tuple(lines_of(review)),
-        error=review.error,
-        suggested=review.suggested,
-        recommendations=review.recommendations,
-        next_steps=review.next_steps,
         no_ladder=review.no_ladder,
     )
 

@@ -357,7 +357,7 @@ class ClusterChangeService:
         reviews = actions.review(recommendations, request.second_person, request.method, request.overridden)
         reviewed = {review.workload for review in reviews}
         without = [workload for workload in request.workloads if workload not in reviewed]
-        return [*reviews, *(Review(workload, (), "", error=f"{what} for it") for workload in without)]
+        return [*reviews, *(Review(workload, "", error=f"{what} for it") for workload in without)]
 
     @contextmanager
     def _open_for_reads(self, who: Person) -> Iterator[Actions]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
@@ -129,27 +129,37 @@ class DryRunResult:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadReview:
-    """One workload in review. error: why there is nothing to change, in words; tried: None before the dry run.
+class ReviewedWorkload:
+    """A workload before it is changed.
 
-    restart: what applying it costs the pods by this method; impossible: methods that cannot be had -> why;
-    suggested: the method that we would take; recommendations: what is applied, over the values of now; next_steps: what
-    is left for later of a cut that is taken in steps; savings: of what is written now; lines: everything that is
-    written, object by object and field by field; no_ladder: why the later steps cannot be accepted with the first one.
+    recommendations: what is applied, over the values of now, a cut that is too large at its first step; next_steps:
+    what that leaves for later; error: why there is nothing to change, in words; impossible: methods that cannot be had
+    -> why; suggested: the method that we would take.
     """
 
     workload: WorkloadRef
+    _: KW_ONLY
+    recommendations: tuple[Recommendation, ...] = ()
+    next_steps: tuple[NextStep, ...] = ()
+    error: str = ""
+    impossible: Mapping[Method, str] = field(default_factory=dict)
+    suggested: Method = Method.TEMPLATE
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadReview(ReviewedWorkload):
+    """One workload in review. tried: None before the dry run.
+
+    restart: what applying it costs the pods by this method; savings: of what is written now; lines: everything that is
+    written, object by object and field by field; no_ladder: why the later steps cannot be accepted with the first one.
+    """
+
     moves: tuple[FieldMove, ...] = ()
     rules: tuple[GuardrailResult, ...] = ()
     restart: str = ""
-    impossible: Mapping[Method, str] = field(default_factory=dict)
     savings: Savings = field(default_factory=Savings)
     lines: tuple[FieldMove, ...] = ()
     tried: DryRunResult | None = None
-    error: str = ""
-    suggested: Method = Method.TEMPLATE
-    recommendations: tuple[Recommendation, ...] = ()
-    next_steps: tuple[NextStep, ...] = ()
     no_ladder: str = ""
 
     def blocked(self, overridden: Sequence[str]) -> tuple[GuardrailResult, ...]:

@@ -7,7 +7,7 @@ proposals per pod are multiplied by the pods.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +19,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.usage.forecast import fine_path
 from cotenant.base.usage.usage import HALF_HOUR_SECONDS, HOUR_SECONDS
 from cotenant.dashboard.figures import display
-from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
+from cotenant.recommender.model.recommendation import Backtest, Field, Recommendation, Restart
 from cotenant.recommender.model.savings import request_now, request_then
 
 Row: TypeAlias = Mapping[str, Any]
@@ -150,18 +150,10 @@ def proposed_by_hour(story: Story, resource: Resource) -> Floats:
     return pods * (now / replicas) if now is not None and replicas and len(pods) else np.empty(0)
 
 
-@dataclass(frozen=True, slots=True)
-class BacktestTotals:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacktestTotals(Backtest):
     """The back-tests of a workload's containers added up; `containers` of `of` have one."""
 
-    days: float
-    throttled_minutes: float
-    now_throttled_minutes: float
-    oom_kills: int
-    now_oom_kills: int
-    evictions: int
-    freed_millicores: int
-    freed_bytes: int
     containers: int
     of: int
 
@@ -171,18 +163,10 @@ def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None
-    return BacktestTotals(
-        days=min(t.days for t in tests),
-        throttled_minutes=sum(t.throttled_minutes for t in tests),
-        now_throttled_minutes=sum(t.now_throttled_minutes for t in tests),
-        oom_kills=sum(t.oom_kills for t in tests),
-        now_oom_kills=sum(t.now_oom_kills for t in tests),
-        evictions=sum(t.evictions for t in tests),
-        freed_millicores=sum(t.freed_millicores for t in tests),
-        freed_bytes=sum(t.freed_bytes for t in tests),
-        containers=len(tests),
-        of=len(recommendations),
-    )
+    columns = {field.name: [getattr(test, field.name) for test in tests] for field in fields(Backtest)}
+    added = {name: None if None in amounts else sum(amounts) for name, amounts in columns.items()}
+    days = min(columns["days"])
+    return BacktestTotals(**{**added, "days": days}, containers=len(tests), of=len(recommendations))
 
 
 def restart(recommendations: Sequence[Recommendation]) -> Restart:

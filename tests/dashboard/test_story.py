@@ -133,7 +133,7 @@ def test_back_tests_add_up_and_say_how_many_containers_have_one() -> None:
     found = workload_story.outcome(
         [proposal(backtest=test), proposal("b", backtest=replace(test, days=5.0)), proposal("c")]
     )
-    assert found == workload_story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, 2, 3)
+    assert found == workload_story.BacktestTotals(5.0, 20.0, 8.0, 2, 0, 4, 600, -2 * GIB, containers=2, of=3)
     assert workload_story.outcome([proposal()]) is None
 
 
