@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.changes.accept import Actions
 from cotenant.changes.api_advice import advice
 from cotenant.changes.decide.admission_diff import admission_additions

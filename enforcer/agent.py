@@ -21,7 +21,7 @@ import structlog
 from cotenant.base.allocation.topology_document import NodeCpus
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.pod_resources import PodLevelResources
 from cotenant.base.process.clock import Clock

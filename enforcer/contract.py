@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from cotenant.base.allocation.cpu_topology import Processor
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.pod_resources import ContainerResources, PodLevelResources, PodResources
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default

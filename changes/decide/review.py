@@ -17,7 +17,7 @@ from cotenant.recommender.model.savings import Savings, savings_of
 
 @dataclass(frozen=True, slots=True)
 class Review(ReviewedWorkload):
-    """What would be written to a workload by which method, and how each guardrail came out.
+    """The writes to a workload by one method, and how each guardrail came out.
 
     With an error nothing is written. live: the workload as it was looked at; whole: the recommendations over the values
     of now, with all steps.

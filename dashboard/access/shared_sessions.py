@@ -25,7 +25,7 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
 from cotenant.base.errors import SettingsError, StoreConflict, StoreError
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store.files import Folder
 from cotenant.dashboard.access.sessions import LoginRecord, Session, Sessions, fresh_id

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.kube.observed import node_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
