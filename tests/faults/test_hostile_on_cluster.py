@@ -71,6 +71,8 @@ WRITTEN_BY_SERVER = (
 NOBODYS = {VOLUMES, COLLECTION, CONTROLLERS["CronJob"]}
 """An administrator's, not installed here, and a Job with a clock."""
 ONE_SECOND = 1.0
+ENDLESS = b"1e999999999"
+"""An amount whose exponent the API server itself multiplies out, for ever (Cmp of Quantity in k8s.io/apimachinery)."""
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +114,12 @@ def admit(api: Api, at: tuple[str, dict[str, str]], body: dict[str, Any]) -> str
     return ""
 
 
+def is_answered(path: str, body: dict[str, Any]) -> bool:
+    """Whether the API server ends the check of an object: of its own kinds it compares every amount with nothing."""
+    amounts = msgspec.json.encode([body.get("spec"), body.get("status")])
+    return ".koordinator.sh/" in path or ".sigs.k8s.io/" in path or OWN_GROUP in path or ENDLESS not in amounts
+
+
 def conditions(client: KubeClient) -> dict[str, ControllerCondition]:
     """How each feature that needs no analysis is after a round."""
     manager = Manager(client, Settings(manager=ManagerSettings(features_off=[*WITH_PIPELINE])), Metrics("test", "3"))
@@ -124,12 +132,14 @@ def conditions(client: KubeClient) -> dict[str, ControllerCondition]:
 
 def test_each_process_goes_on_beside_every_hostile_object_that_is_admitted(plane: ControlPlane) -> None:
     api, client = plane.api(), plane.admin_client()
+    before = conditions(client)
     # what bounds a namespace comes last, since it refuses pods
     kinds = sorted(KINDS.keys() - NOBODYS, key=lambda path: (path.endswith(("quotas", "limitranges")), path))
-    places = {path: place(api, path) for path in kinds}
-    assert {path: why for path, at in places.items() if (why := admit(api, at, KINDS[path]))} == {}
-    before = conditions(client)
-    admitted = {path: sum(not admit(api, at, bad) for bad in hostile(KINDS[path])) for path, at in places.items()}
+    admitted = {}
+    for path in kinds:
+        at = place(api, path)
+        assert admit(api, at, KINDS[path]) == ""
+        admitted[path] = sum(not admit(api, at, bad) for bad in hostile(KINDS[path]) if is_answered(path, bad))
     assert admitted[PODS] and sum(admitted.values()) > 500 and sum(map(bool, admitted.values())) > 10, admitted
     # an admission of somebody else's pod and each page's reading
     state = WebhookMirrors(client, native_gangs=True)
