@@ -159,7 +159,7 @@ class Actions:
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)
         live_context = LiveContext(self.client, statuses, grouped)
-        history = _History(changed, trials_of(statuses), self._postponed_writes())
+        history = _History(changed, trials_of(statuses), self.postponements())
         whole, requested = frozenset(overridden), self.requested_millicores()
         reviews = []
         for workload, of_workload in grouped.items():
@@ -174,7 +174,8 @@ class Actions:
             reviews.append(review)
         return reviews
 
-    def _postponed_writes(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+    def postponements(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
+        """Return the recommendations that are hidden now, by workload."""
         return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:

@@ -1,29 +1,62 @@
-"""EDGE: writes a bundle for a GitOps repository: reviewed against the cluster, not applied, noted in the ledger."""
+"""EDGE: bundles for a GitOps repository, as files or as a commit: reviewed, not applied, noted in the ledger."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from cotenant.base.errors import NoData
 from cotenant.changes.accept import Actions
+from cotenant.changes.access.git_repository import GitRepository
 from cotenant.changes.decide.gitops.bundle import PULL_REQUEST, ReviewedWorkload, bundle, summary
+from cotenant.changes.decide.gitops.commit import decide_commit
 from cotenant.changes.decide.review import Review
-from cotenant.changes.model.service import BundleForm
+from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundle
 from cotenant.recommender.settings import RecommenderSettings
 
 BUNDLED: Final = "bundled"
 """Event of the ledger; its subject is the bundle's key."""
+COMMITTED: Final = "git"
+"""What a row of the ledger names as the form of a commit."""
 
 
 def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
-    reviewed = [ReviewedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]
-    files = bundle(reviewed, form, settings.patches, settings.prices.currency)
+    files = bundle(_review_inputs(reviews), form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("nothing of this can be written to files", fix="`cotenant recs show` says why, one by one.")
     names = [str(review.workload) for review in reviews]
     actions.journal.note([(BUNDLED, key, {"form": form.value, "workloads": names, "files": summary(files)})])
     return files
+
+
+def commit_bundle(
+    actions: Actions, reviews: Sequence[Review], asked: CommitBundle, settings: RecommenderSettings, key: str
+) -> BundleCommit:
+    """The commit; made where the request says so, with its row in the ledger before the branch is there.
+
+    NoData where it is to be made and nothing can be placed; UsageError for a branch that is there.
+    """
+    repository = GitRepository(Path(asked.repository))
+    tree = repository.read_tree()
+    repository.require_new_branch(asked.branch)
+    plan, texts = decide_commit(asked, tree.commit, tree.files, _review_inputs(reviews), settings)
+    if not asked.write:
+        return plan
+    if not texts:
+        why = "; ".join(f"{out.workload}: {out.why}" for out in plan.refused)
+        raise NoData(f"nothing of this can be placed: {why}", fix=plan.refused[0].fix if plan.refused else "")
+    made = replace(plan, commit=repository.commit(tree, texts, plan.message))
+    names = [str(workload) for workload in made.workloads]
+    row = {"form": COMMITTED, "workloads": names, "files": summary(texts)}
+    actions.journal.note([(BUNDLED, key, {**row, "branch": made.branch, "commit": made.commit})])
+    repository.make_branch(made.branch, made.commit)
+    return made
+
+
+def _review_inputs(reviews: Sequence[Review]) -> list[ReviewedWorkload]:
+    return [ReviewedWorkload(r.workload, r.recommendations, r.guardrails, r.error) for r in reviews]

@@ -49,7 +49,7 @@ from cotenant.changes.accept import (
 )
 from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
-from cotenant.changes.bundle_export import export_bundle
+from cotenant.changes.bundle_export import commit_bundle, export_bundle
 from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchored_heads, unkept
 from cotenant.changes.decide.checks.trials import taken_of, trials_of
 from cotenant.changes.decide.review import Review
@@ -60,8 +60,10 @@ from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
 from cotenant.changes.model.ladder import LADDER_KEY_PREFIX, LadderProgress, LadderStatus
 from cotenant.changes.model.service import (
+    BundleCommit,
     BundleForm,
     ChangeRequest,
+    CommitBundle,
     LedgerEntry,
     LedgerHealth,
     Method,
@@ -280,6 +282,18 @@ class ClusterChangeService:
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
             return export_bundle(actions, reviews, form, self._config.recommender, request.key)
+
+    def commit(self, who: Person, request: ChangeRequest, branch: str, *, write: bool = False) -> BundleCommit:
+        """The commit of the values in the repository of the settings, with a row in the ledger where it is made."""
+        require_right(Right.REVIEW, who, request)
+        repository = self._config.settings.git_repository
+        if not repository:
+            raise UsageError("no Git repository is configured here", fix="Set actions.git_repository to its folder.")
+        what = f"a commit is made for {who.name}"
+        with self._writable_actions(who, what) if write else self._open_for_reads(who) as actions:
+            reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
+            asked = CommitBundle(branch, repository, write)
+            return commit_bundle(actions, reviews, asked, self._config.recommender, request.key)
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good."""

@@ -1,24 +1,43 @@
-"""`cotenant recs bundle|watch`: files for a GitOps repository, and the watcher of accepted changes."""
+"""`cotenant recs bundle|watch`: files or a commit for a GitOps repository, and the watcher of accepted changes."""
 
 from __future__ import annotations
 
 import secrets
+import shlex
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
 from cotenant.base.commands.files import save_all
 from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
-from cotenant.base.commands.results import ClusterOption, StoreOption, open_store
-from cotenant.base.errors import CotenantError
+from cotenant.base.commands.results import (
+    ClusterOption,
+    FilterOption,
+    NamespaceOption,
+    StoreOption,
+    chosen_of_scan,
+    open_scans,
+    open_store,
+)
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.text import visible
 from cotenant.changes.commands.ledger_access import open_actions, workload_recommendations
-from cotenant.changes.commands.recs_options import BundleFolder, BundleFormat, Second, Workloads
+from cotenant.changes.commands.recs_options import (
+    BUNDLE_FOLDER,
+    WORKLOADS,
+    BundleBranch,
+    BundleFormat,
+    BundleRepository,
+    Second,
+)
 from cotenant.changes.commands.watcher_output import news_notifier, peaks_of
-from cotenant.changes.model.service import BundleForm, Method
+from cotenant.changes.model.service import BundleForm, CommitBundle, Method
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.recommender.settings import RecommenderSettings
@@ -26,6 +45,7 @@ from cotenant.recommender.settings import RecommenderSettings
 if TYPE_CHECKING:
     from cotenant.base.settings.root import SettingSections
     from cotenant.changes.accept import Actions
+    from cotenant.changes.model.service import BundleCommit
 
 app = new_app()
 
@@ -34,28 +54,76 @@ app = new_app()
     epilog=examples(
         "cotenant recs bundle pay/checkout -o ./bundle",
         "cotenant recs bundle pay/checkout pay/fraud-gateway -o ./bundle --form helm",
+        "cotenant recs bundle pay/checkout --branch right-sizing/checkout --repo ./deploy  # shows the diff",
+        "cotenant recs bundle -n pay --filter severity=critical --branch right-sizing/pay --repo ./deploy --yes",
     )
 )
 def bundle(
     ctx: typer.Context,
-    workloads: Workloads,
-    folder: BundleFolder,
+    workloads: Annotated[list[str] | None, WORKLOADS] = None,
+    folder: Annotated[Path | None, BUNDLE_FOLDER] = None,
     form: BundleFormat = BundleForm.KUSTOMIZE,
+    branch: BundleBranch = "",
+    repository: BundleRepository = Path(),
+    namespace: NamespaceOption = None,
+    query: FilterOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Make the commit. Without it the diff is shown alone.")] = False,
     approved_by: Second = "",
     cluster: ClusterOption = None,
     store: StoreOption = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write files for a GitOps repository, and PULL_REQUEST.md with the numbers; the cluster stays as it is."""
-    from cotenant.changes.bundle_export import export_bundle
+    """Write files for a GitOps repository with PULL_REQUEST.md, or a commit with --branch; the cluster stays as it is.
 
+    Workloads are named, or those that --namespace and --filter show. Exit code 3 when a commit leaves one out.
+    """
+    from cotenant.changes.bundle_export import commit_bundle, export_bundle
+
+    if bool(branch) == (folder is not None):
+        raise UsageError("give --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
     settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = workload_recommendations(settings, cluster, workloads)
+    names = _named_or_shown(settings, cluster, workloads or [], namespace, query)
+    recommendations = workload_recommendations(settings, cluster, names)
+    key, recommender = secrets.token_hex(4), settings.section(RecommenderSettings)
     with open_actions(settings) as actions:
-        reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
-        files = export_bundle(actions, reviews, form, settings.section(RecommenderSettings), secrets.token_hex(4))
-    save_all(folder, files)
+        hidden = {} if workloads else actions.postponements()
+        shown = [r for r in recommendations if r.container.workload not in hidden]
+        reviews = actions.review(shown, approved_by, Method.BUNDLE)
+        if folder is None:
+            asked = CommitBundle(branch, str(repository), write=yes)
+            _report_commit(commit_bundle(actions, reviews, asked, recommender, key), repository)
+        else:
+            save_all(folder, export_bundle(actions, reviews, form, recommender, key))
+
+
+def _named_or_shown(
+    settings: SettingSections, cluster: str | None, names: list[str], namespaces: list[str] | None, query: str | None
+) -> list[str]:
+    """The workloads that are named, or those of the last scan that the filters show."""
+    from cotenant.base.identity import WorkloadRef
+    from cotenant.recommender.model.views import RECOMMENDATIONS
+
+    if bool(names) == bool(namespaces or query):
+        raise UsageError("name workloads, or filter them", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
+    if names:
+        return names
+    scans = open_scans(settings, cluster, False)
+    rows = chosen_of_scan(scans, scans.read_table(RECOMMENDATIONS), namespaces, query).rows()
+    return list(dict.fromkeys(str(WorkloadRef(row["namespace"], row["kind"], row["workload"])) for row in rows))
+
+
+def _report_commit(commit: BundleCommit, repository: Path) -> None:
+    """The diff on stdout; what was done and what was left out, with the remedy, on stderr."""
+    show = visible if sys.stdout.isatty() else str
+    sys.stdout.writelines(f"{show(line)}\n" for line in commit.diff.split("\n")[:-1])
+    for out in commit.refused:
+        message(f"left out: {out.workload}: {out.why}. {out.fix}", style="yellow")
+    message(commit.sentence if commit.commit else f"{commit.sentence}; --yes makes it")
+    if commit.commit:
+        message(f"nothing is pushed: git -C {shlex.quote(str(repository))} push -u origin {shlex.quote(commit.branch)}")
+    if commit.refused:
+        raise typer.Exit(EXIT_FINDINGS)
 
 
 @app.command(

@@ -16,6 +16,7 @@ import msgspec
 
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person, Right
+from cotenant.base.text import counted
 from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderProgress, LadderStatus
 from cotenant.changes.model.trial import TakenStep, Trial
@@ -63,6 +64,55 @@ class BundleForm(StrEnum):
     SSA = "ssa"
     KUBECTL = "kubectl"
     """Command lines to copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitBundle:
+    """Make the proposed values of workloads a commit on a new branch of a local Git repository.
+
+    repository: its folder; write: whether the branch is made, otherwise only what it would hold is said.
+    """
+
+    branch: str
+    repository: str
+    write: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class UnplacedWorkload:
+    """A workload whose values stand nowhere for sure: why, with the file, and what helps."""
+
+    workload: WorkloadRef
+    why: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BundleCommit:
+    """A commit that is made, or would be.
+
+    base: the commit that the branch begins at; diff: unified; workloads: those whose values it has; commit: its id, ""
+    where nothing was written.
+    """
+
+    branch: str
+    base: str
+    message: str
+    diff: str
+    files: tuple[str, ...] = ()
+    workloads: tuple[WorkloadRef, ...] = ()
+    refused: tuple[UnplacedWorkload, ...] = ()
+    commit: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """Say what was done, or would be, in one sentence."""
+        if not self.files:
+            return f"nothing can be placed; {counted(len(self.refused), 'workload')} left out"
+        of = f"{counted(len(self.workloads), 'workload')} in {counted(len(self.files), 'file')}"
+        out = f"; partial: {len(self.refused)} left out" if self.refused else ""
+        did = f"commit {self.commit[:12]} on the new branch" if self.commit else "dry run: a commit on the new branch"
+        return f"{did} {self.branch}, which begins at {self.base[:12]}: {of}{out}"
 
 
 class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,6 +318,9 @@ class ChangeService(Protocol):
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, and `PULL_REQUEST.md`; of KUBECTL one text of commands."""
+
+    def commit(self, who: Person, request: ChangeRequest, branch: str, *, write: bool = False) -> BundleCommit:
+        """The commit of the values in the configured Git repository; made where `write` says so."""
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide for so many days, None for good; a reason is needed."""

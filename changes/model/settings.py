@@ -180,6 +180,13 @@ class ActionSettings(Section, frozen=True):
             le=100,
         ),
     ] = 1.2
+    git_repository: Annotated[
+        str,
+        setting(
+            "Folder of a Git repository on this machine in which pages and REST make commits; empty: they make none.",
+            when="manifests are kept in Git, and people ask for changes in the dashboard",
+        ),
+    ] = ""
     guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
 
 

@@ -36,6 +36,8 @@ OWN: Final = frozenset(
 )
 """Keys of the address that are the review's; the others are filters of the list."""
 
+COMMIT: Final = "git"
+"""The form of a bundle that is a commit in the Git repository of the settings."""
 KEY: Final = re.compile(r"[0-9a-f]{8,32}")
 MOST_NAMED: Final = 200
 """Workloads that an address names; more are a filter of the list."""
@@ -55,6 +57,8 @@ class ReviewTerms(ChangeTerms, frozen=True):
     key: str = ""
     method: Method | None = None
     form: BundleForm = BundleForm.KUSTOMIZE
+    commit: bool = False
+    """Whether a bundle is a commit."""
 
 
 def parse_terms(search: str) -> ReviewTerms:
@@ -75,6 +79,7 @@ def parse_terms(search: str) -> ReviewTerms:
         canary=_share(last.get("canary", "")),
         gpu_shares=last.get("gpu") == "1",
         ladder=last.get("ladder") == "1",
+        commit=last.get("form") == COMMIT,
     )
 
 

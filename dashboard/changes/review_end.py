@@ -22,7 +22,7 @@ from cotenant.base.people import IdentitySource, Person
 from cotenant.base.text import agree, visible, visible_lines
 from cotenant.changes.decide.gitops.file_lines import file_lines
 from cotenant.changes.model.change import ChangeState, ChangeStatus
-from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
+from cotenant.changes.model.service import BundleCommit, BundleForm, Method, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.dashboard.changes import review_steps
 from cotenant.dashboard.changes.review import Out, ReviewTerms
@@ -218,6 +218,14 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     said = html.P("The cluster is not touched; the ledger notes who took them.", className="said")
     written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
     return [html.P(text), said, *_every_change(written)]
+
+
+def commit(planned: BundleCommit) -> list[Component]:
+    """A commit that would be made, or was: the sentence, what is left out with the remedy, and the diff."""
+    said = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
+    outs = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
+    diff = [review_steps.diff_text(planned.diff[:MOST_TEXT])] if planned.diff else []
+    return [html.P(visible(said), className="said", role="status"), *diff, *review_steps.left_out(outs)]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:

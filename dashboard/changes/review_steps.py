@@ -193,11 +193,13 @@ def _gpu_row(recommendation: Recommendation, gpu: GpuShareProposal) -> Component
 
 
 def _yaml(moves: Sequence[FieldMove]) -> Component:
-    text = visible_lines(reviewing.yaml_diff(moves))
-    lines = [html.Span(line + "\n", className=_tone(line)) for line in text.split("\n")]
-    return html.Details(
-        [html.Summary("As YAML"), html.Pre(html.Code(lines), className="diff", tabIndex=0)], className="more"
-    )
+    return html.Details([html.Summary("As YAML"), diff_text(reviewing.yaml_diff(moves))], className="more")
+
+
+def diff_text(diff: str) -> Component:
+    """A unified diff, with its lines in the colours of what goes and what comes."""
+    lines = [html.Span(line + "\n", className=_tone(line)) for line in visible_lines(diff).split("\n")]
+    return html.Pre(html.Code(lines), className="diff", tabIndex=0)
 
 
 def _tone(line: str) -> str:
@@ -333,11 +335,14 @@ def _answer(review: WorkloadReview) -> list[Component]:
 
 
 # --- 4: method --------------------------------------------------------------------------------------------------------
-def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) -> list[Component]:
+def method(
+    looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method, *, commits: bool = False
+) -> list[Component]:
     """Show the methods by which a change can reach the pods.
 
     Methods that are not available are disabled, with the reason. For a bundle, its form can be chosen. For a change
-    in place, or of several workloads by another method, the share that is changed first can be chosen.
+    in place, or of several workloads by another method, the share that is changed first can be chosen. commits: a Git
+    repository is configured.
     """
     asked_form = terms.form if terms.method is Method.BUNDLE else BundleForm.KUSTOMIZE
     value = "kubectl" if chosen is Method.BUNDLE and asked_form is BundleForm.KUBECTL else chosen.value
@@ -359,7 +364,9 @@ def method(looks: Sequence[WorkloadReview], terms: ReviewTerms, chosen: Method) 
     more: list[Component] = []
     if value == "bundle":
         data = [{"value": form.value, "label": label} for form, label in FORMS.items()]
-        more = [html.H3("Written as"), dmc.SegmentedControl(id="review-form", value=asked_form.value, data=data)]
+        data += [{"value": reviewing.COMMIT, "label": "commit on a branch"}] if commits else []
+        form = reviewing.COMMIT if terms.commit and commits else asked_form.value
+        more = [html.H3("Written as"), dmc.SegmentedControl(id="review-form", value=form, data=data)]
     elif value == "in-place" or (value != "kubectl" and sum(not review.error for review in looks) > 1):
         data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"

@@ -20,7 +20,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Right
 from cotenant.base.resource import Resource
 from cotenant.changes.model.change import ChangeStatus
-from cotenant.changes.model.service import BundleForm, Method, WorkloadReview
+from cotenant.changes.model.service import BundleCommit, BundleForm, Method, WorkloadReview
 from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes import review_browser, review_end, review_steps
 from cotenant.dashboard.changes.jobs import Jobs
@@ -142,7 +142,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     elif terms.step == DRY_RUN:
         step = review_steps.dry_run(looks)
     elif terms.step == METHOD:
-        step = review_steps.method(looks, terms, method)
+        step = review_steps.method(looks, terms, method, commits=bool(view.given.actions.git_repository))
     else:
         step = _confirm(view, terms, method, looks)
     parts += step
@@ -169,6 +169,9 @@ def _under_way(step: str, job: ReviewJob) -> Component:
 def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[WorkloadReview]) -> list[Component]:
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
     answer = html.Div(id="review-answer")
+    if method is Method.BUNDLE and going and terms.commit:
+        planned = commit_bundle(view, terms, [review.workload for review in going], write=False)
+        return [*review_end.commit(planned), *review_steps.left_out(outs), answer]
     if method is Method.BUNDLE and going:
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
     shown = {
@@ -289,6 +292,12 @@ def _files(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Mappi
     )
 
 
+def commit_bundle(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], *, write: bool) -> BundleCommit:
+    """The commit on the branch of this review, which has its key in the name."""
+    request, branch = terms.request(refs, Method.BUNDLE, terms.key), f"cotenant/{terms.key}"
+    return in_cluster(view.given.changes).commit(view.given.current_user(), request, branch, write=write)
+
+
 def _why_no_override(view: View, looks: Sequence[WorkloadReview]) -> str:
     """Why nobody may pass over a rule here; the right is asked for each namespace in question."""
     spaces = dict.fromkeys(review.workload.namespace for review in looks if review.blocked(()))
@@ -322,6 +331,7 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
     """The button that acts, or the reason why it does not."""
     if method is Method.BUNDLE:
         text = "Show the commands" if terms.form is BundleForm.KUBECTL else "Download the bundle"
+        text = "Make the commit" if terms.commit else text
         return [html.Button(text, id="review-bundle", className="button act primary", disabled=not going)]
     spaces = dict.fromkeys(review.workload.namespace for review in going)
     missing = next(
@@ -431,6 +441,10 @@ def _register_actions(app: Dash, view: View) -> None:
         terms = reviewing.parse_terms(search or "")
         if not clicks or not terms.workloads:
             return [no_update, no_update]
+        if terms.commit:
+            made = commit_bundle(view, terms, terms.workloads, write=True)
+            acting.announce(made.sentence)
+            return [no_update, html.Div(review_end.commit(made))]
         files = _files(view, terms, terms.workloads)
         commands = terms.form is BundleForm.KUBECTL
         acting.announce("The commands are below." if commands else "The bundle is in your downloads.")

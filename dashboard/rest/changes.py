@@ -21,6 +21,7 @@ from cotenant.changes.model.change import ChangeStatus
 from cotenant.changes.model.ladder import LadderProgress
 from cotenant.changes.model.ladder_tables import ladders_table, rungs_table
 from cotenant.changes.model.service import (
+    BundleCommit,
     BundleForm,
     ChangeRequest,
     ChangeService,
@@ -90,6 +91,13 @@ class BundleBody(ChangeRequestBody, frozen=True, forbid_unknown_fields=True, kw_
     """The same as files of a form."""
 
     form: BundleForm
+
+
+class CommitBody(ChangeRequestBody, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The same as a commit on a new branch of the repository of the settings. write: make it; else only its diff."""
+
+    branch: str
+    write: bool = False
 
 
 class SnoozeBody(msgspec.Struct, forbid_unknown_fields=True):
@@ -223,6 +231,13 @@ def _add_previews(routes: APIRouter, view: View) -> None:
         request = read_body(body, BundleBody)
         files = _service(view).bundle(view.given.current_user(), request.wanted(), request.form)
         return bundle_answer(files, request.form)
+
+    @routes.post("/bundles/commit", summary="A commit on a new branch that changes the manifests there; its diff first",
+               **_doc(BundleCommit, 403, 404, 422, 503, body=CommitBody))  # fmt: skip
+    @_in_words
+    def commit(body: Raw) -> Response:
+        request, who = read_body(body, CommitBody), view.given.current_user()
+        return json_answer(_service(view).commit(who, request.wanted(), request.branch, write=request.write))
 
 
 def _add_writes(routes: APIRouter, view: View) -> None:

@@ -134,6 +134,49 @@ def test_a_bundle_holds_files_and_the_numbers_and_touches_nothing(
     assert scene.live(ref) == before and events(scene) == ["bundled"]
 
 
+def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: acting.Scene, tmp_path: Path) -> None:
+    ref, other = scene.acceptable()[:2]
+    before, folder = scene.live(ref), acting.git_repository(scene, tmp_path / "deploy", ref)
+    words = ("bundle", "-n", scene.namespace, "--filter", f"workload={ref.name},{other.name}")
+    asked = (*words, "--branch", "smaller/pay", "--repo", str(folder))
+    tried = run(scene, *asked)
+    assert tried.exit_code == 3, tried.output
+    assert tried.stdout.startswith(f"--- a/{ref.name}.yaml\n+++ b/{ref.name}.yaml\n@@ ") and events(scene) == []
+    said = " ".join(tried.stderr.split())
+    assert f"left out: {other}: no manifest of it was found" in said and "--yes makes it" in said
+    shown = acting.git(folder, "branch")
+    assert shown == "* main\n"
+    done = run(scene, *asked, "--yes")
+    assert done.exit_code == 3 and done.stdout == tried.stdout and "nothing is pushed: git -C" in done.stderr
+    diff = acting.git(folder, "diff", "main..smaller/pay")
+    assert [line for line in diff.splitlines() if line[:1] in "+-"] == [
+        line for line in done.stdout.splitlines() if line[:1] in "+-"
+    ]
+    assert scene.live(ref) == before and events(scene) == ["bundled"]
+    ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
+    (row,) = (json.loads(entry.body) for entry in ledger.entries())
+    ledger.close()
+    assert (row["form"], row["workloads"], row["branch"]) == ("git", [str(ref)], "smaller/pay")
+    assert done.stderr.split("commit ")[1].startswith(row["commit"][:12])
+    again = run(scene, *asked, "--yes")
+    assert again.exit_code == 2 and "the branch smaller/pay is there already" in again.stderr
+    nothing = run(scene, "bundle", str(other), "--branch", "b", "--repo", str(folder), "--yes")
+    assert nothing.exit_code == 1 and "nothing of this can be placed" in nothing.stderr
+
+
+def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp_path: Path) -> None:
+    ref = str(scene.workloads[0])
+    for words, why in (
+        ((ref,), "give --output-dir or --branch"),
+        ((ref, "-o", str(tmp_path), "--branch", "b"), "give --output-dir or --branch"),
+        (("--branch", "b"), "name workloads, or filter them"),
+        ((ref, "-n", scene.namespace, "--branch", "b"), "name workloads, or filter them"),
+        ((ref, "--branch", "b", "--repo", str(tmp_path / "none")), "is no folder"),
+    ):
+        refused = run(scene, "bundle", *words)
+        assert refused.exit_code == 2 and why in " ".join(refused.stderr.split()), refused.output
+
+
 def test_a_workload_that_is_not_known_is_said(scene: acting.Scene) -> None:
     unknown = WorkloadRef(scene.namespace, "Deployment", "nobody")
     found = run(scene, "dismiss", str(unknown), "--reason", "x")

@@ -283,6 +283,7 @@ def sent(house: House, path: str) -> dict[str, Any]:
     known: dict[str, dict[str, Any]] = {
         "/reviews": workloads,
         "/bundles": {**workloads, "form": "ssa"},
+        "/bundles/commit": {**workloads, "branch": "smaller", "write": True},
         "/changes": workloads,
         "/postponements": {**workloads, "days": 7, "reason": "not now"},
         "/postponements/recall": workloads,

@@ -230,6 +230,29 @@ def test_bundles_come_as_a_zip_and_commands_as_text(scene: Scene) -> None:
         assert "kubectl patch" in text.text and text.headers["content-type"].startswith("text/plain")
 
 
+def test_a_commit_is_shown_first_and_made_in_the_repository_of_the_settings(made: Prepared, tmp_path: Path) -> None:
+    with acting.embedded(tmp_path, made) as plain, script(plain) as me:
+        body = {"workloads": [str(plain.acceptable()[0])], "branch": "smaller"}
+        refused = posted(me, "bundles/commit", body)
+        assert refused.status_code == 422 and "no Git repository is configured" in refused.json()["message"]
+    folder = tmp_path / "deploy"
+    actions = replace(acting.ACTIONS, git_repository=str(folder))
+    (tmp_path / "second").mkdir()
+    with acting.embedded(tmp_path / "second", made, actions) as scene, script(scene) as me:
+        ref, other = scene.acceptable()[:2]
+        acting.git_repository(scene, folder, ref)
+        body = {"workloads": [str(ref), str(other)], "branch": "smaller"}
+        shown = posted(me, "bundles/commit", body)
+        assert shown.status_code == 200, shown.text
+        assert (shown.json()["commit"], shown.json()["files"]) == ("", [f"{ref.name}.yaml"])
+        assert [one["workload"]["name"] for one in shown.json()["refused"]] == [other.name]
+        made_now = posted(me, "bundles/commit", {**body, "write": True}).json()
+        assert made_now["diff"] == shown.json()["diff"] != ""
+        assert made_now["commit"] == acting.git(folder, "rev-parse", "smaller").strip()
+        again = posted(me, "bundles/commit", {**body, "write": True})
+        assert again.status_code == 422 and "is there already" in again.json()["message"]
+
+
 def test_recommendations_are_put_off_and_shown_again(scene: Scene) -> None:
     names = [str(ref) for ref in scene.workloads[:2]]
     with script(scene) as me:

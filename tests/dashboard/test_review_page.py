@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from dash import html
 from dash.development.base_component import Component
 from plotly.utils import PlotlyJSONEncoder
 
@@ -450,9 +451,28 @@ def test_files_and_commands_are_made_without_touching_the_cluster(scene: Scene) 
     assert "Download the bundle" in offered and "Helm values" in offered and "review-accept" not in offered
     commands = step(view, [ref], "confirm", method="bundle", form="kubectl")
     assert "Show the commands" in commands
+    assert "commit on a branch" not in step(view, [ref], "method", method="bundle")  # no repository is configured
     looks, method = reviews_of(view, [ref], method="bundle")
     assert method is Method.BUNDLE and looks[0].error == ""
     assert scene.live(ref)["metadata"]["resourceVersion"] == before
+
+
+def test_a_commit_is_shown_with_its_diff_and_made_by_the_button(made: Prepared, tmp_path: Path) -> None:
+    folder = tmp_path / "deploy"
+    with acting.embedded(tmp_path, made, msgspec.structs.replace(acting.ACTIONS, git_repository=str(folder))) as scene:
+        view, (ref, other) = view_of(scene), free(scene, 2)
+        acting.git_repository(scene, folder, ref)
+        before = scene.live(ref)["metadata"]["resourceVersion"]
+        assert "commit on a branch" in step(view, [ref], "method", method="bundle")
+        offered = step(view, [ref, other], "confirm", method="bundle", form="git")
+        assert "Make the commit" in offered and f"--- a/{ref.name}.yaml" in offered
+        assert "Dry run: a commit on the new branch cotenant/" in offered and "partial: 1 left out" in offered
+        assert "no manifest of it was found" in offered
+        terms = reviewing.parse_terms(f"?key={KEY}&method=bundle&form=git&ids={reviewing.name_of(ref)}")
+        done = text(html.Div(review_end.commit(review.commit_bundle(view, terms, [ref], write=True))))
+        tip = acting.git(folder, "rev-parse", f"cotenant/{KEY}")
+        assert f"Commit {tip[:12]} on the new branch cotenant/{KEY}" in done
+        assert scene.live(ref)["metadata"]["resourceVersion"] == before
 
 
 def test_a_large_cut_is_reviewed_accepted_and_shown_as_its_first_step(made: Prepared, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ recommendations start from. On the embedded server nothing makes pods or rolls o
 from __future__ import annotations
 
 import secrets
+import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -294,6 +295,25 @@ def settings_of(folder: Path, kubeconfig: Path, actions: ActionSettings) -> Sett
         dashboard=support.QUICK,
         manager=msgspec.structs.replace(base.manager, namespace="kube-system"),
     )
+
+
+def git(folder: Path, *words: str) -> str:
+    """The output of git in a folder, as somebody with a name."""
+    identity = ("-c", "user.name=Jane", "-c", "user.email=jane@example.org")
+    command = ["git", "-C", str(folder), *identity, *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def git_repository(scene: Scene, folder: Path, *refs: WorkloadRef) -> Path:
+    """A Git repository with the manifests of workloads as they are on the server."""
+    folder.mkdir()
+    for ref in refs:
+        (folder / f"{ref.name}.yaml").write_text(f"# {ref}\n{yaml.safe_dump(scene.live(ref))}")
+    for words in (("init", "-q", "-b", "main"), ("add", "-A"), ("commit", "-q", "-m", "As it is")):
+        git(folder, *words)
+    git(folder, "config", "user.name", "Jane")
+    git(folder, "config", "user.email", "jane@example.org")
+    return folder
 
 
 def _in_one(made: SyntheticCluster, name: str) -> SyntheticCluster:

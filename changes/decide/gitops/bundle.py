@@ -46,7 +46,8 @@ def bundle(
     """Text by path; for KUBECTL one file of commands. `PULL_REQUEST.md` is always included."""
     every = [r for workload in reviewed_workloads for r in workload.recommendations]
     files = _files(every, form, settings)
-    return {**files, PULL_REQUEST: "\n".join(_text(reviewed_workloads, form, sorted(files), currency)) + "\n"}
+    text = pull_request_lines(reviewed_workloads, form, f"Written as {form}: {file_list(sorted(files))}", currency)
+    return {**files, PULL_REQUEST: "\n".join(text) + "\n"}
 
 
 def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings: PatchSettings) -> dict[str, str]:
@@ -61,9 +62,15 @@ def _files(recommendations: Sequence[Recommendation], form: BundleForm, settings
     return {file.path: as_yaml(file) for file in files}
 
 
-def _text(
-    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, paths: Sequence[str], currency: str
+def file_list(paths: Sequence[str]) -> str:
+    """Files in a sentence of Markdown."""
+    return ", ".join(f"`{path}`" for path in paths) or "nothing could be written"
+
+
+def pull_request_lines(
+    reviewed_workloads: Sequence[ReviewedWorkload], form: BundleForm, written: str, currency: str
 ) -> Iterator[str]:
+    """The text of a pull request in Markdown, line by line; the first line is its title. written: which files."""
     savings = savings_of(r for workload in reviewed_workloads for r in workload.recommendations)
     count = sum(bool(workload.recommendations) for workload in reviewed_workloads)
     yield f"# Requests and limits of {counted(count, 'workload')}, as used"
@@ -71,7 +78,7 @@ def _text(
     yield f"Over all pods: {balanced_text(savings, currency)}."
     yield "Money is saved once nodes are given back."
     yield ""
-    yield f"Written as {form}: {', '.join(f'`{path}`' for path in paths) or 'nothing could be written'}."
+    yield f"{written}."
     for workload in reviewed_workloads:
         yield ""
         yield f"## {_plain(str(workload.workload))}"

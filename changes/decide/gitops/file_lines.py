@@ -30,7 +30,7 @@ def file_lines(recommendations: Sequence[Recommendation], form: BundleForm = Bun
 
 
 def _container_lines(recommendation: Recommendation) -> Iterator[FieldMove]:
-    now = _present(recommendation)
+    now = present_amounts(recommendation)
     for side, amounts in resources(recommendation).items():
         for name, amount in amounts.items():
             label = f"{recommendation.container.container} {name} {side.removesuffix('s')}"
@@ -39,7 +39,8 @@ def _container_lines(recommendation: Recommendation) -> Iterator[FieldMove]:
                 yield FieldMove(str(recommendation.container.workload), label, old, new)
 
 
-def _present(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:
+def present_amounts(recommendation: Recommendation) -> Mapping[tuple[str, str], str]:
+    """The container's amounts now as quantities, by side ("requests", "limits") and resource."""
     amounts = {
         (FIELDS[value.field], value.resource.value): format_amount(value.resource, value.now)
         for value in recommendation.values

@@ -84,7 +84,7 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         values: dict[str, Any] = {}
         for recommendation in changed:
             # Put the mapping below the keys; UsageError where two containers would share one place.
-            keys = _keys(pattern, recommendation.container)
+            keys = keys_of(pattern, recommendation.container)
             inner = resources(recommendation)
             place = values
             for key in keys[:-1]:
@@ -200,7 +200,7 @@ def _path(ref: WorkloadRef) -> str:
     return f"{ref.namespace}/{_file(ref)}"
 
 
-def _keys(pattern: str, container: ContainerRef) -> list[str]:
+def keys_of(pattern: str, container: ContainerRef) -> list[str]:
     """Keys of a path such as "{container}.resources"; a dot in a name parts nothing."""
     names = {
         "container": container.container,

@@ -1,0 +1,261 @@
+"""Which files of a repository make up an object: plain ones, and kustomizations with bases and patches. Pure.
+
+Read is what decides where a value is set: resources, components, strategic-merge patches, names and namespaces. A JSON
+patch or an inline patch of resources is kept as a layer that cannot be edited, with the reason.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from cotenant.base.errors import UsageError
+from cotenant.changes.decide.gitops.yaml_edit import Document, child, read_documents, text_of
+
+KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+_TOUCHES_RESOURCES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$")
+"""JSON pointers below which a container's resources stand or change."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One document that has a say in an object. obstacle: why it cannot be edited; "" where it can."""
+
+    document: Document
+    node: Any
+    kind: str
+    name: str
+    namespace: str
+    obstacle: str = ""
+
+    @property
+    def path(self) -> str:
+        """The file, or the kustomization that holds an inline patch."""
+        return self.document.path
+
+
+@dataclass(frozen=True)
+class BuiltObject:
+    """An object as a kustomization that no other one names, or a plain file, gives it out; the base comes first.
+
+    names, namespaces: by which patches may call it, the one in force last; "": no namespace is said.
+    """
+
+    root: str
+    kind: str
+    names: tuple[str, ...]
+    namespaces: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    obstacles: tuple[str, ...] = ()
+    """Patches that change its resources and cannot be edited."""
+
+    @property
+    def name(self) -> str:
+        """The name in force."""
+        return self.names[-1]
+
+    @property
+    def namespace(self) -> str:
+        """The namespace in force; "" where whoever applies it says it."""
+        return self.namespaces[-1]
+
+
+@dataclass(frozen=True)
+class Manifests:
+    """The objects of a repository. generated: files whose objects get their names when they are made."""
+
+    objects: tuple[BuiltObject, ...]
+    documents: Mapping[str, Sequence[Document]]
+    unread: tuple[str, ...]
+    generated: Mapping[str, str] = field(default_factory=dict)
+
+    def users_of(self, layer: Layer) -> list[BuiltObject]:
+        """Every object in which a document has a say."""
+        return [built for built in self.objects if any(own.node is layer.node for own in built.layers)]
+
+
+def read_manifests(files: Mapping[str, str]) -> Manifests:
+    """Every object that YAML files by path hold; what is no YAML, such as a Helm template, is named as unread."""
+    return _Reader(files).read()
+
+
+class _Reader:
+    def __init__(self, files: Mapping[str, str]) -> None:
+        self._documents: dict[str, list[Document]] = {}
+        self._unread: list[str] = []
+        self._kustomizations: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._named: set[str] = set()
+        """Files and folders that a kustomization names."""
+        for path, text in files.items():
+            self._read_file(path, text)
+
+    def _read_file(self, path: str, text: str) -> None:
+        import yaml
+
+        folder, name = posixpath.split(path)
+        try:
+            self._documents[path] = read_documents(path, text)
+            if name in KUSTOMIZATIONS:
+                content = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - it is safe
+                self._kustomizations[folder] = path, content if isinstance(content, Mapping) else {}
+        except (yaml.YAMLError, ValueError, RecursionError):
+            self._unread.append(path)
+
+    def read(self) -> Manifests:
+        for folder, (_, content) in self._kustomizations.items():
+            for named in _named_by(content):
+                self._named.add(posixpath.normpath(posixpath.join(folder, named)))
+        objects = [
+            replace(built, root=path)
+            for folder, (path, content) in self._kustomizations.items()
+            if (folder or ".") not in self._named and content.get("kind") != "Component"
+            for built in self._build(folder, ())
+        ]
+        generated: dict[str, str] = {}
+        for path, documents in self._documents.items():
+            layers = list(_layers(documents))
+            if posixpath.dirname(path) not in self._kustomizations and path not in self._named:
+                objects += [_plain(layer) for layer in layers if layer.name]
+            for layer in layers:
+                if prefix := _meta(layer.document, layer.node, "generateName"):
+                    generated[path] = prefix
+        return Manifests(tuple(objects), self._documents, tuple(self._unread), generated)
+
+    def _build(self, folder: str, above: tuple[str, ...]) -> list[BuiltObject]:
+        """Return what a folder's kustomization gives out; nothing for one that names itself."""
+        if folder in above or folder not in self._kustomizations:
+            return []
+        path, content = self._kustomizations[folder]
+        objects: list[BuiltObject] = []
+        for named in [*_texts(content, "resources"), *_texts(content, "bases")]:
+            target = posixpath.normpath(posixpath.join(folder, named))
+            if target in self._documents:
+                objects += [_plain(layer) for layer in _layers(self._documents[target]) if layer.name]
+            else:
+                objects += self._build("" if target == "." else target, (*above, folder))
+        for named in _texts(content, "components"):
+            component = posixpath.normpath(posixpath.join(folder, named))
+            own_path, own = self._kustomizations.get(component, ("", {}))
+            objects += self._build(component, (*above, folder)) if own.get("resources") else []
+            objects = self._with_patches(objects, component, own_path, own)
+        objects = self._with_patches(objects, folder, path, content)
+        namespace = content.get("namespace")
+        prefix, suffix = str(content.get("namePrefix") or ""), str(content.get("nameSuffix") or "")
+        return [
+            replace(
+                built,
+                names=(*built.names, f"{prefix}{built.name}{suffix}"),
+                namespaces=(*built.namespaces, str(namespace)) if namespace else built.namespaces,
+            )
+            for built in objects
+        ]
+
+    def _with_patches(
+        self, objects: Sequence[BuiltObject], folder: str, path: str, content: Mapping[str, Any]
+    ) -> list[BuiltObject]:
+        patched = list(objects)
+        for entry in _patch_entries(content):
+            target = entry.get("target")
+            for layer in self._patch_layers(folder, path, entry):
+                hits = [place for place, built in enumerate(patched) if _hits(built, layer, target)]
+                for place in hits:
+                    built = patched[place]
+                    if layer.node.id != "sequence":
+                        patched[place] = replace(built, layers=(*built.layers, layer))
+                    elif layer.obstacle:
+                        patched[place] = replace(built, obstacles=(*built.obstacles, layer.obstacle))
+        return patched
+
+    def _patch_layers(self, folder: str, path: str, entry: Mapping[str, Any]) -> Iterator[Layer]:
+        """The documents of a patch: of a file, or of the text that stands in the kustomization itself."""
+        import yaml
+
+        named, inline = entry.get("path"), entry.get("patch")
+        if isinstance(named, str):
+            documents: Sequence[Document] = self._documents.get(posixpath.normpath(posixpath.join(folder, named)), ())
+            obstacle = ""
+        else:
+            try:
+                documents = read_documents(path, str(inline))
+            except (yaml.YAMLError, ValueError, RecursionError):
+                documents = ()
+            obstacle = f"{path} sets it in an inline patch"
+        selectors = [key for key in ("labelSelector", "annotationSelector") if (entry.get("target") or {}).get(key)]
+        if selectors:
+            obstacle = f"{named or path} patches by {selectors[0]}, which is not read"
+        for document in documents:
+            if document.root.id == "sequence":
+                pointers = [text_of(child(document, operation, "path")) or "" for operation in document.root.value]
+                touches = any(_TOUCHES_RESOURCES.search(pointer) for pointer in pointers)
+                why = f"{document.path} changes containers by a JSON patch (RFC 6902)" if touches else ""
+                yield Layer(document, document.root, "", "", "", why)
+            else:
+                yield replace(_layer(document, document.root), obstacle=obstacle)
+
+
+def _named_by(content: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("resources", "bases", "components", "crds"):
+        yield from _texts(content, key)
+    yield from (str(entry["path"]) for entry in _patch_entries(content) if entry.get("path"))
+
+
+def _texts(content: Mapping[str, Any], key: str) -> list[str]:
+    found = content.get(key)
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
+
+def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Patches in the order in which kustomize takes them, each with a path or a text."""
+    for text in _texts(content, "patchesStrategicMerge"):
+        yield {"patch": text} if "\n" in text else {"path": text}
+    for key in ("patches", "patchesJson6902"):
+        found = content.get(key)
+        yield from (entry for entry in found if isinstance(entry, Mapping)) if isinstance(found, list) else ()
+
+
+def _hits(built: BuiltObject, layer: Layer, target: Any) -> bool:
+    """Return whether a patch is one of the object; kustomize anchors the expressions of a target."""
+    if not isinstance(target, Mapping):
+        return (
+            layer.kind == built.kind
+            and layer.name in built.names
+            and (not layer.namespace or layer.namespace in built.namespaces)
+        )
+    return all(
+        not target.get(key) or any(_matches(str(target[key]), text) for text in texts)
+        for key, texts in (("kind", (built.kind,)), ("name", built.names), ("namespace", built.namespaces))
+    )
+
+
+def _matches(expression: str, text: str) -> bool:
+    try:
+        return re.fullmatch(expression, text) is not None
+    except re.error:
+        return expression == text
+
+
+def _plain(layer: Layer) -> BuiltObject:
+    return BuiltObject(layer.path, layer.kind, (layer.name,), (layer.namespace,), (layer,))
+
+
+def _layers(documents: Collection[Document]) -> Iterator[Layer]:
+    """Every object of a file's documents, and of the items of a List; none of a document that says a key twice."""
+    for document in documents:
+        try:
+            items = child(document, document.root, "items")
+            nodes = items.value if items is not None and items.id == "sequence" else [document.root]
+            yield from [layer for node in nodes if (layer := _layer(document, node)).kind]
+        except UsageError:
+            continue
+
+
+def _layer(document: Document, node: Any) -> Layer:
+    kind = text_of(child(document, node, "kind")) or ""
+    return Layer(document, node, kind, _meta(document, node, "name"), _meta(document, node, "namespace"))
+
+
+def _meta(document: Document, node: Any, key: str) -> str:
+    return text_of(child(document, child(document, node, "metadata"), key)) or ""

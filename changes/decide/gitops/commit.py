@@ -1,0 +1,90 @@
+"""What a commit with the proposed values of workloads holds: changed files, the message, and what is left out. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Final
+
+from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.changes.decide.gitops.built_objects import read_manifests
+from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, file_list, pull_request_lines
+from cotenant.changes.decide.gitops.placement import MAPPING, FileEdits, place, place_rules
+from cotenant.changes.decide.gitops.yaml_edit import apply_edits
+from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundle, UnplacedWorkload
+from cotenant.recommender.settings import RecommenderSettings
+
+_HEADING: Final = re.compile(r"^#+ (.*)$")
+_IN_FILES: Final = "the files say all of it already, and the cluster has still to follow them"
+
+
+def decide_commit(
+    asked: CommitBundle,
+    base: str,
+    files: Mapping[str, str],
+    reviewed: Sequence[ReviewedWorkload],
+    settings: RecommenderSettings,
+) -> tuple[BundleCommit, Mapping[str, str]]:
+    """The commit, and its changed files as text by path. base: its parent; files: YAML text by path as it is there."""
+    manifests = read_manifests(files)
+    rules = place_rules(manifests.documents.get(MAPPING, ()))
+    edits: dict[WorkloadRef, FileEdits] = {}
+    refused: list[UnplacedWorkload] = []
+    for review in reviewed:
+        try:
+            if review.error or not review.recommendations:
+                raise UsageError(review.error or "nothing is proposed")
+            found = place(manifests, rules, review.recommendations, settings.patches)
+            if not found:
+                raise UsageError(_IN_FILES)
+            edits[review.workload] = found
+        except UsageError as error:
+            refused.append(UnplacedWorkload(review.workload, error.message, error.fix))
+    for workload, why in _collisions(edits).items():
+        del edits[workload]
+        refused.append(UnplacedWorkload(workload, why, f"Name a place for each of them in {MAPPING}."))
+    texts = {
+        path: apply_edits(files[path], [edit for found in edits.values() for edit in found.get(path, ())])
+        for path in sorted({path for found in edits.values() for path in found})
+    }
+    whys = {out.workload: out.why for out in refused}
+    told = [replace(o, recommendations=(), error=whys[o.workload]) if o.workload in whys else o for o in reviewed]
+    changed, currency = f"Changed: {file_list(list(texts))}", settings.prices.currency
+    lines = pull_request_lines(told, BundleForm.KUSTOMIZE, changed, currency)
+    # Git takes lines that begin with "#" for comments when somebody edits the message; its title stands bare.
+    headings = [_HEADING.sub(r"**\1**", line) for line in lines]
+    message = "\n".join([headings[0].strip("*"), *headings[1:]]) + "\n"
+    diff = "".join(line for path, text in texts.items() for line in unified_diff(path, files[path], text))
+    return BundleCommit(asked.branch, base, message, diff, tuple(texts), tuple(edits), tuple(refused)), texts
+
+
+def unified_diff(path: str, before: str, after: str) -> Iterator[str]:
+    """The lines of a unified diff of one file, in Git's form."""
+    old, new = ([f"{line}\n" for line in text.split("\n")] for text in (before, after))
+    for lines in (old, new):  # behind the last line end there is no line
+        if lines[-1] == "\n":
+            lines.pop()
+        else:
+            lines[-1] = f"{lines[-1]}\\ No newline at end of file\n"
+    yield from difflib.unified_diff(old, new, f"a/{path}", f"b/{path}")
+
+
+def _collisions(edits: Mapping[WorkloadRef, FileEdits]) -> dict[WorkloadRef, str]:
+    """Workloads that would change the same place of a file, each with why; none of them is the owner of it."""
+    spans: dict[str, list[tuple[int, int, WorkloadRef]]] = defaultdict(list)
+    for workload, found in edits.items():
+        for path, own in found.items():
+            spans[path] += [(edit.start, edit.end, workload) for edit in own]
+    colliding: dict[WorkloadRef, str] = {}
+    for path, taken in spans.items():
+        ordered = sorted(taken)
+        for (start, end, first), (begin, _, second) in pairwise(ordered):
+            if first != second and (begin < end or begin == start):
+                colliding[first] = f"{path} has one place for it and {second}"
+                colliding[second] = f"{path} has one place for it and {first}"
+    return colliding

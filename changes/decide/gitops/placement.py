@@ -1,0 +1,317 @@
+"""Where a workload's values stand in a repository, and the edits that change them there alone. Pure.
+
+What cannot be placed for sure is refused with the file, the reason and what helps: a value is changed only where the
+file says what runs now, and where no other object takes it from the same lines.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.identity import WorkloadRef
+from cotenant.base.kubernetes.quantity import parse_amount
+from cotenant.base.resource import Resource
+from cotenant.base.text import counted
+from cotenant.changes.decide import autoscaler_targets
+from cotenant.changes.decide.gitops.built_objects import BuiltObject, Layer, Manifests
+from cotenant.changes.decide.gitops.file_lines import present_amounts
+from cotenant.changes.decide.gitops.manifests import keys_of
+from cotenant.changes.decide.gitops.yaml_edit import NULL, Document, Edit, below, child, edits_of, text_of
+from cotenant.changes.decide.patches import LISTS, TEMPLATE_PATHS, file_refusal, resources
+from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.settings import PatchSettings
+
+MAPPING: Final = ".cotenant.yaml"
+"""File at the top of a repository that says where values stand: a list `workloads`."""
+_CHART: Final = "Chart.yaml"
+_RESOURCES: Final = "resources"
+
+FileEdits = Mapping[str, Sequence[Edit]]
+Moves = Mapping[str, Mapping[str, str | None]]
+"""Side -> resource -> text; None removes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRule:
+    """One entry of the mapping file. workload: NAMESPACE/KIND/NAME, with stars; path: of Helm values, "" for none."""
+
+    workload: str
+    file: str
+    path: str = ""
+
+
+def place_rules(documents: Sequence[Document]) -> tuple[PlaceRule, ...]:
+    """The rules of the mapping file; UsageError for one that names no workload or no file."""
+    rules: list[PlaceRule] = []
+    for document in documents:
+        listed = child(document, document.root, "workloads")
+        for node in listed.value if listed is not None and listed.id == "sequence" else ():
+            texts = [text_of(child(document, node, key)) or "" for key in ("workload", "file", "path")]
+            if texts[0].count("/") != 2 or not texts[1]:
+                raise UsageError(
+                    f"{document.where(node)} names no workload or no file",
+                    fix="Write `workload: NAMESPACE/KIND/NAME` (* stands for any) and `file: PATH`.",
+                )
+            rules.append(PlaceRule(texts[0], posixpath.normpath(texts[1]), texts[2]))
+    return tuple(rules)
+
+
+def place(
+    manifests: Manifests, rules: Sequence[PlaceRule], recommendations: Sequence[Recommendation], settings: PatchSettings
+) -> FileEdits:
+    """The edits of one workload, by path; empty where the files say all of it already. UsageError: why it has none."""
+    workload = recommendations[0].container.workload
+    going = [r for r in recommendations if resources(r) and not file_refusal(r)]
+    if not going:
+        why = next((why for r in recommendations if (why := file_refusal(r))), "nothing changes in its template")
+        raise UsageError(why)
+    rule = next((rule for rule in rules if fnmatchcase(str(workload), rule.workload)), None)
+    if rule is not None and rule.path:
+        return _in_values(manifests, rule.file, rule.path, going)
+    matches = list(_candidates(manifests, workload.kind, workload.name, workload.namespace, rule))
+    if not matches and rule is None and (found := _chart_values(manifests, going, settings)):
+        return _in_values(manifests, *found, going)
+    built = _only(manifests, matches, workload, rule)
+    edits: dict[str, list[Edit]] = defaultdict(list)
+    for layer, node, wanted in _layer_values(manifests, built, going):
+        edits[layer.path] += edits_of(layer.document, node, wanted)
+    for path, edit in _targets(manifests, going, rule):
+        edits[path] += edit
+    return {path: found for path, found in edits.items() if found}
+
+
+# --- manifests --------------------------------------------------------------------------------------------------------
+def _candidates(
+    manifests: Manifests, kind: str, name: str, namespace: str, rule: PlaceRule | None
+) -> Iterator[BuiltObject]:
+    for built in manifests.objects:
+        if (built.kind, built.name) == (kind, name) and built.namespace in (namespace, ""):
+            files = {built.root, posixpath.dirname(built.root), *(layer.path for layer in built.layers)}
+            if rule is None or rule.file in files:
+                yield built
+
+
+def _only(
+    manifests: Manifests, matches: Sequence[BuiltObject], workload: WorkloadRef, rule: PlaceRule | None
+) -> BuiltObject:
+    if len(matches) == 1:
+        return matches[0]
+    fix = f"Say the file in {MAPPING} at the top of the repository: `workload: {workload}`, `file: PATH`"
+    if matches:
+        roots = " and ".join(sorted(built.root for built in matches))
+        raise UsageError(f"it stands in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
+    if rule is not None:
+        raise UsageError(f"{rule.file}, which {MAPPING} names, does not hold it", fix=f"Mend the entry in {MAPPING}.")
+    made = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
+    if made:
+        raise UsageError(
+            f"{made[0]} makes objects of that name by generateName, so that none is it for sure",
+            fix="Give the object a name.",
+        )
+    elsewhere = {built.root: built.namespace for built in manifests.objects
+                 if (built.kind, built.name) == (workload.kind, workload.name)}  # fmt: skip
+    others = ", ".join(f"{root} has one of namespace {namespace}" for root, namespace in elsewhere.items())
+    unread = f"; {counted(len(manifests.unread), 'file')} could not be read as YAML" if manifests.unread else ""
+    raise UsageError(
+        f"no manifest of it was found{f' ({others})' if others else ''}{unread}",
+        fix=f"{fix}, and `path: KEYS` for values of a Helm chart.",
+    )
+
+
+def _container(layer: Layer, recommendation: Recommendation) -> Any:
+    """The container's mapping in a layer, by its name; None without one."""
+    keys = (*TEMPLATE_PATHS[recommendation.container.workload.kind], LISTS[recommendation.role])
+    listed, name = below(layer.document, layer.node, keys), recommendation.container.container
+    if listed is None or listed.id != "sequence":
+        return None
+    named = [node for node in listed.value if text_of(child(layer.document, node, "name")) == name]
+    if len(named) > 1:
+        raise UsageError(f"{layer.document.where(named[1])} is a second container {name}", fix="Rename one of them.")
+    return named[0] if named else None
+
+
+def _layer_values(
+    manifests: Manifests, built: BuiltObject, going: Sequence[Recommendation]
+) -> Iterator[tuple[Layer, Any, Mapping[str, Any]]]:
+    """Layer, container and its new values: each field in the layer that decides it."""
+    if built.obstacles:
+        raise UsageError(built.obstacles[0], fix="Set resources by a strategic-merge patch, in a file of its own.")
+    for recommendation in going:
+        name = recommendation.container.container
+        layers = [(layer, node) for layer in built.layers if (node := _container(layer, recommendation)) is not None]
+        if not layers:
+            raise UsageError(f"{built.root} holds no container {name}", fix="Scan again, or name its file.")
+        wanted: dict[int, dict[str, dict[str, str | None]]] = defaultdict(dict)
+        for side, field, text in _fields(recommendation):
+            nodes = [below(layer.document, node, (_RESOURCES, side, field)) for layer, node in layers]
+            setters = [at for at, node in enumerate(nodes) if node is not None]
+            last = max(setters, default=-1)
+            now = text_of(nodes[last]) if setters else None
+            if not _is_due(recommendation, (side, field), now, text, layers[last][0].path):
+                continue
+            at = _deciding_layer(manifests, built, layers, last)
+            value = NULL if text is None and (at != last or len(setters) > 1) else text
+            wanted[at].setdefault(side, {})[field] = value
+        yield from ((*layers[at], {_RESOURCES: values}) for at, values in wanted.items())
+
+
+def _fields(recommendation: Recommendation) -> Iterator[tuple[str, str, str | None]]:
+    for side, amounts in resources(recommendation).items():
+        yield from ((side, field, text) for field, text in amounts.items())
+
+
+def _is_due(
+    recommendation: Recommendation, field: tuple[str, str], found: str | None, text: str | None, path: str
+) -> bool:
+    """Return whether a file has to change; UsageError where it says neither what runs nor what is proposed."""
+    if _same(field[1], found, text):
+        return False
+    now = present_amounts(recommendation).get(field)
+    if found is not None and not _same(field[1], found, now):
+        what = f"{' '.join(field)} {found} for {recommendation.container.container}"
+        raise UsageError(
+            f"{path} has {what}, the cluster has {now or 'none'}",
+            fix=f"Let the cluster follow the file first; if something else sets it, name that place in {MAPPING}.",
+        )
+    return True
+
+
+def _same(resource: str, found: str | None, other: str | None) -> bool:
+    if found is None or other is None:
+        return found is other
+    try:
+        return parse_amount(Resource(resource), found) == parse_amount(Resource(resource), other)
+    except (ValueError, CotenantError):  # a device; a text that is no quantity
+        return found == other
+
+
+def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[tuple[Layer, Any]], last: int) -> int:
+    """The place of the layer that a value goes to: the one that sets it, else the last one that is this object's own.
+
+    last: of the last layer that sets it; -1: none does.
+    """
+    why = "no layer of it is its own"
+    for at in [last, *range(len(layers) - 1, last, -1)] if last >= 0 else _by_resources(layers):
+        layer = layers[at][0]
+        others = [user for user in manifests.users_of(layer) if user is not built]
+        if not layer.obstacle and not others:
+            return at
+        shared = f"{layer.path} also makes {others[0].namespace}/{others[0].name} of {others[0].root}" if others else ""
+        why = layer.obstacle or shared
+    raise UsageError(
+        f"{why}, so that a change there would reach further",
+        fix=f"Give {posixpath.dirname(built.root) or 'it'} a strategic-merge patch that names the container.",
+    )
+
+
+def _by_resources(layers: Sequence[tuple[Layer, Any]]) -> list[int]:
+    """The layers that set resources of the container before the others, later ones before earlier ones."""
+    order = sorted(range(len(layers)), reverse=True)
+    return sorted(order, key=lambda at: child(layers[at][0].document, layers[at][1], _RESOURCES) is None)
+
+
+def _targets(
+    manifests: Manifests, going: Sequence[Recommendation], rule: PlaceRule | None
+) -> Iterator[tuple[str, list[Edit]]]:
+    """Edits of the autoscaler's targets, which move together with the requests."""
+    for move in autoscaler_targets.moves(going):
+        found = list(_candidates(manifests, autoscaler_targets.KIND, move.name, move.namespace, None))
+        if rule is not None and len(found) > 1:
+            found = [built for built in found if rule.file in (built.root, posixpath.dirname(built.root))]
+        places = [
+            (layer, *target)
+            for built in found
+            for layer in built.layers
+            if (target := _target(layer, move.resource)) and not layer.obstacle and len(manifests.users_of(layer)) == 1
+        ]
+        if len(found) != 1 or not places or text_of(places[-1][2]) != str(move.before):
+            raise UsageError(
+                f"{move.sentence}, and no one manifest has that target at {move.before} %",
+                fix="Set the requests and this target by hand, together.",
+            )
+        layer, holder, _, key = places[-1]
+        yield layer.path, edits_of(layer.document, holder, {key: str(move.after)})
+
+
+def _target(layer: Layer, resource: Resource) -> tuple[Any, Any, str] | None:
+    """The mapping that holds an autoscaler's target of a resource, the target and its key; None without one."""
+    spec = child(layer.document, layer.node, "spec")
+    metrics = child(layer.document, spec, "metrics")
+    for metric in metrics.value if metrics is not None and metrics.id == "sequence" else ():
+        source = child(layer.document, metric, "resource")
+        holder = child(layer.document, source, "target")
+        if text_of(child(layer.document, source, "name")) == resource.value and holder is not None:
+            key = "averageUtilization"
+            return (holder, node, key) if (node := child(layer.document, holder, key)) is not None else None
+    key = "targetCPUUtilizationPercentage"
+    node = child(layer.document, spec, key) if resource is Resource.CPU else None
+    return (spec, node, key) if node is not None else None
+
+
+# --- Helm values ------------------------------------------------------------------------------------------------------
+def _in_values(manifests: Manifests, path: str, keys: str, going: Sequence[Recommendation]) -> FileEdits:
+    """Edits of a values file, or of the values inside another object, below dotted keys."""
+    if moves := autoscaler_targets.moves(going):
+        raise UsageError(
+            f"{moves[0].sentence}, and where a chart keeps that is not known",
+            fix="Set the requests and this target by hand, together.",
+        )
+    edits: list[Edit] = []
+    taken: set[tuple[str, ...]] = set()
+    for recommendation in going:
+        place_keys = tuple(keys_of(keys, recommendation.container))
+        if place_keys in taken:
+            raise UsageError(f"several containers would share {keys} of {path}", fix="Put {container} into the path.")
+        taken.add(place_keys)
+        document, holder = _values_holder(manifests, path, place_keys)
+        wanted: dict[str, dict[str, str | None]] = {}
+        chart = f"{posixpath.dirname(path)}/{_CHART}".lstrip("/")
+        is_default = posixpath.basename(path) == "values.yaml" and chart in manifests.documents
+        for side, field, text in _fields(recommendation):
+            now = text_of(below(document, holder, (place_keys[-1], side, field)))
+            if _is_due(recommendation, (side, field), now, text, path):
+                wanted.setdefault(side, {})[field] = NULL if text is None and not is_default else text
+        edits += edits_of(document, holder, {place_keys[-1]: wanted}) if wanted else []
+    return {path: edits} if edits else {}
+
+
+def _values_holder(manifests: Manifests, path: str, keys: Sequence[str]) -> tuple[Document, Any]:
+    """The document and the mapping in which the last key stands, or is to stand."""
+    if path not in manifests.documents:
+        raise UsageError(f"{path} is no YAML file of the repository", fix=f"Mend the entry in {MAPPING}.")
+    documents = manifests.documents[path]
+    found = [(d, node) for d in documents if (node := below(d, d.root, keys[:-1])) is not None and node.id == "mapping"]
+    holding = [pair for pair in found if child(*pair, keys[-1]) is not None] or found
+    if len(holding) != 1:
+        raise UsageError(
+            f"{path} has {counted(len(holding), 'document')} with {'.'.join(keys)}",
+            fix=f"Mend the path in {MAPPING}, or set it once by hand.",
+        )
+    return holding[0]
+
+
+def _chart_values(
+    manifests: Manifests, going: Sequence[Recommendation], settings: PatchSettings
+) -> tuple[str, str] | None:
+    """File and path of values of the one chart that is called as the workload; None where there is no such file."""
+    keys = settings.helm_path if len(going) == 1 else settings.helm_path_of_several
+    ref = going[0].container
+    charts = {posixpath.dirname(path) for path in manifests.documents if posixpath.basename(path) == _CHART}
+    found = []
+    for path, documents in manifests.documents.items():
+        folder, name = posixpath.split(path)
+        if folder in charts and name.startswith("values") and posixpath.basename(folder) == ref.workload.name:
+            places = [below(document, document.root, keys_of(keys, ref)) for document in documents]
+            found += [path] if any(node is not None and node.id == "mapping" for node in places) else []
+    if len(found) > 1:
+        raise UsageError(
+            f"{' and '.join(found)} have {keys}",
+            fix=f"Say the file in {MAPPING}: `workload: {ref.workload}`, `file: PATH`, `path: {keys}`.",
+        )
+    return (found[0], keys) if found else None

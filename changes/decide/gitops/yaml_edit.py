@@ -1,0 +1,340 @@
+"""Changed values in the text of a YAML file: every other character stays as it is. Pure.
+
+The parser says where each node begins and ends; the text between is replaced there and nowhere else, so that comments,
+order, quotes, indentation and line ends are those of the file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from re import Match
+from re import compile as pattern
+from typing import Any, Final, TypeAlias
+
+from cotenant.base.errors import UsageError
+
+Node: TypeAlias = Any
+"""A node of PyYAML, which is imported where a file is read: ScalarNode, MappingNode or SequenceNode, by its `id`."""
+NULL: Final = "null"
+"""A value that takes away what another file sets; never quoted."""
+_BOM: Final = "\ufeff"
+_PROPERTIES: Final = pattern(r"(?:[&!]\S*\s+)*")
+_ALIAS: Final = pattern(r"\s*:\s*\*[^\s,\]}]+")
+_COLON: Final = pattern(r"\s*:")
+_MERGE: Final = "<<"
+_PLAIN_DIGITS: Final = 6
+"""Longest plain whole number: Helm reads longer ones as floating-point numbers."""
+
+Wanted = Mapping[str, Any]
+"""Key -> text, None to remove it, or a mapping of the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """The text that replaces the characters from start to end."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """One YAML document of a file: the text of the file, and the document's root node."""
+
+    path: str
+    text: str
+    root: Node
+
+    @cached_property
+    def shared_ids(self) -> frozenset[int]:
+        """Ids of the nodes that stand in several places by an alias or a merge key, and of all below them."""
+        seen, found, left = set[int](), set[int](), [(self.root, False)]
+        while left:
+            node, is_shared = left.pop()
+            is_shared |= id(node) in seen
+            seen.add(id(node))
+            if is_shared and id(node) in found:
+                continue
+            found.update([id(node)] if is_shared else [])
+            left.extend((part, is_shared) for part in _parts_of(node))
+        return frozenset(found)
+
+    @cached_property
+    def step(self) -> int:
+        """Columns by which most mappings stand to the right of their keys; 2 where there are none."""
+        steps, left = Counter[int](), [self.root]
+        while left:
+            node = left.pop()
+            left.extend(part for part in _parts_of(node) if _is_block(part) and id(part) not in self.shared_ids)
+            for key, value in node.value if node.id == "mapping" else ():
+                if value.id == "mapping" and _is_block(value) and value.start_mark.column > key.start_mark.column:
+                    steps[value.start_mark.column - key.start_mark.column] += 1
+        return steps.most_common(1)[0][0] if steps else 2
+
+    @cached_property
+    def line_end(self) -> str:
+        """The line end of the file."""
+        return "\r\n" if "\r\n" in self.text[: self.text.find("\n") + 1] else "\n"
+
+    def where(self, node: Node) -> str:
+        """File and line of a node."""
+        return f"{self.path}:{node.start_mark.line + (0 if self.text.startswith(_BOM) else 1)}"
+
+
+def read_documents(path: str, text: str) -> list[Document]:
+    """The documents of a file that are mappings or lists; yaml.YAMLError where it is no YAML."""
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    # A line end in the place of a byte order mark keeps every column and every index.
+    plain = "\n" + text[1:] if text.startswith(_BOM) else text
+    roots: Iterator[Node] = yaml.compose_all(plain, Loader=loader)
+    return [Document(path, text, root) for root in roots if root is not None and root.id != "scalar"]
+
+
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
+    """The text with the edits, which do not overlap; those at one place stay in their order."""
+    parts, at = list[str](), 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at:
+            raise UsageError("two values stand in the same place of the file", fix="Change it by hand.")
+        parts += [text[at : edit.start], edit.text]
+        at = edit.end
+    return "".join([*parts, text[at:]])
+
+
+def child(document: Document, node: Node | None, key: str) -> Any:
+    """The value of a key of a mapping; None without one. UsageError where it cannot be told which one counts."""
+    pair = _pair(document, node, key)
+    return pair[1] if pair else None
+
+
+def below(document: Document, node: Node | None, keys: Sequence[str]) -> Any:
+    """The node below keys, a number being a place in a list; None where there is none."""
+    for key in keys:
+        if node is not None and node.id == "sequence":
+            node = node.value[int(key)] if key.isdigit() and int(key) < len(node.value) else None
+        else:
+            node = child(document, node, key)
+    return node
+
+
+def text_of(node: Node | None) -> str | None:
+    """The text of a scalar; None for nothing, for null and for what is no scalar."""
+    if node is None or node.id != "scalar" or node.tag == "tag:yaml.org,2002:null":
+        return None
+    return str(node.value)
+
+
+def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
+    """The edits that give a mapping the wanted values; UsageError where they would change something else as well."""
+    if node.id != "mapping":
+        raise UsageError(f"{document.where(node)} is no mapping", fix="Change it by hand.")
+    _require_own(document, node)
+    edits, missing, removed = list[Edit](), dict[str, Any](), set[str]()
+    for key, value in wanted.items():
+        pair = _pair(document, node, key)
+        if pair is None:
+            if filled := _without_none(value):
+                missing[key] = filled
+        elif value is None or (isinstance(value, Mapping) and _is_emptied(document, pair[1], value)):
+            _require_own(document, pair[1])
+            removed.add(key)
+        else:
+            edits += _replacement(document, node, pair, value)
+    edits += _removal(document, node, removed)
+    return [*edits, *([_insertion(document, node, missing, alone=len(removed) == len(node.value))] if missing else [])]
+
+
+def _parts_of(node: Node) -> Iterator[Node]:
+    if node.id == "mapping":
+        yield from (part for pair in node.value for part in pair)
+    elif node.id == "sequence":
+        yield from node.value
+
+
+def _is_block(node: Node) -> bool:
+    return node.id != "scalar" and not getattr(node, "flow_style", False)
+
+
+def _require_own(document: Document, node: Node) -> None:
+    if id(node) in document.shared_ids:
+        raise UsageError(
+            f"{document.where(node)} stands in several places by an alias or a merge key, and all of them would change",
+            fix="Write the value out where it is to change.",
+        )
+
+
+def _pair(document: Document, node: Node | None, key: str) -> tuple[Node, Node] | None:
+    if node is None or node.id != "mapping":
+        return None
+    own: list[tuple[Node, Node]] = [pair for pair in node.value if pair[0].value == key]
+    if len(own) > 1:
+        raise UsageError(f"{document.where(own[1][0])}: the key {key} is there twice", fix="Keep one of them.")
+    if own:
+        return own[0]
+    for merged in (pair[1] for pair in node.value if pair[0].value == _MERGE):
+        for source in [merged] if merged.id == "mapping" else merged.value:
+            if _pair(document, source, key) is not None:
+                raise UsageError(
+                    f"{document.where(node)} takes {key} from elsewhere by a merge key", fix="Write it out there."
+                )
+    return None
+
+
+def _without_none(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    return {key: filled for key, inner in value.items() if (filled := _without_none(inner))}
+
+
+def _is_emptied(document: Document, node: Node, wanted: Wanted) -> bool:
+    """Return whether nothing is left of a mapping with these values."""
+    if node.id != "mapping" or not node.value or _without_none(wanted):
+        return False
+    return all(
+        key.value in wanted
+        and (
+            wanted[key.value] is None
+            or (isinstance(wanted[key.value], Mapping) and _is_emptied(document, value, wanted[key.value]))
+        )
+        for key, value in node.value
+    )
+
+
+def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value: Any) -> list[Edit]:
+    key, old = pair
+    if isinstance(value, Mapping):
+        if old.id == "mapping" and old.value:
+            return edits_of(document, old, value)
+        filled = _without_none(value)
+        if not filled:
+            return []
+        if text_of(old) is not None or old.id == "sequence":
+            raise UsageError(f"{document.where(old)} is no mapping", fix="Change it by hand.")
+        _require_own(document, old)
+        colon = _behind_colon(document, key)
+        if not _is_block(node):
+            return [Edit(colon, old.end_mark.index, f" {_flow(filled)}")]
+        end = _line_end(document.text, old.end_mark.index)  # a comment stays beside its key
+        lines = _block(filled, " " * (key.start_mark.column + document.step), document.step)
+        text = "".join(f"{document.line_end}{line}" for line in lines)
+        return [Edit(colon, old.end_mark.index, ""), Edit(end, end, text)]
+    _require_own(document, old)
+    if old.id != "scalar" or old.style in ("|", ">"):
+        raise UsageError(f"{document.where(old)} is no plain value", fix="Change it by hand.")
+    start, end = old.start_mark.index, old.end_mark.index
+    found = _PROPERTIES.match(document.text, start, end)
+    start = found.end() if found else start
+    quote = old.style if old.style in ("'", '"') and value != NULL else ""
+    new = f"{quote}{value}{quote}" if quote else _scalar(value)
+    return [Edit(start, end, new if end > start else f" {new}")]
+
+
+def _behind_colon(document: Document, key: Node) -> int:
+    found = _COLON.match(document.text, key.end_mark.index)
+    if found is None:
+        raise UsageError(f"{document.where(key)} has no colon beside it", fix="Change it by hand.")
+    return found.end()
+
+
+def _scalar(value: str) -> str:
+    return f'"{value}"' if value.isdigit() and len(value) > _PLAIN_DIGITS else value
+
+
+def _removal(document: Document, node: Node, keys: set[str]) -> list[Edit]:
+    at = [place for place, (key, _) in enumerate(node.value) if key.value in keys]
+    if not at:
+        return []
+    text, edits = document.text, list[Edit]()
+    if _is_block(node):
+        for place in at:
+            key, value = node.value[place]
+            end, begin = _end(text, key, value), _line_begin(text, key.start_mark.index)
+            if end is None:
+                raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove it by hand.")
+            if text[begin : key.start_mark.index].strip() or begin == 0:  # the first key of a list's entry
+                edits.append(Edit(_behind_colon(document, key), end, " {}"))
+            else:
+                edits.append(Edit(_line_end(text, begin - 1), _line_end(text, end), ""))
+        return edits
+    kept = [place for place in range(len(node.value)) if place not in at]
+    last = max(kept, default=-1)
+    if last < 0:
+        first, end = node.value[0][0].start_mark.index, _end(text, *node.value[-1])
+        return [Edit(first, end or first, "")]
+    edits = [
+        Edit(node.value[place][0].start_mark.index, node.value[place + 1][0].start_mark.index, "")
+        for place in at
+        if place < last
+    ]
+    ends = _end(text, *node.value[last]), _end(text, *node.value[-1])
+    if last < len(node.value) - 1 and ends[0] is not None and ends[1] is not None:
+        edits.append(Edit(ends[0], ends[1], ""))
+    return edits
+
+
+def _insertion(document: Document, node: Node, missing: Wanted, *, alone: bool) -> Edit:
+    """The edit that adds keys to a mapping. alone: nothing else is left of it."""
+    text = document.text
+    if not _is_block(node):
+        if not node.value:
+            at = text.index("{", node.start_mark.index) + 1
+            return Edit(at, at, _flow(missing)[1:-1])
+        at = node.value[0][0].start_mark.index
+        return Edit(at, at, f"{_flow(missing)[1:-1]}{'' if alone else ', '}")
+    ends = (end for key, value in reversed(node.value) if (end := _end(text, key, value)) is not None)
+    end = next(ends, None)
+    if end is None:
+        raise UsageError(
+            f"{document.where(node)} has no line to write below", fix=f"Write {next(iter(missing))} there."
+        )
+    at = _line_end(text, end)
+    lines = _block(missing, " " * node.value[0][0].start_mark.column, document.step)
+    return Edit(at, at, "".join(f"{document.line_end}{line}" for line in lines))
+
+
+def _end(text: str, key: Node | None, value: Node) -> int | None:
+    """The index behind the last character of a value; None where the parser does not say it."""
+    before = key.end_mark.index if key is not None else 0
+    if key is not None and value.start_mark.index < before:
+        alias: Match[str] | None = _ALIAS.match(text, before)
+        return alias.end() if alias else None
+    if value.id == "scalar":
+        return None if getattr(value, "style", None) in ("|", ">") else int(value.end_mark.index)
+    if not _is_block(value) or not value.value:
+        return int(value.end_mark.index)
+    if value.id == "mapping":
+        return _end(text, *value.value[-1])
+    last = value.value[-1]
+    return _end(text, None, last) if last.start_mark.index >= value.start_mark.index else None
+
+
+def _line_begin(text: str, at: int) -> int:
+    return text.rfind("\n", 0, at) + 1
+
+
+def _line_end(text: str, at: int) -> int:
+    """The index of the line end at or behind an index: of its first character."""
+    end = text.find("\n", at)
+    if end < 0:
+        return len(text)
+    return end - 1 if end > 0 and text[end - 1] == "\r" else end
+
+
+def _block(values: Wanted, indent: str, step: int) -> Iterator[str]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield f"{indent}{key}:"
+            yield from _block(value, indent + " " * step, step)
+        else:
+            yield f"{indent}{key}: {_scalar(value)}"
+
+
+def _flow(values: Wanted) -> str:
+    inner = (f"{k}: {_flow(v) if isinstance(v, Mapping) else _scalar(v)}" for k, v in values.items())
+    return f"{{{', '.join(inner)}}}"
