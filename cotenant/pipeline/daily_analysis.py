@@ -46,6 +46,7 @@ from cotenant.pipeline.shards.executors import Executor, Here
 from cotenant.pipeline.shards.isolation import (
     compute,
     compute_packed,
+    described,
     version_of,
     without,
     without_objects,
@@ -353,8 +354,7 @@ def _without_failing(
     name: str, history: History, compute: Callable[[Collection[NodeRef | WorkloadRef]], ResultT]
 ) -> ResultT:
     """Return what is computed without the nodes and workloads of the history on which it fails or stood still."""
-    objects: dict[NodeRef | WorkloadRef, object] = {NodeRef(node.name): node for node in history.inventory.nodes}
-    objects |= {workload.ref: workload for workload in history.inventory.workloads}
+    objects = described(history.inventory)
     watched: Watched[NodeRef | WorkloadRef] = Watched(name, lambda ref: version_of(ref, objects[ref]), math.inf)
     result, failed = compute_without_failing(list(objects), compute, (CotenantError, MemoryError), watched)
     for ref, why in failed.items():

@@ -137,9 +137,21 @@ def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -
     return replace(history, inventory=_bare_nodes(inventory, refs), node_usage=usage)
 
 
+def described(inventory: Inventory) -> dict[NodeRef | WorkloadRef, Node | Workload]:
+    """Return the nodes and workloads that are more than names: one that an earlier stage left out fails in no other."""
+    objects: dict[NodeRef | WorkloadRef, Node | Workload] = {
+        NodeRef(node.name): node for node in inventory.nodes if node != _bare_node(node)
+    }
+    return objects | {workload.ref: workload for workload in inventory.workloads if workload != _bare(workload)}
+
+
 def _bare_nodes(inventory: Inventory, refs: Collection[Hashable]) -> Inventory:
-    nodes = tuple(Node(n.name, {}, {}) if NodeRef(n.name) in refs else n for n in inventory.nodes)
+    nodes = tuple(_bare_node(n) if NodeRef(n.name) in refs else n for n in inventory.nodes)
     return replace(inventory, nodes=nodes)
+
+
+def _bare_node(node: Node) -> Node:
+    return Node(node.name, {}, {})
 
 
 def _bare(workload: Workload) -> Workload:
