@@ -82,7 +82,7 @@ def _changed_container_resources(spec: Mapping[str, Any], note: AnnotatedResourc
             new[name] = after
     before, then = pod_qos(spec), pod_qos(_with_resources(spec, new))
     if new and before != then:
-        warnings.append(f"its QoS class would turn from {before} into {then}")
+        warnings.append(f"its QoS class would change from {before} to {then}")
     return warnings, new
 
 

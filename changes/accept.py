@@ -271,7 +271,7 @@ class Actions:
         except ClusterUnreachable:
             return status
         except CotenantError as error:
-            half = "it was done by half; roll it back again once nothing is against it: " if back else ""
+            half = "it was done in part; roll it back again once nothing prevents it: " if back else ""
             return self.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"{half}{error}")
         finally:
             self.finish()
@@ -372,7 +372,7 @@ class Actions:
                 raise UsageError(f"method {review.method.full_name}: {cannot[review.method]}")
             planned_writes = writes(subject, review.method, review.id)
             if not planned_writes:
-                return replace(review, error="it says all of that already")
+                return replace(review, error="it has all of these values already")
             planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
         except self.raising:
             raise

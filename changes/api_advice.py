@@ -6,7 +6,7 @@ from typing import Final
 
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
 
-MOVED: Final = "Somebody changed it since it was looked at: review it again."
+MOVED: Final = "Somebody changed it after the review: review it again."
 _QUOTA: Final = "Have the ResourceQuota raised, or ask for less."
 _LIMITS: Final = "Have the LimitRange changed, or ask for what it allows."
 _RIGHT: Final = "Ask for the right (`cotenant install --print --components applier`), or write a bundle."
@@ -31,7 +31,7 @@ def advice(error: CotenantError) -> str:
     return (
         kind_step
         or error.fix
-        or ("Change what the server names, or take another method." if isinstance(error, ClusterInvalid) else "")
+        or ("Change what the server names, or use another method." if isinstance(error, ClusterInvalid) else "")
     )
 
 

@@ -43,7 +43,7 @@ class AuditedActs:
     def client(self, who: Person) -> Iterator[KubeClient]:
         """A client with the person's rights; StoreBusy while too many others ask."""
         if not self._slots.acquire(blocking=False):
-            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
+            raise StoreBusy(f"{MOST_AT_ONCE} other requests to the cluster are running", fix="Try again in a moment.")
         try:
             with self._access(who) as client:
                 yield client

@@ -28,7 +28,7 @@ def export_bundle(
     """Text by path; NoData when nothing of it can be written. The row in the ledger names the workloads and files."""
     files = bundle(_review_inputs(reviews), form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
-        raise NoData("nothing of this can be written to files", fix="`cotenant recs show` says why, one by one.")
+        raise NoData("no change here can be written to files", fix="`cotenant recs show` gives each reason.")
     names = [str(review.workload) for review in reviews]
     actions.journal.note([(BUNDLED, key, {"form": form.value, "workloads": names, "files": summary(files)})])
     return files

@@ -80,7 +80,7 @@ class ChangeLedger:
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Rows of those that wait for the ones that go first."""
-        body = {"words": "it waits for the soak time of those that went first", **self._source}
+        body = {"words": "it waits for the soak time of the first ones", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def require_turn(self) -> None:
@@ -90,7 +90,7 @@ class ChangeLedger:
         """
         if not self.ledger.is_current():
             raise StoreConflict(
-                f"another process has written to the ledger {self.ledger.path} since this one has paused",
+                f"another process has written to the ledger {self.ledger.path} after this one had paused",
                 fix="Nothing more was sent; `cotenant recs settle` records the outcome.",
             )
 
@@ -101,7 +101,7 @@ class ChangeLedger:
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
-        self.note([(SETTLING, change, {"words": "a process that has paused since it was accepted sends nothing more"})])
+        self.note([(SETTLING, change, {"words": "this process had paused: it sends nothing more"})])
         self._fenced = True
         return True
 
@@ -148,8 +148,8 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     head = read_anchored_heads(client, ledger, namespace).head
     if head is not None and not ledger.holds(head):
         raise ClusterConflict(
-            f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, which {ledger.path} has not",
-            fix="`cotenant audit verify` says what is wrong; once that is settled, remove its entry there.",
+            f"ConfigMap {namespace}/{ANCHOR} keeps row {head.seq} of ledger {ledger.id}, {ledger.path} does not",
+            fix="`cotenant audit verify` says what is wrong; once that is resolved, remove its entry there.",
         )
     address = Address("v1", "configmaps", ANCHOR, namespace)
     body = address.manifest("ConfigMap", data={ledger.id: msgspec.json.encode(ledger.head()).decode()})
@@ -192,7 +192,5 @@ def unkept(ledger: Ledger, anchor_heads: AnchoredHeads) -> str:
 
     Heads of others may be those of a ledger that this file replaced.
     """
-    sentence = f"The cluster keeps no head of this ledger ({ledger.id})"
-    return (
-        f"{sentence}, but of others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."
-    )
+    sentence = f"The cluster stores no head of this ledger ({ledger.id})"
+    return f"{sentence}, but others: {', '.join(anchor_heads.others)}." if anchor_heads.others else f"{sentence} yet."

@@ -338,7 +338,7 @@ def _webhook(client: KubeClient) -> str:
     try:
         configuration = client.get(path)
     except ClusterForbidden as error:
-        return f"whether new pods get the values cannot be told: {error.message}"
+        return f"it is not known whether new pods get the values: {error.message}"
     if configuration is None:
         return (
             "our webhook is not installed, so new pods would not get the values: cotenant install --components webhooks"

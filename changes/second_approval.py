@@ -52,12 +52,12 @@ def _awaiting_batch(
         raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
     may(status)
     if status.state is not ChangeState.AWAITING:
-        raise UsageError(f"change {change} waits for no second person: it is {status.state}", fix=FIX)
+        raise UsageError(f"change {change} does not wait for a second person: it is {status.state}", fix=FIX)
     together = [s for s in statuses.values() if s.change.batch == status.change.batch and s.state is status.state]
     if any(not who.may(Right.READ, status.change.namespace) for status in together):
         raise NotAllowed(
-            f"change {change} waits together with changes of namespaces that you do not read",
-            fix="It takes somebody whose role covers all of them.",
+            f"change {change} waits together with changes in namespaces that you may not read",
+            fix="Somebody with a role in all of them is needed.",
         )
     for status in together:
         may(status)

@@ -234,7 +234,7 @@ class ClusterChangeService:
         Raises NotAllowed where people do not log in: there is no second person then.
         """
         if who.way is IdentitySource.LOOPBACK:
-            raise NotAllowed("nobody logs in here, so nobody is a second person", fix="See docs/access.md for a login.")
+            raise NotAllowed("nobody logs in here, so there is no second person", fix="See docs/access.md for a login.")
         with self._writable_actions(who, f"{who.name} confirms what another has accepted") as actions:
             return second_approval.confirm(actions, who, change)
 
@@ -277,7 +277,7 @@ class ClusterChangeService:
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Files by path, with a row in the ledger; the cluster is only asked."""
         if request.gpu_shares and form is BundleForm.SSA:
-            message = "a share of a GPU is not written for server-side apply, which would take CPU and memory away"
+            message = "a GPU share is not written for server-side apply, which would remove CPU and memory"
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
@@ -421,7 +421,7 @@ class ClusterChangeService:
     @contextmanager
     def _client(self, who: Person) -> Iterator[KubeClient]:
         if not self._slots.acquire(blocking=False):
-            raise StoreBusy(f"{MOST_AT_ONCE} others are asking the cluster now", fix="Try again in a moment.")
+            raise StoreBusy(f"{MOST_AT_ONCE} other requests to the cluster are running", fix="Try again in a moment.")
         try:
             with self._config.door(who) as client:
                 self._server_clock = client.server_clock
@@ -464,24 +464,24 @@ class ClusterChangeService:
                 if not namespace:
                     client.get("/version")
                     return AnchorObservation(
-                        words="The ledger's head is not kept in the cluster: the setting actions.anchor is off."
+                        words="The ledger's head is not stored in the cluster: the setting actions.anchor is off."
                     )
                 with self._open_ledger() as ledger:
                     return _anchor_observation(client, ledger, namespace)
         except CotenantError as error:
             message = f"The API server does not answer: {error.message}."
-            return AnchorObservation(trouble=message, words=f"{message} What it keeps of the ledger was not compared.")
+            return AnchorObservation(trouble=message, words=f"{message} The head in the cluster was not compared.")
 
 
 def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> AnchorObservation:
     try:
         anchor = read_anchored_heads(client, ledger, namespace)
     except ClusterForbidden as error:
-        return AnchorObservation(words=f"What the cluster keeps of the ledger may not be read: {error.message}.")
+        return AnchorObservation(words=f"The ledger's head in the cluster may not be read: {error.message}.")
     except ClusterUnreachable:
         raise
     except ClusterError as error:
-        return AnchorObservation(words=f"What the cluster keeps of the ledger was not compared: {error.message}.")
+        return AnchorObservation(words=f"The ledger's head in the cluster was not compared: {error.message}.")
     nothing_yet = not anchor.others and not ledger.head().seq
     return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
 

@@ -68,14 +68,14 @@ def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> Cl
             return
         if who.way is IdentitySource.OIDC:
             if not who.token:
-                raise NotAllowed(f"the login of {who.name} holds no token any more", fix="Log in again.")
+                raise NotAllowed(f"the login of {who.name} has no token any more", fix="Log in again.")
             client = KubeClient(with_token(credentials.access(), who.token), credentials.settings)
         elif who.way is IdentitySource.PROXY:
             groups = tuple(f"{access.proxy.cluster_group_prefix}{group}" for group in who.groups)
             subject = ReviewSubject(f"{access.proxy.cluster_user_prefix}{who.name}", (*groups, AUTHENTICATED))
             client = ReviewedClient(credentials.access(), credentials.settings, subject, reload=credentials.renewed)
         else:
-            raise NotAllowed(f"{who.name} did not come by the way that access.mode asks for", fix="Log in.")
+            raise NotAllowed(f"{who.name} did not log in as access.mode requires", fix="Log in.")
         try:
             yield client
         finally:

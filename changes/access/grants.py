@@ -26,7 +26,7 @@ def person_with_grants(
 ) -> Person:
     """The person with the roles they have now; NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
-        raise NotAllowed(f"the name {name!r} is kept for Kubernetes itself", fix="Log in as yourself.")
+        raise NotAllowed(f"the name {name!r} is reserved for Kubernetes itself", fix="Log in as yourself.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
     return Person(name, real, way, matching_grants(name, real, settings), token)
 
@@ -55,7 +55,7 @@ def require_authentication(settings: AccessSettings, host: str) -> None:
     """SettingsError for a dashboard that listens beyond the loopback without authentication."""
     if settings.mode is AccessMode.NONE and not is_loopback(host):
         raise SettingsError(
-            f"dashboard.host is {host}, which others reach, and access.mode none asks nobody who they are",
+            f"dashboard.host is {host}, which others can reach, and access.mode none checks nobody's identity",
             fix="Leave the host on 127.0.0.1, or set access.mode to proxy or oidc (docs/access.md).",
         )
 

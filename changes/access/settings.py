@@ -54,7 +54,7 @@ class ProxySettings(Section, frozen=True):
     trusted: Annotated[
         list[str],
         setting(
-            "Addresses (CIDR) of proxies whose headers are believed, by the connection's own peer.",
+            "Addresses (CIDR) of proxies whose headers are trusted, by the connection's own peer.",
             when="a proxy logs people in",
         ),
     ] = msgspec.field(default_factory=list)
@@ -64,7 +64,7 @@ class ProxySettings(Section, frozen=True):
     groups_header: Annotated[
         str,
         setting(
-            "Header with their groups, by commas; empty: none are taken. One that comes twice is refused.",
+            "Header with their groups, separated by commas; empty: no groups. A header that is sent twice is refused.",
             when="your proxy uses another header",
         ),
     ] = "X-Forwarded-Groups"
@@ -77,7 +77,7 @@ class ProxySettings(Section, frozen=True):
     cluster_user_prefix: Annotated[
         str,
         setting(
-            "What the cluster's own authentication puts before names, as in a RoleBinding: `oidc:`.",
+            "Prefix of names in the cluster's own authentication, as in a RoleBinding: `oidc:`.",
             when="the cluster's own login puts a prefix before names",
         ),
     ] = ""
@@ -104,7 +104,8 @@ class OidcSettings(Section, frozen=True):
     client_id: Annotated[
         str,
         setting(
-            "Our name at the provider; the one the API server expects in tokens.", when="people log in at your provider"
+            "Client id at the provider, as the API server expects it in tokens.",
+            when="people log in at your provider",
         ),
     ] = ""
     client_secret_file: Annotated[
@@ -117,7 +118,7 @@ class OidcSettings(Section, frozen=True):
     scopes: Annotated[
         list[str],
         setting(
-            "What is asked for. `offline_access` where the provider gives refresh tokens only for it.",
+            "Scopes of the login. Add `offline_access` where the provider gives refresh tokens only for it.",
             when="your provider gives groups or refresh tokens for other scopes",
         ),
     ] = msgspec.field(default_factory=lambda: ["openid", "email", "profile", "groups"])
@@ -125,7 +126,7 @@ class OidcSettings(Section, frozen=True):
         str,
         setting(
             "Claim with the person's name; an email that is not verified is refused.",
-            when="names should be another claim, as the API server uses",
+            when="names come from another claim, as for the API server",
             min_length=1,
         ),
     ] = "email"
@@ -139,14 +140,14 @@ class OidcSettings(Section, frozen=True):
     audiences: Annotated[
         list[str],
         setting(
-            "Audiences, beside the client id, whose bearer tokens scripts may bring.",
-            when="scripts bring tokens of other clients",
+            "Audiences, beside the client id, whose bearer tokens scripts may send.",
+            when="scripts send tokens of other clients",
         ),
     ] = msgspec.field(default_factory=list)
     ca_file: Annotated[
         str,
         setting(
-            "Certificates that sign the provider's; empty: the system's.",
+            "Authorities of the provider's certificate; empty: the system's.",
             when="the provider's certificate is signed by an authority of your own",
         ),
     ] = ""
@@ -164,14 +165,14 @@ class AccessSettings(Section, frozen=True):
     read_only: Annotated[
         bool,
         setting(
-            "Everybody is a viewer and nothing is done, whatever the roles say; `--act` turns it off.",
+            "Everybody is a viewer and nothing can be changed, whatever the roles say; `--act` turns it off.",
             when="people may apply changes on the pages",
         ),
     ] = True
     mode: Annotated[
         AccessMode,
         setting(
-            "How people are known: not at all (loopback only), by a proxy's headers, or by a login here.",
+            "How people are identified: not at all (loopback only), by a proxy's headers, or by a login here.",
             when="people log in, at a proxy or here",
         ),
     ] = AccessMode.NONE
@@ -179,45 +180,45 @@ class AccessSettings(Section, frozen=True):
         bool,
         setting(
             "In mode none the printed address holds a token that the first visit needs, so that other users of the "
-            "machine do not get in; only a read-only dashboard may go without.",
-            when="the machine's other users may come in",
+            "machine have no access; only a read-only dashboard may omit it.",
+            when="the machine's other users may have access",
         ),
     ] = True
     anonymous: Annotated[
         Unlisted,
         setting(
-            "What somebody is who is not known, in the modes proxy and oidc.", when="people who are not known may read"
+            "Role of somebody without a login, in the modes proxy and oidc.", when="people without a login may read"
         ),
     ] = Unlisted.REFUSED
     unlisted: Annotated[
         Unlisted,
-        setting("What somebody is who is known but has no role.", when="people without a role may not even read"),
+        setting("Role of somebody who has logged in and has no role.", when="people without a role may not even read"),
     ] = Unlisted.VIEWER
     roles: Annotated[
         list[RoleRule],
         setting(
-            "Who is what: role, group or user, and namespaces (none: all); several rules add up.",
+            "Rules: role, group or user, and namespaces (none: all); several rules add up.",
             when="people get roles",
         ),
     ] = msgspec.field(default_factory=list)
     own_namespaces: Annotated[
         bool,
         setting(
-            "People read only the namespaces in which a rule gives them a role; whom no rule names is refused.",
+            "People read only the namespaces in which a rule gives them a role; people without a rule are refused.",
             when="teams must not see each other's namespaces",
         ),
     ] = False
     public_url: Annotated[
         str,
         setting(
-            "Address at which browsers reach the dashboard, without its base path; empty: as they ask.",
+            "Address at which browsers reach the dashboard, without its base path; empty: the Host header.",
             when="a proxy changes the host name that browsers use",
         ),
     ] = ""
     session_hours: Annotated[
         float,
         setting(
-            "After so long somebody logs in anew.",
+            "A login ends after this time.",
             when="your policy asks for shorter logins",
             unit="hours",
             gt=0,
@@ -227,8 +228,8 @@ class AccessSettings(Section, frozen=True):
     sessions: Annotated[
         str,
         setting(
-            "Where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, encrypted; "
-            "empty: in this process, whose end ends them.",
+            "Place where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, "
+            "encrypted; empty: in this process, and lost when it ends.",
             when="several replicas serve the dashboard",
         ),
     ] = ""
@@ -236,7 +237,7 @@ class AccessSettings(Section, frozen=True):
         str,
         setting(
             "File of at least 32 random bytes that sign cookies and encrypt shared logins, the same for all replicas; "
-            "empty: keys of this process alone.",
+            "empty: keys of this process only.",
             when="logins should outlive a restart, or replicas share them",
         ),
     ] = ""
@@ -246,17 +247,17 @@ class AccessSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         """ValueError for a mode without what it needs."""
         if self.mode is AccessMode.PROXY and not self.proxy.trusted:
-            raise ValueError("mode proxy trusts nobody: name the proxies in access.proxy.trusted")
+            raise ValueError("mode proxy needs the addresses of trusted proxies: set access.proxy.trusted")
         if self.mode is AccessMode.OIDC and not (self.oidc.issuer and self.oidc.client_id):
             raise ValueError("mode oidc needs access.oidc.issuer and access.oidc.client_id")
         if self.mode is AccessMode.NONE and not (self.read_only or self.launch_token):
             raise ValueError(
-                "launch_token is off while read_only is off: every user of the machine would act with your kubeconfig; "
-                "leave launch_token on"
+                "launch_token is off while read_only is off: every user of the machine could act with your "
+                "kubeconfig; leave launch_token on"
             )
         if self.own_namespaces and self.anonymous is Unlisted.VIEWER:
-            raise ValueError("own_namespaces is of no use while anonymous is viewer: a stranger would read everything")
+            raise ValueError("own_namespaces has no effect while anonymous is viewer: anybody could read everything")
         if self.sessions and not self.session_key_file:
             raise ValueError("access.sessions needs access.session_key_file, which encrypts what is stored there")
         if self.public_url and urlsplit(self.public_url).scheme not in ("http", "https"):
-            raise ValueError(f"public_url {self.public_url!r} is no http or https address")
+            raise ValueError(f"public_url {self.public_url!r} is not an http or https address")

@@ -34,7 +34,7 @@ def audit() -> None:
 @app.command(epilog=examples("cotenant audit verify", "cotenant audit verify --offline"))
 def verify(
     ctx: typer.Context,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the cluster for the head it keeps.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not read the head that the cluster stores.")] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
 ) -> None:
@@ -54,10 +54,10 @@ def verify(
     # Say what a chain without a wrong row proves: all rows with the cluster's head, else not its end.
     rows = verification.rows
     place = f"of ledger {ledger.id}"
-    unknown = "cannot be checked without the head that the cluster keeps"
+    unknown = "cannot be checked without the head that the cluster stores"
     if head:
-        text = agree(rows, f"row {place} is what was written", f"rows {place} are what was written")
-        text = f"{text}, and its row {head.seq} is the head that the cluster keeps of it"
+        text = agree(rows, f"row {place} is unchanged", f"rows {place} are unchanged")
+        text = f"{text}, and its row {head.seq} matches the head that the cluster stores"
     elif rows:
         text = agree(rows, f"row {place} fits together", f"rows {place} fit together")
         text = f"{text}; whether rows after row {rows} were cut off {unknown}"
@@ -90,9 +90,9 @@ def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | No
             connect(settings.section(KubeSettings)), ledger, settings.section(ManagerSettings).namespace
         )
     except ClusterError as error:
-        message(f"the head that the cluster keeps could not be read: {error}", style="yellow")
-        message(f"fix: {f'{error.fix} With --offline the chain alone is verified.'.lstrip()}")
+        message(f"the head that the cluster stores could not be read: {error}", style="yellow")
+        message(f"fix: {f'{error.fix} With --offline only the chain is verified.'.lstrip()}")
         return None, False
     if anchor_lookup.head is None:
-        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was looked at.", style="yellow")
+        message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was verified.", style="yellow")
     return anchor_lookup.head, True

@@ -63,7 +63,7 @@ def _guards(settings: SettingSections, workload: WorkloadRef) -> Guards:
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         raise SettingsError(
-            "no Prometheus is named, so no measure of a service is known", fix="Set profiler.prometheus.url."
+            "no Prometheus is configured, so no metric of a service is known", fix="Set profiler.prometheus.url."
         )
     kube, client = connect(settings.section(KubeSettings)), Client(source)
     try:
@@ -81,7 +81,7 @@ def describe(guards: Guards) -> Iterator[str]:
     yield from (f"  guarded by {measure}: {query}" for measure, query in guards.now.items())
     yield from (f"  not guarded by {compared.measure}: {compared.error}" for compared in guards.refused)
     if not guards.now and not guards.refused:
-        yield "  guarded by OOM kills, restarts, replicas, throttling and CPU pressure alone"
+        yield "  guarded only by OOM kills, restarts, replicas, throttling and CPU pressure"
     yield from (f"  {gap}" for gap in guards.gaps)
     if not guards.found:
         yield "  no latency or failed requests of this workload were found in the last week"

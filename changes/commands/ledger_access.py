@@ -152,7 +152,7 @@ def _anchor_namespace(settings: SettingSections, actions: Actions) -> str:
     try:
         anchor(actions.client, actions.journal.ledger, namespace)
     except ClusterError as error:
-        message(f"the ledger's head is not kept in the cluster: {error}", style="yellow")
+        message(f"the ledger's head is not stored in the cluster: {error}", style="yellow")
         if error.fix:
             message(f"fix: {error.fix}")
         return ""

@@ -18,7 +18,7 @@ from cotenant.recommender.model.savings_text import saving_phrases, saving_text
 from cotenant.recommender.model.shortage_text import sentences
 
 RESTARTS = {
-    Restart.NONE: "no pod that runs is restarted",
+    Restart.NONE: "no running pod is restarted",
     Restart.IN_PLACE: "running pods can be resized in place; a change of the template alone starts new ones",
     Restart.ROLLOUT: "starts new pods",
 }
@@ -52,7 +52,7 @@ def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
             (f"last {tried.days:g} days", "as it was", "as proposed"),
             ("OOM kills", str(tried.now_oom_kills), str(tried.oom_kills)),
             ("minutes throttled", f"{tried.now_throttled_minutes:.0f}", f"{tried.throttled_minutes:.0f}"),
-            ("times above the memory request, not before", "", str(tried.evictions)),
+            ("times above the new memory request, not above the present one", "", str(tried.evictions)),
             ("CPU requests freed, mean over the days", "", human(Kind.MILLICORES, tried.freed_millicores)),
             ("memory requests freed, mean over the days", "", human(Kind.BYTES, tried.freed_bytes)),
         ]

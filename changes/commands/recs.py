@@ -106,7 +106,7 @@ def show(
 def apply(
     ctx: typer.Context,
     workloads: Workloads,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it everything ends with the dry run.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply. Without it the command ends after the dry run.")] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it."),
@@ -118,14 +118,15 @@ def apply(
         bool,
         typer.Option(
             "--ladder",
-            help="Accept all steps of a cut: each later one is taken by itself, after the verdict on the one before.",
+            help="Accept all steps of a cut: each later one follows after the verdict on the one before.",
         ),
     ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun,
         typer.Option(
-            "--dry-run", help="server: try it there before; none: trust the review; without a mode: change nothing."
+            "--dry-run",
+            help="server: check there first; none: skip that check; without a mode: change nothing.",
         ),
     ] = DryRun.SERVER,
     cluster: ClusterOption = None,
@@ -158,7 +159,7 @@ def apply(
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
                 print_table(changes_table(()), output, headers=not no_headers)
-            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes does it")
+            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         _report_ladders(good, ladder)
@@ -206,7 +207,7 @@ def changes(
 
 @app.command(
     epilog=examples(
-        "cotenant recs rollback 3f9c21  # what would be put back",
+        "cotenant recs rollback 3f9c21  # what would be restored",
         "cotenant recs rollback 3f9c21 --yes",
         "cotenant recs rollback --batch 77ab10cd --yes",
     )
@@ -215,7 +216,7 @@ def rollback(
     ctx: typer.Context,
     change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it the changes are only shown.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Roll back. Without it the changes are only shown.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
@@ -334,7 +335,7 @@ def _is_dry_run_accepted(actions: Actions, review: Review) -> bool:
         return False
     message(f"{review.workload}: the server would take it")
     for field in dry_run.added:
-        message(f"  its admission would make of {field.pointer}: {field.new or 'nothing'}")
+        message(f"  its admission would set {field.pointer} to {field.new or 'nothing'}")
     return True
 
 

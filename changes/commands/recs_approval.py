@@ -76,7 +76,7 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
 
     if access.mode is AccessMode.NONE:
         raise UsageError(
-            "access.mode is none: it names nobody's roles", fix="Use the settings of the dashboard where it waits."
+            "access.mode is none: nobody has a role", fix="Use the settings of the dashboard where it waits."
         )
     prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]

@@ -135,7 +135,7 @@ def _report_commit(commit: BundleCommit, repository: Path) -> None:
 )
 def watch(
     ctx: typer.Context,
-    once: Annotated[bool, typer.Option("--once", help="Look once, do what is due, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check once, do what is due, and exit.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
@@ -162,7 +162,7 @@ def watch(
     if once:
         print_table(changes_table(watcher.step()), output, headers=not no_headers)
         return
-    message(f"looking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
+    message(f"checking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
     # Run until SIGINT or SIGTERM; what is being done then is done first.
     every_seconds = settings.section(ActionSettings).watch_seconds
     import signal

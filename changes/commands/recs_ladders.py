@@ -22,7 +22,7 @@ app = new_app()
 @app.command(epilog=examples("cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step"))
 def ladders(
     ctx: typer.Context,
-    ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show each step of this one.")] = "",
+    ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show each step of this ladder.")] = "",
     cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,

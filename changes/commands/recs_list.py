@@ -84,12 +84,12 @@ def list_(
         typer.Option(
             "--sort",
             metavar="COLUMN",
-            help="Order of the rows: numbers and severity from the top, names from A; - in front falls, + rises.",
+            help="Order of the rows: numbers and severity highest first, names from A; - before it falls, + rises.",
             autocompletion=_sort_words,
         ),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only the first so many rows.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also what was dismissed or snoozed.")] = False,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only this many rows.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Also dismissed and snoozed recommendations.")] = False,
     cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
     store: StoreOption = None,
@@ -131,7 +131,7 @@ def list_(
     for owner, ref, until in ((c, ref, until) for c, own in marks.items() for ref, until in own.cool_downs.items()):
         if (owner, ref) in refs and (owner, ref) not in hidden:
             what = f"{_of(owner, all_clusters)}{ref} was changed lately"
-            message(f"waiting: {what}; its requests are not cut before {human(Kind.TIME, until)}")
+            message(f"waiting: {what}; its requests are not lowered before {human(Kind.TIME, until)}")
     if len(shown):
         total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
         first = "" if top is None or top >= len(shown) else f"the first {top:,} of "

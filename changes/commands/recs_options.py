@@ -41,5 +41,5 @@ Canary = Annotated[
 ]
 GpuShares = Annotated[
     bool,
-    typer.Option("--gpu-shares", help="The shares of GPUs that findings propose, in place of CPU and memory."),
+    typer.Option("--gpu-shares", help="Apply the GPU shares that findings propose, instead of CPU and memory."),
 ]

@@ -60,7 +60,7 @@ def parse_window(text: str) -> ChangeWindow:
         ZoneInfo(name)
     except (KeyError, ValueError, OSError):
         raise UsageError(
-            f"{text!r}: {name!r} is no time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
+            f"{text!r}: {name!r} is not a time zone", fix="Use an IANA name such as Europe/Berlin, or UTC."
         ) from None
     return ChangeWindow(_days(match[1], text), start, end, name)
 
@@ -95,7 +95,7 @@ def next_opening_text(texts: Iterable[str], seconds: float) -> str:
 def _minutes(hours: str, minutes: str, text: str) -> int:
     minute_of_day = int(hours) * 60 + int(minutes)
     if int(minutes) > 59 or minute_of_day > DAY_MINUTES:
-        raise UsageError(f"{text!r}: {hours}:{minutes} is no time of day", fix=EXAMPLE)
+        raise UsageError(f"{text!r}: {hours}:{minutes} is not a time of day", fix=EXAMPLE)
     return minute_of_day
 
 

@@ -219,8 +219,8 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
         present = value_at_pointer(live, pointer)
         if not same_at(pointer, present, write.after[pointer]):
             raise UsageError(
-                f"{write.address}: {pointer} is not what was applied any more",
-                fix="Somebody changed it since: look first.",
+                f"{write.address}: {pointer} no longer has the value that was applied",
+                fix="Somebody changed it afterwards: check it first.",
             )
         if present is not None:
             tests.append({"op": "test", "path": pointer, "value": present})

@@ -155,7 +155,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     least = settings.minimum_days
     had = f"{days:.{digits_beside(least, days, 1)}f}"
     lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
-    why = f", and the rest is that of {', '.join(lent)}" if lent else ""
+    why = f", and the rest comes from {', '.join(lent)}" if lent else ""
     yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
     yield made(
         "data-gap",
@@ -168,7 +168,7 @@ def _dead_band(moved: Moved, settings: GuardrailSettings) -> Guardrail:
     """A value that is set, removed or unset before counts as the whole of it."""
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
     least = settings.least_change
-    why = f"the largest change is {percent(most)}; below {percent(least)} it is not worth the unrest"
+    why = f"the largest change is {percent(most)}; below {percent(least)} it is not worth a restart"
     return made("dead-band", most >= least, why)
 
 
@@ -299,7 +299,7 @@ def kept_by(live: Json, settings: GuardrailSettings) -> str:
     if operator := operator_of(live):
         return f"an operator writes its template: change {operator}"
     owner = gitops_owner(live, settings)
-    return f"{owner} says that a GitOps tool owns it" if owner else ""
+    return f"{owner} shows that a GitOps tool owns it" if owner else ""
 
 
 def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
@@ -331,7 +331,7 @@ def _gitops(
     ):
         end = "; it would undo this" if operator else " and would undo this: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "a bundle goes that way" if context.method is Method.BUNDLE else "nothing that its manifests name is written"
+    end = "a bundle goes that way" if context.method is Method.BUNDLE else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -350,7 +350,9 @@ def _disruption(context: GuardrailContext) -> Guardrail:
     if context.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
     return made(
-        "disruption-budget", context.disruptions >= 1, f"its budget lets {counted(context.disruptions, 'pod')} go now"
+        "disruption-budget",
+        context.disruptions >= 1,
+        f"its budget permits {counted(context.disruptions, 'eviction')} now",
     )
 
 
@@ -391,7 +393,7 @@ def _window(moved: Moved, context: GuardrailContext) -> Guardrail:
         )
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
     if moved and raises and context.windows_spare_memory:
-        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory need not wait for a window")
+        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory does not wait for a window")
     why = f"no change window is open; the next one opens {next_opening_text(context.windows, context.seconds)}"
     return Guardrail("change-window", GuardrailOutcome.FAIL, why)
 
@@ -416,11 +418,9 @@ def _second(context: GuardrailContext) -> Guardrail:
         return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs one person")
     needs = f"class {context.qos} needs a second person"
     if context.logs_in:
-        return Guardrail(
-            SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for one who may approve"
-        )
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted it waits for an approver")
     if context.second_person:
         return Guardrail(
-            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {context.second_person}: nobody has checked the name"
+            SECOND_PERSON, GuardrailOutcome.WARN, f"approved by {context.second_person}: the name was not verified"
         )
     return Guardrail(SECOND_PERSON, GuardrailOutcome.FAIL, needs)

@@ -39,11 +39,11 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
     new = resized.split(_BETWEEN) if resized is not None else []
     hidden, why = next(_hidden(container), ""), ""
     if len(sizes) > 1:
-        why = f"sets {len(sizes)} different sizes for the largest heap of its"
+        why = f"sets {len(sizes)} different sizes for the maximum heap of its"
     elif not new or len(new) != len(texts):
-        why = "sets no largest heap of its"
+        why = "sets no maximum heap for its"
     elif hidden:
-        why = f"takes {hidden} from elsewhere, which may hold a flag of its"
+        why = f"takes {hidden} from elsewhere, which may contain a flag for its"
     if why:
         raise UsageError(
             f"container {container.get('name')}: its template {why} {heap.runtime}, so that its memory cannot be cut "

@@ -97,13 +97,13 @@ def _describe_lost_write(
     if live is None:
         return f"{write.address} was deleted"
     if (live.get("metadata") or {}).get("uid") != write.uid:
-        return f"{write.address} was deleted, and is another one of that name now"
+        return f"{write.address} was deleted and created again under the same name"
     found = describe_difference(kind, write, live, rewritten)
     if not found:
         return ""
     who = latest_writer(live, kind, since_seconds)
     if not who:
-        return f"{write.address}: {found}; no writer since then is recorded, as after a restored backup of the cluster"
+        return f"{write.address}: {found}; no later writer is recorded, as after a cluster was restored from a backup"
     return f"{who} changed {write.address}: {found}"
 
 

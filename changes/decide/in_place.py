@@ -64,7 +64,7 @@ class Resized:
         """The outcome as a sentence for people, with the next step."""
         detail = f": {self.words}" if self.words else ""
         if self.answer is ResizeOutcome.INFEASIBLE:
-            return f"{self.pod}: its node can never give that{detail}; ask for less, {ELSEWHERE}"
+            return f"{self.pod}: its node can never provide that{detail}; ask for less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
             return f"{self.pod}: its node has no capacity for it now{detail}; try again when it is emptier, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"
@@ -84,16 +84,16 @@ def workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list
 def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
     """Why these pods cannot be resized while they run; "" when they can."""
     if workload.kind not in RESIZABLE:
-        return f"pods of a {workload.kind} end by themselves; the next ones have the new values"
+        return f"pods of a {workload.kind} end on their own; the next ones get the new values"
     for recommendation in recommendations:
         name = recommendation.container.container
         for value in recommendation.values:
             if value.changes_template and (value.action is Action.UNSET or value.now is None):
-                return f"{name}'s {value.resource} {value.field} would be added or taken away"
+                return f"{name}'s {value.resource} {value.field} would be added or removed"
         if recommendation.role is ContainerRole.INIT and any(v.changes_template for v in recommendation.values):
             return f"{name} is an init container, which has ended"
     if not pods:
-        return "no pod of it runs on a node"
+        return "none of its pods runs on a node"
     return next((why for pod in pods if (why := _against(pod, recommendations))), "")
 
 
@@ -158,7 +158,7 @@ def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) ->
     silent = agree(len(late), f"{of} does not have it yet", f"{of} do not have it yet")
     put_off = next((a.words for a in late if a.answer is ResizeOutcome.DEFERRED), None)
     why = "" if put_off is None else f" ({ResizeOutcome.DEFERRED}{f': {put_off}' if put_off else ''})"
-    return "", f"{silent}{why}: `cotenant recs verify` looks again"
+    return "", f"{silent}{why}: `cotenant recs verify` checks again"
 
 
 def _is_owned(pod: Json, workload: WorkloadRef, uid: str) -> bool:
@@ -189,7 +189,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
     cpus = any(v.resource is Resource.CPU and v.changes_template for r in recommendations for v in r.values)
     with suppress(CotenantError):
         if cpus and assignment_of(annotations, name).cpus:
-            return f"{name} has CPUs of its own, and keeps them for life"
+            return f"{name} has exclusive CPUs, and keeps them until it ends"
     lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
     after = {key: list(containers) for key, containers in lists.items()}
     for list_name, place, new in _moves(pod, recommendations):
@@ -200,7 +200,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
             if policy.get("restartPolicy") == "RestartContainer" and _moves_it(old.get("resources"), new, key):
                 return f"{name}: container {old['name']} asks to be restarted when its {key} is resized"
     before, then = (pod_qos({**pod["spec"], **containers}) for containers in (lists, after))
-    return "" if before == then else f"{name}: its QoS class would turn from {before} into {then}"
+    return "" if before == then else f"{name}: its QoS class would change from {before} to {then}"
 
 
 def _moves_it(old: Json | None, new: Json, key: str) -> bool:

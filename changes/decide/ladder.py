@@ -78,9 +78,9 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
     if not steps:
         return "it is done in one step"
     if takes_two:
-        return "its class takes a second person for each step"
+        return "its class needs a second person for each step"
     values = (value for recommendation in recommendations for value in recommendation.values if value.changes_template)
-    return f"its requests are {_WITH_AUTOSCALER}, anew for each step" if any(map(_follows_autoscaler, values)) else ""
+    return f"its requests are {_WITH_AUTOSCALER}, again for each step" if any(map(_follows_autoscaler, values)) else ""
 
 
 def _follows_autoscaler(value: Value) -> bool:
@@ -107,7 +107,7 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
     """Judge what the ledger says of the steps that were taken, and of other changes of the workload since."""
     taken = steps_taken(status.ladder, statuses)
     if not taken:
-        return stop(Reason.LADDER_STEP_ENDED, "no change of it is in the ledger")
+        return stop(Reason.LADDER_STEP_ENDED, "the ledger has no change of it")
     for number, batch in enumerate(taken, 1):
         for step in batch:
             if step.state in _OVER or step.rollback_refused:
@@ -166,7 +166,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun = max(status.changed_seconds for status in last)
     if min(recommendation.end_seconds for recommendation in fresh) <= begun:
-        return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are of before the last step: the next scan counts")
+        return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are older than the last step: scan again")
     if any(_follows_autoscaler(value) for limited in within_approval(ladder, fresh) for value in limited.values):
         return stop(Reason.LADDER_OTHER_WRITER, f"its requests are {_WITH_AUTOSCALER} now, which nobody approved")
     return LadderDecision(LadderVerdict.TAKE)
@@ -237,9 +237,9 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
         name = planned.container.container
         recommended = by_container[name]
         if name in ladder.heaps and (planned.heap is None or recommended.heap is None):
-            return wait(Reason.LADDER_WITHHELD, f"{name}: no heap is recommended now, with which its memory changes")
+            return wait(Reason.LADDER_WITHHELD, f"{name}: its memory changes only with a heap, and none is recommended")
         if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
-            return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: a larger heap is recommended now than the step's")
+            return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's")
         for value in planned.values:
             if value.changes_template and (found := _judge_value(name, value, recommended)) is not None:
                 return found
@@ -256,7 +256,7 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
     if value.then is None:
         if now.then is None:
             return None
-        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: it is no longer recommended to remove it")
+        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: its removal is no longer recommended")
     if now.then is None or now.then > value.then:
         least = "to remove it" if now.then is None else format_amount(value.resource, now.then)
         step = format_amount(value.resource, value.then)

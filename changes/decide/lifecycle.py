@@ -142,9 +142,9 @@ def regressed_condition(status: ChangeStatus) -> Regressed | None:
 def why_not_confirm(status: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
     """Why this person cannot be the second one of a change now, in words; "" when they can."""
     if status.state is not ChangeState.AWAITING:
-        return f"it is {status.state}: it waits for no second person"
+        return f"it is {status.state}: it does not wait for a second person"
     if same_person(status.change.actor, name):
-        return f"{name or 'nobody'} cannot be the second person of what {status.change.actor} has accepted"
+        return f"{name or 'nobody'} cannot be the second person for a change that {status.change.actor} has accepted"
     if _is_confirmation_expired(status, now_seconds, pace):
         return f"it has waited for more than {pace.confirm_seconds / 3600:g} hours"
     if not pace.may_change and not status.change.guardrails.get("change-window", "").startswith("overridden"):

@@ -22,8 +22,8 @@ class MethodContext:
     """The input of the methods: one workload, its pods, and what the cluster supports.
 
     pods: those that run; resizes: whether the server has `pods/resize`; webhook: why new pods would not get annotated
-    values, "" when they would; gitops: what says that a GitOps tool owns it, "" when nothing does. operator: the object
-    from which an operator writes its template, "" without one.
+    values, "" when they would; gitops: what shows that a GitOps tool owns it, "" when nothing does. operator: the
+    object from which an operator writes its template, "" without one.
     """
 
     live: Json
@@ -49,7 +49,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     """Methods that cannot be had, each with why."""
     reasons: dict[Method, str] = {}
     if subject.operator:
-        why = f"an operator writes its template anew: change {subject.operator}"
+        why = f"an operator overwrites its template: change {subject.operator}"
         reasons |= {Method.TEMPLATE: why, Method.BUNDLE: why}
     workload = subject.recommendations[0].container.workload
     if not subject.resizes:
@@ -57,13 +57,13 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     elif why := refusal(workload, subject.pods, subject.recommendations):
         reasons[Method.IN_PLACE] = why
     if any(recommendation.gpu for recommendation in subject.recommendations):
-        why = f"a pod has its GPUs from its beginning to its end, so that it takes a new one: take {NEW_PODS}"
+        why = f"a pod keeps its GPUs for its whole life, so a new pod is needed: use {NEW_PODS}"
         return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if any(recommendation.heap for recommendation in subject.recommendations):
-        why = f"the largest heap of its runtime changes too, which takes a new pod: take {NEW_PODS}"
+        why = f"the maximum heap of its runtime changes too, which needs a new pod: use {NEW_PODS}"
         return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:
-        reasons[Method.ANNOTATE] = f"a change of its template replaces no running pod: take {NEW_PODS}"
+        reasons[Method.ANNOTATE] = f"a change of its template replaces no running pod: use {NEW_PODS}"
     return reasons
 
 

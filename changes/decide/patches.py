@@ -42,7 +42,7 @@ _UNCHANGEABLE: Final = {
     "Job": "a Job's template cannot be changed; change what creates the Job",
     "Pod": "a bare pod has no template; change what creates the pod",
 }
-_INJECTED: Final = "the container is injected by a webhook and is in no template; set its resources at the webhook"
+_INJECTED: Final = "a webhook injects the container, so no template has it; set its resources at the webhook"
 DNS_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 """Of an object, RFC 1123: no option, no path, no shell character."""
 FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
@@ -87,7 +87,7 @@ def refusal(recommendation: Recommendation) -> str:
         return _INJECTED
     if kind in TEMPLATE_PATHS:
         return ""
-    return _UNCHANGEABLE.get(kind, f"it is not known where the kind {kind} keeps its template")
+    return _UNCHANGEABLE.get(kind, f"the path of the template is not known for the kind {kind}")
 
 
 def file_refusal(recommendation: Recommendation) -> str:
@@ -104,7 +104,7 @@ def applied_refusal(recommendation: Recommendation) -> str:
 
     Server-side apply takes no field away that another manager set: whole GPUs would stay beside the share.
     """
-    gpu = "its whole GPUs would stay beside the share: use another form, or cotenant recs apply"
+    gpu = "its whole GPUs would remain in addition to the share: use another form, or cotenant recs apply"
     return file_refusal(recommendation) or (gpu if recommendation.gpu else "")
 
 

@@ -48,7 +48,7 @@ MOST_RISES: Final = {
     Measure.ERRORS: MOST_ERROR_RISE,
 }
 """By how much each share may rise."""
-NO_SOURCE: Final = "no metric source is at hand"
+NO_SOURCE: Final = "there is no metric source"
 ROUNDING: Final = 1e-9
 
 
@@ -176,7 +176,7 @@ def _decides(ceiling: float, before: float | None, after: float) -> bool:
 
 
 def _nothing_before(comparison: Compared) -> RuleResult:
-    summary = f"{comparison.words}: nothing before to compare with"
+    summary = f"{comparison.words}: no value from before to compare with"
     return RuleResult(
         comparison.rule,
         RuleVerdict.NO_DATA,

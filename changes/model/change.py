@@ -1,9 +1,9 @@
 """A change to a workload that a person accepted: its writes, its events in the ledger, its state machine. Pure.
 
-A change is never stored as it stands: its events are, in the order in which they happened, and `fold_events` says where
-it is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it, to see
-whether it was done, and to take it back; a change without an outcome is visibly unknown until the cluster has been
-read.
+A change is never stored as it stands: its events are, in the order in which they happened, and `fold_events` says
+where it is. The event `accepted` is written before the cluster is touched and holds all that is needed to do it,
+to see whether it was done, and to take it back; a change without an outcome is visibly unknown until the cluster
+has been read.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ STATE: Final = "postponed"
 WHY: Final = "postponed_why"
 COLUMNS: Final = (
     Column(STATE, "Hidden", Kind.TEXT, "snoozed until a day, or dismissed for good; empty: neither.", wide=True),
-    Column(WHY, "Hidden because", Kind.TEXT, "Until when, why, and who said so.", wide=True),
+    Column(WHY, "Hidden because", Kind.TEXT, "Until when, why, and by whom.", wide=True),
 )
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"

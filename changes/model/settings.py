@@ -20,7 +20,7 @@ class GuardrailSettings(Section, frozen=True):
         float,
         setting(
             "History that a value needs before it may be applied.",
-            when="changes should wait for more history",
+            when="changes should need more history",
             unit="days",
             ge=0,
             le=90,
@@ -41,7 +41,7 @@ class GuardrailSettings(Section, frozen=True):
     least_change: Annotated[
         float,
         setting(
-            "Share that at least one value has to move by; less is not worth the unrest.",
+            "Share that at least one value has to move by; a smaller change is not worth a restart.",
             when="small changes are worth it, or not",
             ge=0,
             le=1,
@@ -50,7 +50,7 @@ class GuardrailSettings(Section, frozen=True):
     cool_down_hours: Annotated[
         float,
         setting(
-            "Between two changes of a workload, when the second lowers something.",
+            "Time between two changes of a workload, when the second lowers something.",
             when="workloads should rest longer between changes",
             unit="hours",
             ge=0,
@@ -103,8 +103,8 @@ class ActionSettings(Section, frozen=True):
     anchor: Annotated[
         bool,
         setting(
-            "Keep the ledger's signed head in the cluster too, so that a cut or rewritten tail is found.",
-            when="the cluster must not be written to for this",
+            "Store the ledger's signed head in the cluster too, so that removed or rewritten rows are detected.",
+            when="this must not write to the cluster",
         ),
     ] = True
     soak_minutes: Annotated[
@@ -130,8 +130,8 @@ class ActionSettings(Section, frozen=True):
     auto_rollback: Annotated[
         bool,
         setting(
-            "The watcher (`cotenant recs watch`) takes back what did harm, without asking.",
-            when="harm should be undone while nobody is there",
+            "The watcher (`cotenant recs watch`) rolls back harmful changes automatically.",
+            when="harmful changes should be rolled back automatically",
         ),
     ] = msgspec.field(default=False, name="auto_revert")
     windows: Annotated[
@@ -145,7 +145,7 @@ class ActionSettings(Section, frozen=True):
     windows_spare_memory: Annotated[
         bool,
         setting(
-            "Raising memory, and nothing else, need not wait for a window.",
+            "Raising memory, and nothing else, does not wait for a window.",
             when="even more memory must wait for a window",
         ),
     ] = True
@@ -156,7 +156,7 @@ class ActionSettings(Section, frozen=True):
     watch: Annotated[
         bool,
         setting(
-            "A dashboard that acts also watches: it continues canaries and verifies what it changed, by itself.",
+            "A dashboard with `--act` also continues canaries and verifies changes, automatically.",
             when="another process verifies changes",
         ),
     ] = True
@@ -167,14 +167,14 @@ class ActionSettings(Section, frozen=True):
         setting(
             "PromQL of a workload's p99 latency in seconds, one series, that is compared before and after a change; "
             "$namespace, $workload, $pods (a regular expression) and $window are filled in. The annotation "
-            "cotenant.dev/latency-query of a workload goes before it. Empty: latency is not compared.",
+            "cotenant.dev/latency-query of a workload takes precedence. Empty: latency is not compared.",
             when="you measure latency, and changes must not raise it",
         ),
     ] = ""
     most_latency_factor: Annotated[
         float,
         setting(
-            "Times as long as before that the latency may be; more counts as a regression.",
+            "The latency may grow to this many times its value before; more counts as a regression.",
             when="your latency varies more, or must vary less",
             ge=1,
             le=100,
@@ -187,7 +187,7 @@ class ActionSettings(Section, frozen=True):
             when="manifests are kept in Git, and people ask for changes in the dashboard",
         ),
     ] = ""
-    guardrails: Annotated[GuardrailSettings, setting("What a change has to pass.")] = GuardrailSettings()
+    guardrails: Annotated[GuardrailSettings, setting("Limits that a change has to pass.")] = GuardrailSettings()
 
 
 def anchor_namespace(settings: SettingSections) -> str:

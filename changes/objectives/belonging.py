@@ -61,7 +61,7 @@ class Ownership(StrEnum):
     OWN = "its query names the workload"
     BY_OBJECT = "the labels of its object name the workload"
     OTHER = "it belongs to another workload"
-    UNKNOWN = "to which workload it belongs is not known"
+    UNKNOWN = "its workload is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +116,9 @@ def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
     asks = selector.equal("direction") == "outbound" or "_client_" in selector.metric
     sent = selector.equal("reporter") == "source" or selector.equal("source_workload") == workload.name
     if asks or (sent and selector.equal("destination_workload") != workload.name):
-        return "it counts what the workload asks of others, not what its callers wait for"
+        return "it measures calls that the workload makes, not calls that it serves"
     if any(PROBES.fullmatch(selector.equal(label) or "") for label in PATH_LABELS):
-        return "it counts probes, not what callers wait for"
+        return "it measures probes, not calls"
     return ""
 
 

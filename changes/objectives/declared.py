@@ -153,9 +153,9 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
         except ClusterForbidden:
             forbidden.append(tool)
     if forbidden:
-        gaps.append(f"SLO objects of {', '.join(forbidden)} were not looked for: they may not be listed")
+        gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: they may not be listed")
     if absent:
-        gaps.append(f"SLO objects of {', '.join(absent)} were not looked for: their kinds are not installed")
+        gaps.append(f"SLO objects of {', '.join(absent)} were not searched: their kinds are not installed")
     return SloReading(made, gaps)
 
 

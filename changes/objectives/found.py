@@ -134,11 +134,11 @@ def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None)
     if not np.isfinite(week.values[-2:]).any():
         return "its query had no answer in the last two hours"
     if known.size < LEAST_HOURS:
-        return f"measured for {known.size} hours, {LEAST_HOURS} are needed"
+        return f"measured for {known.size} hours; {LEAST_HOURS} are needed"
     if measure is Measure.ERRORS and (float(known.min()) < -TOLERANCE or float(known.max()) > 1 + TOLERANCE):
-        return "its values are no shares: they lie outside of 0 to 1"
+        return "its values are not shares: they are outside 0 to 1"
     if not week.exists:
-        return "no series has the labels by which its query finds bad events"
+        return "no series has the labels that its query selects bad events by"
     return _useless(measure, known, alarms)
 
 
@@ -184,9 +184,9 @@ def _measurement_gap(measure: Measure, known: Floats, requests: Floats) -> str:
     if not np.isfinite(requests[-2:]).any():
         return "no request was counted in the last two hours"
     if not known.size:
-        return "the histogram has no buckets" if measure is Measure.LATENCY else "no outcome of requests was counted"
+        return "the histogram has no buckets" if measure is Measure.LATENCY else "no outcome of requests was recorded"
     if known.size < LEAST_HOURS:
-        return f"measured for {known.size} hours, {LEAST_HOURS} are needed"
+        return f"measured for {known.size} hours; {LEAST_HOURS} are needed"
     served = median_hourly_count(requests) or 0.0
     enough = served >= LEAST_REQUESTS_PER_HOUR
     return "" if enough else f"{served:.0f} requests in the median hour, {LEAST_REQUESTS_PER_HOUR} are needed"

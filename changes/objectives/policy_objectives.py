@@ -36,7 +36,7 @@ class PolicyObjective(msgspec.Struct, frozen=True, rename="camel"):
     def problem(self, namespace: str) -> tuple[object, str, str] | None:
         """Return (value, why, fix) of what is wrong with it; None where nothing is. namespace: of its policy."""
         if self.measure == "ErrorRatio" and self.ceiling >= 1:
-            return self.ceiling, "is no ceiling of a share", "Write a share below 1: 0.01 is one request in a hundred."
+            return self.ceiling, "is not a share", "Write a share below 1: 0.01 is one request in a hundred."
         anybody = WorkloadRef(namespace, "Deployment", "name")
         try:
             check_own(fill_variables(self.query, anybody, HOUR_SECONDS), namespace, "query")

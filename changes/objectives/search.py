@@ -39,7 +39,7 @@ BY_NAME: Final = ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
 """Kinds whose name a mesh writes into its metrics, without the kind."""
 ANNOTATION: Final = "in use"
 """In the place of a convention: the query that an annotation of the workload, or the setting, names."""
-NO_SERVICES: Final = "metrics of an ingress were not looked for: Services or pods may not be listed"
+NO_SERVICES: Final = "metrics of an ingress were not searched: Services or pods may not be listed"
 
 
 def find_guards(
@@ -86,7 +86,7 @@ def find_guards(
             continue
         way, week = measured
         if way.by_name and (others := _possible_namesakes(cluster, workload)):
-            gaps.append(f"metrics of {way.source} name no kind, and {others}: whose they are is not known")
+            gaps.append(f"metrics of {way.source} name no kind, and {others}: their workloads are not known")
         else:
             found += decide_objectives(week, settings)
     found, more_gaps = _with_queries_in_use(found, queries, source, workload, end, settings)

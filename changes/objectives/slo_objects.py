@@ -168,7 +168,7 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
         raw = _over_window(_source_query(ratio, "raw", sources), is_counter=False)
         kind = _text(ratio.get("rawType")).lower()
         if kind not in ("success", "failure"):
-            raise UsageError("whether its ratio is one of successes or of failures is not given (rawType)")
+            raise UsageError("it does not say whether its ratio counts successes or failures (rawType)")
         return _Ratio(raw if kind == "failure" else f"1 - ({raw})")
     is_counter = ratio.get("counter") is True
     total = _source_query(ratio, "total", sources)
@@ -196,7 +196,7 @@ def _source_query(ratio: Json, key: str, sources: Mapping[str, Any]) -> str:
 def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: float | None) -> SloObject:
     """Return the objective with its ratio, or with the reason why there is none."""
     if promised is None or not 0 < promised <= 1:
-        return replace(objective, reason="the promised share is no number above 0 and up to 1, or 100 %")
+        return replace(objective, reason="the promised share is not a number above 0 and up to 1, or 100 %")
     try:
         made = ratio()
         for text in filter(None, (made.query, made.exists)):

@@ -59,7 +59,7 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
     taken = steps_taken(ladder, actions.journal.statuses().values())
     if not 0 <= place < len(taken):
         raise UsageError(
-            f"ladder {ladder.id} has taken {len(taken)} steps: there is no way back to {place}",
+            f"ladder {ladder.id} has taken {len(taken)} steps: it cannot go back to step {place}",
             fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before the first one.",
         )
     if status.state is LadderState.UNDER_WAY:

@@ -163,7 +163,7 @@ def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | N
     if blocked := review.blocked(()):
         return wait(Reason.LADDER_GUARDRAIL, f"{blocked[0].rule}: {blocked[0].why}"), None
     if review.takes_two:
-        return wait(Reason.LADDER_GUARDRAIL, "its class takes a second person for each step"), None
+        return wait(Reason.LADDER_GUARDRAIL, "its class needs a second person for each step"), None
     try:
         require_patching(actions, review.workload.namespace, review.writes)
     except ClusterForbidden as error:

@@ -102,7 +102,7 @@ def _is_named(node: Any) -> bool:
 def _too_far(node: Any) -> list[tuple[str, str]]:
     """`offset` and `@` of a selector or a subquery."""
     if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
-        return [("reads a fixed moment (@)", "Leave the moment out: it is asked before and after the change.")]
+        return [("reads a fixed moment (@)", "Leave the moment out: the query runs before and after the change.")]
     if node.offset is not None and abs(node.offset) > FARTHEST:
         return [(f"looks {abs(node.offset).total_seconds() / 86_400:.3g} days away (offset)", "A week is enough.")]
     return []
@@ -132,4 +132,4 @@ def _evaluations(subquery: Any) -> float:
 def _too_long(span: timedelta | None) -> list[tuple[str, str]]:
     if span is None or span <= LONGEST_RANGE:
         return []
-    return [(f"looks {span.total_seconds() / 86_400:.3g} days back", "Use $window, which is a day at most.")]
+    return [(f"looks {span.total_seconds() / 86_400:.3g} days back", "Use $window, which is at most a day.")]

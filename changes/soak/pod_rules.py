@@ -37,8 +37,8 @@ def pod_results(
 ) -> list[RuleResult]:
     """Return the results of the rules about the workload's own pods since that time (Unix time).
 
-    The rule about replicas has no data while a rollout goes on, and where no pod has the values yet: then only refused
-    resizes count beside it.
+    The rule about replicas has no data while a rollout goes on, and where no pod has the new values yet: then only
+    refused resizes count beside it.
     """
     rollout = rollout_of(live, change.kind)
     carrying = _carrying_count(change, rollout, pods, since_seconds)
@@ -55,7 +55,7 @@ def pod_results(
             why_none = ": it wants no replicas"
         else:
             why_none = f": {rollout.still}" if rollout.still else ""
-        return [_no_data(f"no pod has the values yet{why_none}"), *resizes]
+        return [_no_data(f"no pod has the new values yet{why_none}"), *resizes]
     killed, restarts = kills_since(pods, since_seconds), _restarts(pods, since_seconds)
     return [
         _count_rule_result(
@@ -79,15 +79,15 @@ def pod_results(
 
 def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:
     if rollout is None:
-        words = agree(carrying, "pod of it has the values", "pods of it have the values")
+        words = agree(carrying, "of its pods has the new values", "of its pods have the new values")
         return RuleResult(MISSING, RuleVerdict.KEPT, words=words)
     if rollout.unread:
         return _no_data(rollout.unread)
     if rollout.behind or rollout.stuck:
-        words = f"{rollout.updated} of {rollout.awaited} replicas are of the present template"
+        words = f"{rollout.updated} of {rollout.awaited} replicas have the present template"
         if not rollout.stuck and abs(now_seconds - newest_seconds) < PROGRESS_SECONDS:
-            return _no_data(f"a rollout is going on: {words}")
-        bad = f"{words}, and the rollout does not go on: {rollout.stuck or 'no pod was created lately'}"
+            return _no_data(f"a rollout is in progress: {words}")
+        bad = f"{words}, and the rollout does not progress: {rollout.stuck or 'no pod was created lately'}"
         missing = max(1, rollout.behind, rollout.unready)
         return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
     some = f", {carrying} of them with the values: {rollout.still}" if rollout.still else ""

@@ -100,7 +100,7 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     if writes and not any(_is_same(live[write.address.path], write) for write in writes):
         what = "rolled back" if back else "applied"  # of objects that are gone nobody can read it any more
         names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
-        gone = f"{names} was deleted before anything said that the change had been {what}"
+        gone = f"{names} was deleted before it was known whether the change had been {what}"
         return actions.events.record(status, ChangeEvent.GONE, gone)
     note = status.change.rollback_note if back else status.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]
@@ -118,7 +118,7 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
             return actions.roll_back_and_fail(status, live_writes, why)
         return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if status.change.wave and not live_writes:
-        return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and waits on")
+        return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and still waits")
     return actions.roll_back_and_fail(
         status, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
     )
@@ -133,7 +133,7 @@ def _rolled_back(
     try:
         actions.roll_back_writes([write for write, is_live in write_states if is_live is False], status.change)
     except CotenantError as error:
-        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done by half: {error}")
+        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was done in part: {error}")
     message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))
     return actions.events.record(status, ChangeEvent.ROLLED_BACK, message)
 

@@ -248,7 +248,7 @@ def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(wa
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
     one = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
     assert (one.limits.ways, one.blocked) == (left, None)
-    assert one.gitops == "argocd.argoproj.io/tracking-id says that a GitOps tool owns it"
+    assert one.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns it"
 
 
 def of_memory(field: Field, amount: int, now: int = GIB) -> Value:

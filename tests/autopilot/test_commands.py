@@ -89,7 +89,7 @@ def test_a_policy_is_watched_approved_paused_and_resumed_by_commands(service: De
     assert (row["decision"], row["workload"], row["cpu_frees"]) == ("propose", "first", 400)
     with service.manager() as manager:
         wait_for("the status", lambda: scene.status().get("mode") == "Observe")
-        wait_for("the refusal", lambda: "no time zone" in scene.status("mars").get("reason", ""))
+        wait_for("the refusal", lambda: "not a time zone" in scene.status("mars").get("reason", ""))
         refused = ("mars", "wide")
         wait_for("Events", lambda: all("PolicyRefused" in scene.event_reasons(name) for name in refused))
         wait_for("the report", lambda: scene.events() == ["autopilot-proposed"])

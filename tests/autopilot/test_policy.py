@@ -217,7 +217,7 @@ def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_de
 @pytest.mark.parametrize(
     ("made", "words"),
     [
-        ([objective(ceiling=1)], "spec.objectives[0]: 1.0 is no ceiling of a share"),
+        ([objective(ceiling=1)], "spec.objectives[0]: 1.0 is not a share"),
         ([objective(ceiling=0)], "spec.objectives[0].ceiling: 0 "),
         ([objective(measure="Errors")], "spec.objectives[0].measure"),
         ([objective(query="failed_total")], "reads more than namespace"),

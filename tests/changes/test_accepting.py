@@ -108,7 +108,7 @@ def test_accepting_writes_once_notes_it_and_can_be_taken_back(
     assert request_of(control_plane, workload) == "800m"
     assert body["metadata"]["annotations"][CHANGE_ANNOTATION] == done.change.id
     # Asked again it says that there is nothing left to do.
-    assert "says all of that" in reviewed(actions, recommended(workload))[0].error
+    assert "has all of these values" in reviewed(actions, recommended(workload))[0].error
     back = actions.roll_back(done)
     assert back.state is ChangeState.ROLLED_BACK and request_of(control_plane, workload) == "1"
     events = [(e.event, e.actor) for e in actions.journal.ledger.entries()]
@@ -265,7 +265,7 @@ def test_rolling_back_over_somebody_else_s_change_is_refused(
     patch = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "5"}}}]}}}}
     control_plane.api().patch(f"/apis/apps/v1/namespaces/{namespace}/deployments/web", patch, kind="strategic")
     back = actions.roll_back(done)
-    assert back.state is ChangeState.APPLIED and "not what was applied any more" in back.words
+    assert back.state is ChangeState.APPLIED and "no longer has the value that was applied" in back.words
     assert request_of(control_plane, workload) == "5"
 
 
@@ -366,9 +366,7 @@ def test_the_commands_tell_the_whole_story(
     assert back.returncode == 0, back.stderr
     assert json.loads(back.stdout)[0]["state"] == "rolled-back" and request_of(control_plane, workload) == "1"
     checked = run("audit", "verify", "--kubeconfig", str(person))
-    said = (
-        f"4 rows of ledger {ledger.id} are what was written, and its row 4 is the head that the cluster keeps of it\n"
-    )
+    said = f"4 rows of ledger {ledger.id} are unchanged, and its row 4 matches the head that the cluster stores\n"
     assert checked.stdout == said
     exported = json.loads(run("audit", "export", "-o", "json").stdout)
     assert [e["event"] for e in exported] == ["accepted", "applied", "rollback-accepted", "rolled-back"]

@@ -51,9 +51,9 @@ def test_a_head_that_may_not_be_read_is_not_called_compared(
     nobody = control_plane.user("nobody")
     refused = verify(nobody, namespace, tmp_path / "l.db")
     assert refused.exit_code == 4, refused.output
-    assert "2 rows of ledger" in refused.stdout and "head that the cluster keeps of it" not in refused.stdout
+    assert "2 rows of ledger" in refused.stdout and "head that the cluster stores" not in refused.stdout
     said = " ".join(refused.stderr.split())
-    assert "the head that the cluster keeps could not be read: cannot get configmaps" in said
+    assert "the head that the cluster stores could not be read: cannot get configmaps" in said
     assert f"Grant it in a Role of namespace {namespace}" in said and "--offline" in said
 
 
@@ -102,7 +102,7 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
     new = grown(tmp_path / "other.db", 1)
     kept = read_anchored_heads(client, new, namespace)
     assert kept.head is None and new.id != old.id
-    assert unkept(new, kept) == f"The cluster keeps no head of this ledger ({new.id}), but of others: {old.id}."
+    assert unkept(new, kept) == f"The cluster stores no head of this ledger ({new.id}), but others: {old.id}."
 
 
 def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
@@ -110,11 +110,9 @@ def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
 ) -> None:
     one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
     anchor(client, one, namespace)
-    assert (
-        f"3 rows of ledger {one.id} are what was written, and its row 3" in verify(person, namespace, one.path).output
-    )
+    assert f"3 rows of ledger {one.id} are unchanged, and its row 3" in verify(person, namespace, one.path).output
     told = verify(person, namespace, two.path)
-    assert told.exit_code == 0 and f"({two.id}), but of others: {one.id}" in " ".join(told.output.split())
+    assert told.exit_code == 0 and f"({two.id}), but others: {one.id}" in " ".join(told.output.split())
     shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")
     wrong = verify(person, namespace, grown(tmp_path / "copy.db", 1).path)
     assert (wrong.exit_code, f"WRONG at row 2 of ledger {one.id}" in wrong.output) == (3, True)
@@ -143,6 +141,6 @@ def test_what_was_cut_off_is_not_called_written_without_the_clusters_head(
         answer = verify(person, namespace, path, *options)
         said = " ".join(answer.stdout.split())
         assert answer.exit_code == 0 and "what was written" not in said
-        assert said.endswith("cannot be checked without the head that the cluster keeps"), said
+        assert said.endswith("cannot be checked without the head that the cluster stores"), said
         assert (f"whether rows after row {left} were cut off" in said) == (left > 0)
         assert (f"ledger {ledger.id} has no rows; whether it had some that were removed" in said) == (left == 0)

@@ -103,12 +103,12 @@ def test_in_place_pods_come_first_and_the_annotation_last() -> None:
     ("subject", "method", "why"),
     [
         (replace(SUBJECT, resizes=False), Method.IN_PLACE, "needs Kubernetes 1.33"),
-        (replace(SUBJECT, pods=[]), Method.IN_PLACE, "no pod of it runs"),
-        (only(recommendation(None)), Method.IN_PLACE, "would be added or taken away"),
-        (only(recommendation(now=None)), Method.IN_PLACE, "would be added or taken away"),
+        (replace(SUBJECT, pods=[]), Method.IN_PLACE, "none of its pods runs"),
+        (only(recommendation(None)), Method.IN_PLACE, "would be added or removed"),
+        (only(recommendation(now=None)), Method.IN_PLACE, "would be added or removed"),
         (only(recommendation(role=ContainerRole.INIT)), Method.IN_PLACE, "init container"),
         (replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"})), Method.ANNOTATE, "Roll out (template)"),
-        (only(recommendation(workload=WorkloadRef("shop", "CronJob", "c"))), Method.IN_PLACE, "of a CronJob end by"),
+        (only(recommendation(workload=WorkloadRef("shop", "CronJob", "c"))), Method.IN_PLACE, "of a CronJob end on"),
     ],
 )  # fmt: skip
 def test_a_way_that_is_not_there_says_why(subject: MethodContext, method: Method, why: str) -> None:
@@ -153,7 +153,7 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     why, _ = summarize_resize_answers(
         [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")]
     )
-    assert why.startswith("resize infeasible: b: its node can never give that: cpu: 3 of 2; ask for less, or choose")
+    assert why.startswith("resize infeasible: b: its node can never provide that: cpu: 3 of 2; ask for less, or choose")
     assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
@@ -161,7 +161,7 @@ def test_pods_with_cpus_of_their_own_are_not_resized() -> None:
     bound = pod()
     bound["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
     found = impossible(replace(SUBJECT, pods=(bound,)))
-    assert found[Method.IN_PLACE] == "web-1-a has CPUs of its own, and keeps them for life"
+    assert found[Method.IN_PLACE] == "web-1-a has exclusive CPUs, and keeps them until it ends"
     assert Method.IN_PLACE not in impossible(replace(SUBJECT, pods=(pod(),)))
 
 
@@ -169,7 +169,7 @@ def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None
     found = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
     why, note = summarize_resize_answers(found)
     assert why == ""
-    assert note == "1 of 2 pods does not have it yet (deferred: cpu: 3 of 2): `cotenant recs verify` looks again"
+    assert note == "1 of 2 pods does not have it yet (deferred: cpu: 3 of 2): `cotenant recs verify` checks again"
     why, _ = summarize_resize_answers(found, final=True)
     assert why.startswith("resize deferred: b: its node has no capacity for it now: cpu: 3 of 2; try again")
 

@@ -267,7 +267,7 @@ def test_kinds_that_are_missing_and_rights_that_are_missing_are_notes(source: Cl
         guards = find_guards(client, source, {}, ref("jvm"), CHANGED, SETTINGS)
         client.close()
     assert {one.source for one in guards.found} == {"JVM (Micrometer)"}
-    assert "SLO objects of OpenSLO were not looked for: they may not be listed" in guards.gaps
+    assert "SLO objects of OpenSLO were not searched: they may not be listed" in guards.gaps
 
 
 BEGUN_HOURS: Final = 30

@@ -252,10 +252,10 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
     kube = KubeSettings(kubeconfig=str(tmp_path / "none"))
     access = support.settings_of(mode="oidc", oidc={"issuer": "https://x", "client_id": CLIENT})
     door = cluster_access.by_way(kube, access, kubeconfig_door(kube))
-    with pytest.raises(NotAllowed, match="holds no token") as raised, door(Person("ann", way=IdentitySource.OIDC)):
+    with pytest.raises(NotAllowed, match="has no token") as raised, door(Person("ann", way=IdentitySource.OIDC)):
         pass
     assert raised.value.fix == "Log in again."
-    with pytest.raises(NotAllowed, match="did not come by the way"), door(Person("ann", way=IdentitySource.LOOPBACK)):
+    with pytest.raises(NotAllowed, match="did not log in as"), door(Person("ann", way=IdentitySource.LOOPBACK)):
         pass
 
 

@@ -389,7 +389,7 @@ def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: K
     assert {one.reason for one in ended} == {"no request was counted in the last two hours"}
     # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
     young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
-    assert {one.reason for one in young} == {"measured for 10 hours, 24 are needed"}
+    assert {one.reason for one in young} == {"measured for 10 hours; 24 are needed"}
 
 
 @pytest.mark.slow
@@ -417,7 +417,7 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     source: Client, cluster: KubeClient
 ) -> None:
     lines = list(describe(guards_of(cluster, source, "jvm")))
-    assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  guarded by OOM kills")
+    assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  guarded only by OOM kills")
     shown = "now 99.5 ms, median 99.5 ms, highest 99.5 ms, 7,200 requests an hour"
     assert f"found: p99 latency, JVM (Micrometer): {shown}" in lines
     commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use it")]

@@ -58,7 +58,7 @@ def test_the_text_of_a_proposal_is_read_as_what_was_written(share: GpuShare, now
 
 @given(st.text(max_size=60))
 def test_another_text_is_refused_by_its_name(text: str) -> None:
-    with pytest.raises(UsageError, match="no share of a GPU"):
+    with pytest.raises(UsageError, match="not a share of a GPU"):
         GpuShareProposal.parse(text)
 
 
@@ -99,7 +99,7 @@ def test_a_share_is_stopped_where_no_device_object_lists_a_gpu(devices: list[Any
     ("limits", "why"),
     [
         ({}, "asks for no GPU"),
-        ({NVIDIA: "2"}, "asks for nvidia.com/gpu: 2, and the proposal is instead of nvidia.com/gpu: 1"),
+        ({NVIDIA: "2"}, "asks for nvidia.com/gpu: 2, and the proposal replaces nvidia.com/gpu: 1"),
         ({CORE: "40", RATIO: "50"}, "asks for koordinator.sh/gpu-core: 40"),
         ({CORE: "100", "koordinator.sh/gpu-memory": "8Gi"}, "in bytes"),
         ({NVIDIA: "1", "koordinator.sh/gpu": "50"}, "cannot be asked for together"),
@@ -117,7 +117,7 @@ def test_koordinators_whole_gpu_is_the_same_request_and_fewer_whole_gpus_need_no
     assert blocking(rules.values(), ()) == [] and not {"gpu-devices", "gpu-isolation"} & set(rules)
     # nvidia.com/gpu is given out by a device plugin, which such nodes may not have
     other = judged(live(**{"koordinator.sh/gpu": "400"}), [DEVICE], two)["gpu-request"]
-    assert other.outcome is GuardrailOutcome.FAIL and "by another way" in other.why
+    assert other.outcome is GuardrailOutcome.FAIL and "in another way" in other.why
 
 
 def test_a_share_waits_for_the_cool_down() -> None:

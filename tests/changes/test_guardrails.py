@@ -155,7 +155,7 @@ def test_raising_is_not_cooled_down_and_never_a_step_too_far() -> None:
 def test_a_second_person_may_let_a_reserved_workload_change() -> None:
     found = judged(recommendation(), replace(CALM, qos=QosClass.LSE, second_person="bea"))
     assert found["second-person"].outcome is GuardrailOutcome.WARN
-    assert found["second-person"].why == "approved by bea: nobody has checked the name"
+    assert found["second-person"].why == "approved by bea: the name was not verified"
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_what_was_set_back_names_the_writer_the_field_and_both_values() -> None:
     assert loss(status, written_by(live, *entries)) == f"kubectl-rollout {words}"
     # Without a writer since then the server has forgotten: an older state of it was restored.
     restored = loss(status, written_by(live, *entries[:1]))
-    assert restored.startswith("deployments/shop/web: app requests.cpu is 1, and 800m was written; no writer since")
+    assert restored.startswith("deployments/shop/web: app requests.cpu is 1, and 800m was written; no later writer")
 
 
 def test_what_is_gone_is_said_to_be_gone() -> None:
@@ -101,7 +101,7 @@ def test_what_is_gone_is_said_to_be_gone() -> None:
     assert loss(status, None) == "deployments/shop/web was deleted"
     other = carried_out(deployment(), status)
     other["metadata"]["uid"] = "u2"
-    assert loss(status, other) == "deployments/shop/web was deleted, and is another one of that name now"
+    assert loss(status, other) == "deployments/shop/web was deleted and created again under the same name"
     without = carried_out(deployment(), status)
     without["spec"]["template"]["spec"]["containers"].pop()
     assert "app requests.cpu is not set, and 800m was written" in loss(status, without)

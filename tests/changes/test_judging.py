@@ -139,7 +139,7 @@ def test_a_rollout_whose_first_new_pod_fits_no_node_is_harm_and_is_rolled_back(
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
     write_status(judged, replicas=wanted + 1, readyReplicas=wanted, updatedReplicas=1, conditions=[stuck])
     found = judged.verify()
-    words = f"1 of {wanted} replicas are of the present template, and the rollout does not go on: timed out"
+    words = f"1 of {wanted} replicas have the present template, and the rollout does not progress: timed out"
     assert (found.state, found.words) == (ChangeState.REGRESSED, words)
     assert judged.actions.roll_back(judged.status).state is ChangeState.ROLLED_BACK
 
@@ -154,7 +154,7 @@ def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_quer
     api.patch(path, [{"op": "add", "path": "/spec/paused", "value": True}], kind="json")
     write_status(judged, replicas=wanted, readyReplicas=wanted)
     found = judged.verify()
-    words = "not verified: no pod has the values yet: it is paused"
+    words = "not verified: no pod has the new values yet: it is paused"
     assert (found.state, found.words, judged.asked) == (ChangeState.APPLIED, words, [])
     api.patch(path, [{"op": "remove", "path": "/spec/paused"}], kind="json")
     write_status(judged, replicas=wanted, readyReplicas=wanted, updatedReplicas=wanted)

@@ -61,7 +61,7 @@ def test_containers_of_one_workload_are_one_patch_and_sidecars_stand_among_the_i
 @pytest.mark.parametrize(
     ("bad", "word"),
     [
-        (made(role=ContainerRole.INJECTED), "injected by a webhook"),
+        (made(role=ContainerRole.INJECTED), "a webhook injects"),
         (made(kind="Job"), "Job's template cannot be changed"),
         (made(kind="Pod"), "bare pod has no template"),
         (made(kind="Rollout"), "kind Rollout"),
@@ -155,7 +155,7 @@ def test_a_helm_path_of_ones_own_is_followed_and_a_bad_one_refused() -> None:
     own = PatchSettings(helm_path="charts.{workload}.{container}.resources")
     assert set(written(helm([made()], own))["shop/deployment-web.values.yaml"]["charts"]["web"]) == {"app"}
     for bad in ("a..b", "{pod}.resources", "."):
-        with pytest.raises(UsageError, match="no path of Helm values"):
+        with pytest.raises(UsageError, match="not a path of Helm values"):
             list(helm([made()], PatchSettings(helm_path=bad)))
     with pytest.raises(UsageError, match="share the Helm path"):
         list(helm([made(), made(container="b")], PatchSettings(helm_path_of_several="resources")))

@@ -44,7 +44,7 @@ def decided(made: ServiceWeek) -> FoundObjective:
         (week([0.2] * 48, bounds=()), "bounds are not known"),
         (week([0.1, 0.9] * 24), "of the hours without a change would count as harm"),
         (week([np.nan] * 48), "the histogram has no buckets"),
-        (week([np.nan] * 48, Measure.ERRORS), "no outcome of requests was counted"),
+        (week([np.nan] * 48, Measure.ERRORS), "no outcome of requests was recorded"),
         (week([0.8] * 48, Measure.ERRORS), "more than half of the requests fail"),
         (week([0.0, 0.05] * 24, Measure.ERRORS), "of the hours without a change would count as harm"),
         (week([0.0] * 48, Measure.ERRORS), ""),

@@ -86,7 +86,7 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     judged = verify(actions, done)
     assert judged.state is ChangeState.VERIFIED and "no OOM kill, 0 restarts, 2 of 2 replicas ready" in judged.words
     # Asked again it says that there is nothing left to do.
-    assert "says all of that" in reviewed(actions, workload, Method.IN_PLACE).error
+    assert "has all of these values" in reviewed(actions, workload, Method.IN_PLACE).error
     back = actions.roll_back(judged)
     assert (back.state, back.words) == (ChangeState.ROLLED_BACK, "")
     # Also the pod that came later and was created with the values.
@@ -163,7 +163,7 @@ def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(
     actions = make(resize_seconds=3.0)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE, amount=3000)], TERMS)
     assert done.state is ChangeState.FAILED
-    assert "its node can never give that: Node didn't have enough capacity" in done.words
+    assert "its node can never provide that: Node didn't have enough capacity" in done.words
     assert "or choose the method Roll out (template): the scheduler then finds a place for new pods" in done.words
     assert cpus(control_plane, workload) == ["1", "1"]
     assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
@@ -195,11 +195,11 @@ def test_a_node_that_says_nothing_is_named_and_looked_at_again(
     actions = make(resize_seconds=0.5)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert done.state is ChangeState.APPLIED
-    assert done.words == "2 of 2 pods do not have it yet: `cotenant recs verify` looks again"
+    assert done.words == "2 of 2 pods do not have it yet: `cotenant recs verify` checks again"
     kubelet.says = "Infeasible"
     wait_for("the node speaks", lambda: all(len(p["status"]["conditions"]) > 3 for p in pods(control_plane, workload)))
     judged = verify(actions, done)
-    assert judged.state is ChangeState.REGRESSED and "its node can never give that" in judged.words
+    assert judged.state is ChangeState.REGRESSED and "its node can never provide that" in judged.words
 
 
 def test_pods_that_may_not_be_resized_are_said_before(
@@ -313,7 +313,7 @@ def test_a_resize_that_was_killed_halfway_is_finished_or_taken_back(
         actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert sent == ["accepted", "sent"] and cpus(control_plane, workload) == ["1", "800m"]
     (settled,) = settle(make())
-    assert (settled.state, settled.words) == (ChangeState.FAILED, "it was done by half")
+    assert (settled.state, settled.words) == (ChangeState.FAILED, "it was done in part")
     assert cpus(control_plane, workload) == ["1", "1"]
 
 
@@ -330,7 +330,7 @@ def test_a_rollback_that_a_quota_stops_halfway_is_told_and_ends_with_the_next_on
     wait_for("the quota counts both pods", lambda: used() == "1600m")
     refused = actions.roll_back(done)
     assert refused.state is ChangeState.APPLIED and cpus(control_plane, workload) == ["1", "800m"]
-    assert refused.words.startswith("it was done by half") and "exceeded quota: team" in refused.words
+    assert refused.words.startswith("it was done in part") and "exceeded quota: team" in refused.words
     news = news_of(refused)
     assert news is not None and news.bad and news.title.endswith("could not be rolled back")
     api.patch(f"{quotas}/team", {"spec": {"hard": {"requests.cpu": "4"}}}, kind="merge")

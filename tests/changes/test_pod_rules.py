@@ -99,25 +99,30 @@ STARTED = [pod()]
             EXCEEDED["message"],
         ),
         # Its quota refuses every new pod: the controller leaves a count of zero out.
-        (DEPLOYMENT, live(THREE, readyReplicas=3, conditions=[EXCEEDED]), WORSE, "0 of 3 replicas are of the present"),
+        (DEPLOYMENT, live(THREE, readyReplicas=3, conditions=[EXCEEDED]), WORSE, "0 of 3 replicas have the present"),
         (DEPLOYMENT, live(THREE, readyReplicas=3, updatedReplicas=1), WORSE, "no pod was created lately"),
         (DEPLOYMENT, live(THREE, updatedReplicas=3), WORSE, "0 of 3 replicas are ready"),
-        (DEPLOYMENT, live(THREE, None), NO_DATA, "its controller has not read its present template yet"),
-        (DEPLOYMENT, live(THREE, 1, readyReplicas=3, updatedReplicas=3), NO_DATA, "has not read its present template"),
+        (DEPLOYMENT, live(THREE, None), NO_DATA, "its controller has not observed its present template yet"),
+        (
+            DEPLOYMENT,
+            live(THREE, 1, readyReplicas=3, updatedReplicas=3),
+            NO_DATA,
+            "has not observed its present template",
+        ),
         (
             DEPLOYMENT,
             live({**THREE, "paused": True}, readyReplicas=3),
             NO_DATA,
-            "no pod has the values yet: it is paused",
+            "no pod has the new values yet: it is paused",
         ),
-        (DEPLOYMENT, live({"replicas": 0}), NO_DATA, "no pod has the values yet: it wants no replicas"),
+        (DEPLOYMENT, live({"replicas": 0}), NO_DATA, "no pod has the new values yet: it wants no replicas"),
         # Kubernetes' own default of replicas is one.
         (DEPLOYMENT, live({}, updatedReplicas=1), WORSE, "0 of 1 replicas are ready"),
         (SET, live(THREE, readyReplicas=3, updatedReplicas=3), KEPT, "3 of 3 replicas ready"),
-        (SET, live(THREE, readyReplicas=3, updatedReplicas=1), WORSE, "1 of 3 replicas are of the present template"),
+        (SET, live(THREE, readyReplicas=3, updatedReplicas=1), WORSE, "1 of 3 replicas have the present template"),
         (SET, live({**THREE, **ON_DELETE}, readyReplicas=3), NO_DATA, "its update strategy is OnDelete"),
         (SET, live(partitioned(3), readyReplicas=3), NO_DATA, "its partition is 3"),
-        (SET, live(partitioned(2), readyReplicas=3), WORSE, "0 of 1 replicas are of the present template"),
+        (SET, live(partitioned(2), readyReplicas=3), WORSE, "0 of 1 replicas have the present template"),
         (
             SET,
             live(partitioned(2), readyReplicas=3, updatedReplicas=1),
@@ -132,7 +137,7 @@ STARTED = [pod()]
             "1 of 10 replicas is ready",
         ),
         (DAEMONS, live({}, desiredNumberScheduled=10, updatedNumberScheduled=1, numberReady=9), WORSE, "1 of 10"),
-        (DAEMONS, live({}), NO_DATA, "its controller has not counted its pods yet"),
+        (DAEMONS, live({}), NO_DATA, "its controller has not reported its pods yet"),
         (
             DAEMONS,
             live(ON_DELETE, desiredNumberScheduled=10, numberReady=10),
@@ -164,7 +169,7 @@ def test_a_rollout_is_verified_by_what_its_controller_counts(
 def test_a_rollout_that_made_a_pod_lately_goes_on_and_is_neither_good_nor_bad(age: int, verdict: RuleVerdict) -> None:
     found = live({"replicas": 200}, readyReplicas=199, updatedReplicas=150)
     result = replicas(DEPLOYMENT, found, [pod(created=SINCE - 9e6), pod(created=NOW - age)])
-    assert result.verdict is verdict and "150 of 200 replicas are of the present template" in result.words
+    assert result.verdict is verdict and "150 of 200 replicas have the present template" in result.words
 
 
 def test_a_pod_that_dies_while_the_rollout_goes_on_is_harm_all_the_same() -> None:

@@ -222,7 +222,7 @@ def test_a_head_that_may_not_be_kept_is_told_with_the_right_that_is_missing(
         server.stop()
     assert told.exit_code == code, told.output
     lines = told.stderr.splitlines()
-    head = next(at for at, line in enumerate(lines) if "the ledger's head is not kept in the cluster" in line)
+    head = next(at for at, line in enumerate(lines) if "the ledger's head is not stored in the cluster" in line)
     assert "cannot get configmaps" in lines[head]
     assert lines[head + 1].startswith("fix: ") and "Role of namespace kube-system" in lines[head + 1]
 

@@ -67,10 +67,11 @@ def limits(**item: Any) -> ClusterLimits:
 @pytest.mark.parametrize(
     ("room", "words"),
     [
-        (limits(max={"cpu": "1200m"}), "app has 1500m of cpu, and the most is 1200m"),
-        (limits(min={"cpu": "2"}), "app requests 1500m of cpu, and the least is 2"),
+        (limits(max={"cpu": "1200m"}), "app has 1500m of cpu, and the maximum is 1200m"),
+        (limits(min={"cpu": "2"}), "app requests 1500m of cpu, and the minimum is 2"),
         # 2 GiB to 1 GiB is twice.
-        (limits(maxLimitRequestRatio={"memory": "1.5"}), "limit of memory is 2 times its request, and the most is 1.5"),
+        (limits(maxLimitRequestRatio={"memory": "1.5"}), "limit of memory is 2 times its request, and the maximum is "
+        "1.5"),
         (
             ClusterLimits(limit_ranges=[{"spec": {"limits": [{"type": "Pod", "max": {"cpu": "1"}}]}}]),
             "the pod has 1500m of cpu",
@@ -295,7 +296,7 @@ def test_elastic_quotas_are_read_of_the_whole_cluster_and_of_the_namespace_where
 
 def test_a_guaranteed_workload_is_not_made_burstable_unasked() -> None:
     found = judged(recommendation(amount=900), ClusterLimits(), GUARANTEED)
-    assert failed(found) == ["qos-class"] and "from Guaranteed into Burstable" in found["qos-class"].why
+    assert failed(found) == ["qos-class"] and "from Guaranteed to Burstable" in found["qos-class"].why
 
 
 def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits:
@@ -399,8 +400,8 @@ def _ranges(*items: dict[str, Any]) -> ClusterLimits:
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ({"type": "Pod", "min": {"cpu": "1600m"}}, "the pod requests 1500m of cpu, and the least is 1600m"),
-        ({"type": "Pod", "max": {"memory": "1Gi"}}, "the pod has 2Gi of memory, and the most is 1Gi"),
+        ({"type": "Pod", "min": {"cpu": "1600m"}}, "the pod requests 1500m of cpu, and the minimum is 1600m"),
+        ({"type": "Pod", "max": {"memory": "1Gi"}}, "the pod has 2Gi of memory, and the maximum is 1Gi"),
         ({"type": "Pod", "maxLimitRequestRatio": {"memory": "1.5"}}, "limit of memory is 2 times its request"),
         # The container has no cpu limit: it gets one by default, below the 1500m that it would request.
         ({"type": "Container", "default": {"cpu": "1200m"}}, "request 1500m of cpu, and its default limit is 1200m"),
@@ -417,5 +418,5 @@ def test_a_default_limit_counts_in_the_sum_of_a_pod() -> None:
     burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     # 1500m requested fit; the limit of 2 that the LimitRange adds does not
     found = judged(recommendation(), _ranges(default, most), burstable)
-    assert "the pod has 2 of cpu, and the most is 1800m" in found["limit-range"].why
+    assert "the pod has 2 of cpu, and the maximum is 1800m" in found["limit-range"].why
     assert failed(judged(recommendation(), _ranges(most), burstable)) == []

@@ -42,7 +42,7 @@ def test_outside_the_change_windows_nothing_is_confirmed_unless_that_rule_was_pa
 
 @pytest.mark.parametrize("state", [s for s in ChangeState if s is not ChangeState.AWAITING])
 def test_what_does_not_wait_for_one_is_not_confirmed(state: ChangeState) -> None:
-    assert "waits for no second person" in why_not_confirm(replace(AWAITING, state=state), "bea", 1.0, PACE)
+    assert "does not wait for a second person" in why_not_confirm(replace(AWAITING, state=state), "bea", 1.0, PACE)
 
 
 def test_what_nobody_confirms_is_cancelled_after_its_time_with_all_of_its_batch() -> None:

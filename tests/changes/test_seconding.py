@@ -95,7 +95,7 @@ def test_it_is_done_once_another_person_confirms_it_and_the_ledger_names_both(sc
     assert done.state is APPLIED and scene.resources(ref) != before
     names = [("accepted", ADA.name), ("awaited", ADA.name), ("confirmed", BEA.name), ("applied", BEA.name)]
     assert events(scene) == names
-    with pytest.raises(UsageError, match="waits for no second person: it is applied"):
+    with pytest.raises(UsageError, match="does not wait for a second person: it is applied"):
         service_at(scene, 1).confirm(BEA, change)
 
 
@@ -103,7 +103,7 @@ def test_a_typed_name_is_no_second_person_where_people_log_in(scene: Scene) -> N
     ref, _ = waiting(scene, second_person="bea@example.com")
     (look,) = service_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
     (rule,) = [rule for rule in look.rules if rule.name == "second-person"]
-    assert (rule.outcome, "waits for one who may approve" in rule.why) == ("warn", True)
+    assert (rule.outcome, "waits for an approver" in rule.why) == ("warn", True)
 
 
 def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(scene: Scene) -> None:
@@ -221,7 +221,7 @@ def test_without_a_login_a_typed_name_does_and_is_kept_as_one_that_nobody_checke
         service_at(scene).accept(HERE, ChangeRequest((ref,)))
     (done,) = service_at(scene).accept(HERE, ChangeRequest((ref,), second_person="bea"))
     assert done.state is APPLIED
-    assert done.change.guardrails["second-person"] == "warn: approved by bea: nobody has checked the name"
+    assert done.change.guardrails["second-person"] == "warn: approved by bea: the name was not verified"
 
 
 def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what_can_be_settled(scene: Scene) -> None:

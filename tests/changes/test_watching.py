@@ -229,7 +229,7 @@ def test_a_raise_whose_first_new_pod_fits_no_node_is_harm_although_every_old_pod
     assert watched.step(60.0) == [("web", ChangeState.APPLIED)]
     assert watched.step(0.6 * HOUR) == [("web", ChangeState.ROLLED_BACK)]
     assert templates(control_plane, workload) == ["1"]
-    assert "1 of 3 replicas are of the present template" in watched.news[-1].words
+    assert "1 of 3 replicas have the present template" in watched.news[-1].words
 
 
 def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, person: Path, tmp_path: Path) -> None:

@@ -290,7 +290,7 @@ def test_every_surface_has_the_same_first_step_and_both_amounts_are_named(name: 
     pods = [line for line in scan.review(name, Method.IN_PLACE).lines if line.target.startswith("pods/")]
     assert [(x.now, x.new) for x in pods if "cpu" in x.pointer] == [(format_amount(CPU, case.desired), text)]
     rule = next(rule for rule in review.rules if rule.name == "running-pods")
-    both = f"{format_amount(CPU, case.now)} of cpu in pods that run, and a new pod gets {line.now}"
+    both = f"{format_amount(CPU, case.now)} of cpu in running pods, and a new pod gets {line.now}"
     assert (rule.outcome == "warn", both in rule.why) == (case.now != case.template,) * 2
     blocked = [rule.name for rule in review.blocked(())]
     assert blocked == ([] if case.is_rolled_out else ["rollout"])  # 700m would raise the 500m of the new template
@@ -338,7 +338,7 @@ def test_where_one_of_two_pods_is_resized_the_amounts_of_both_are_named(scans: M
     sized = scan.sized(RequestLevel.NOW)
     assert [sized[pod] for pod, _, _ in pods_of("half", HALF)] == [600, 1000]
     rule = next(rule for rule in scan.review("half").rules if rule.name == "running-pods")
-    assert rule.outcome == "warn" and "600m to 1 of cpu in pods that run, and a new pod gets 1" in rule.why
+    assert rule.outcome == "warn" and "600m to 1 of cpu in running pods, and a new pod gets 1" in rule.why
     # The row is of the pod with most, and its sum of both: a step to 700m frees 200m of 1600m.
     row = scan.row(RECOMMENDATIONS, workload="half")
     assert (row["cpu_request_now"], row["cpu_step"]) == (1000, 700)

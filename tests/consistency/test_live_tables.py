@@ -423,6 +423,6 @@ def test_commands_count_waits_of_the_ledger_by_the_time_of_the_cluster_as_pages_
     assert waits
     for ref, until_seconds in waits.items():
         until = datetime.fromtimestamp(until_seconds, UTC)
-        assert f"waiting: {ref} was changed lately; its requests are not cut before {until:%Y-%m-%dT%H:%MZ}" in said
+        assert f"waiting: {ref} was changed lately; its requests are not lowered before {until:%Y-%m-%dT%H:%MZ}" in said
     newest = re.search(r"Newest sample .* (\d+) s ago", living.command("status").stdout)
     assert newest and int(newest.group(1)) < BEHIND_SECONDS

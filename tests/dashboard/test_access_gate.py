@@ -77,7 +77,7 @@ def test_headers_of_a_peer_that_is_not_trusted_count_for_nothing(tmp_path: Path)
 
 def test_a_name_that_kubernetes_keeps_for_itself_is_refused(proxied: str) -> None:
     answer = Browser(proxied, **{"X-Forwarded-User": "system:admin"}).get("/api/v1/me")
-    assert answer.status_code == 403 and "kept for Kubernetes" in answer.json()["message"]
+    assert answer.status_code == 403 and "reserved for Kubernetes" in answer.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_a_dashboard_on_another_loopback_address_knows_that_one_and_no_further(t
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.1.2.3", "cotenant.example"])
 def test_others_may_not_reach_a_dashboard_that_asks_nobody(host: str) -> None:
-    with pytest.raises(SettingsError, match="asks nobody who they are") as raised:
+    with pytest.raises(SettingsError, match="checks nobody's identity") as raised:
         grants.require_authentication(AccessSettings(), host)
     assert "access.mode" in raised.value.fix
 
@@ -340,7 +340,7 @@ def test_rules_add_up_and_a_refused_person_has_none() -> None:
     assert found.groups == ("shop-team",)
     assert found.grants == (Grant(Role.VIEWER), Grant(Role.OWNER, ("shop",)), Grant(Role.ADMIN))
     assert grants.person_with_grants("nina", [], IdentitySource.OIDC, access).grants == ()
-    with pytest.raises(NotAllowed, match="kept for Kubernetes"):
+    with pytest.raises(NotAllowed, match="reserved for Kubernetes"):
         grants.person_with_grants("system:serviceaccount:x:y", [], IdentitySource.PROXY, access)
 
 

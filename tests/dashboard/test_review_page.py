@@ -300,7 +300,7 @@ def test_a_large_review_that_fails_says_why_and_one_that_ends_has_all_in_the_ord
     refs = [WorkloadRef("pay" if index % 2 else "web", "Deployment", f"w{index}") for index in range(15)]
 
     def refuse(_some: Sequence[WorkloadRef], _method: Method) -> list[WorkloadReview]:
-        raise StoreBusy("8 others are asking the cluster now")
+        raise StoreBusy("8 other requests to the cluster are running")
 
     failed = review_job.ReviewJob(refs, refuse)
     assert failed.wait(60)

@@ -229,7 +229,7 @@ def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(words: 
 def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:
     move = HeapProposal("jvm", 4 * GIB, GIB, 100 * MIB)
     container = {"name": "app", "env": [{"name": "JAVA_TOOL_OPTIONS", "valueFrom": {"configMapKeyRef": {"name": "c"}}}]}
-    with pytest.raises(UsageError, match="sets no largest heap of its jvm") as refused:
+    with pytest.raises(UsageError, match="sets no maximum heap for its jvm") as refused:
         flag_texts(container, move)
     assert "-Xmx" in refused.value.fix
     unknown = {"name": "app", "args": ["-Xmx4g"]}
@@ -242,7 +242,7 @@ def test_what_sets_no_flag_in_the_template_is_refused_with_what_to_do() -> None:
 @pytest.mark.parametrize(
     ("container", "why"),
     [
-        ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx4g"}], "args": ["-Xmx$(HEAP)"]}, "sets no largest heap"),
+        ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx4g"}], "args": ["-Xmx$(HEAP)"]}, "sets no maximum heap"),
         ({"env": [{"name": "JAVA_OPTS", "value": "-Xmx8g"}], "args": ["-Xmx4g"]}, "sets 2 different sizes"),
         (
             {"env": [{"name": "_JAVA_OPTIONS", "valueFrom": {"secretKeyRef": {"name": "s"}}}], "args": ["-Xmx4g"]},
@@ -349,7 +349,7 @@ def test_flag_request_and_limit_are_one_patch_and_its_inverse_puts_all_back(
     after["spec"]["template"]["spec"]["containers"][1].update(
         {key: [] if key == "env" else ["-Xmx9g"] for key in container}
     )
-    with pytest.raises(UsageError, match="is not what was applied"):
+    with pytest.raises(UsageError, match="no longer has the value that was applied"):
         inverse(write, after, "c1-undone")
 
 

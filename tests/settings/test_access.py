@@ -27,19 +27,19 @@ def test_by_default_nothing_is_done_and_strangers_are_refused() -> None:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"access.mode": "proxy"}, "trusts nobody"),
+        ({"access.mode": "proxy"}, "needs the addresses of trusted proxies"),
         ({"access.mode": "proxy", "access.proxy.trusted": "10.0.0.1/8"}, "has host bits set"),
         (
             {"access.mode": "proxy", "access.proxy.trusted": "everybody"},
             "does not appear to be an IPv4 or IPv6 network",
         ),
         ({"access.mode": "oidc"}, "needs access.oidc.issuer and access.oidc.client_id"),
-        ({"access.own_namespaces": "true", "access.anonymous": "viewer"}, "a stranger would read everything"),
+        ({"access.own_namespaces": "true", "access.anonymous": "viewer"}, "anybody could read everything"),
         ({"access.oidc.issuer": "http://login.example.com"}, "is not https"),
         ({"access.roles": "[{role: king, user: ada}]"}, "access.roles is"),
         ({"access.roles": "[{role: admin}]"}, "access.roles is"),
         ({"access.roles": "[{role: admin, user: ada, group: all}]"}, "access.roles is"),
-        ({"access.public_url": "cotenant.example.com"}, "is no http or https address"),
+        ({"access.public_url": "cotenant.example.com"}, "is not an http or https address"),
         ({"access.session_hours": "0"}, "> 0"),
     ],
 )

@@ -68,13 +68,13 @@ def capacity_guardrails(
     every = {key: {pod.counted for pod in of_pods} for key, of_pods in requests.items()}
     own = {r.container.container for r in recommendations}
     texts = [
-        f"{c.name} counts with {_span(resource, counted)} of {resource} in pods that run, and a new pod gets "
+        f"{c.name} has {_span(resource, counted)} of {resource} in running pods, and a new pod gets "
         f"{format_amount(resource, amount)}"
         for c in now
         for resource, amount in c.requests.items()
         if c.name in own and (counted := every.get((c.name, resource), {amount})) != {amount}
     ]
-    why = "; ".join(texts) or "pods that run count with what new ones get"
+    why = "; ".join(texts) or "running pods have the same amounts as new ones get"
     yield made("running-pods", not texts, why, GuardrailOutcome.WARN)
     yield qos_class_rule(now, new)
     yield _limit_ranges(new, context)
@@ -231,10 +231,10 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
         return Guardrail("qos-class", GuardrailOutcome.PASS, f"its pods stay {before}")
-    why = f"its pods turn from {before} into {after}"
+    why = f"the QoS class of its pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, and are evicted before others: set the limits alike")
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted before others: set the limits alike")
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -283,14 +283,14 @@ def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
         for name, request, limit in pairs:
             if request is not None and resource in least and request < least[resource]:
                 floor, amount = format_amount(resource, least[resource]), format_amount(resource, request)
-                yield f"{name} requests {amount} of {resource}, and the least is {floor}"
+                yield f"{name} requests {amount} of {resource}, and the minimum is {floor}"
             if limit and resource in least and limit < least[resource]:
                 floor, amount = format_amount(resource, least[resource]), format_amount(resource, limit)
-                yield f"{name} has a limit of {amount} of {resource}, and the least is {floor}"
+                yield f"{name} has a limit of {amount} of {resource}, and the minimum is {floor}"
             top = max(request or 0, limit or 0)
             if resource in most and top > most[resource]:
                 ceiling = format_amount(resource, most[resource])
-                yield f"{name} has {format_amount(resource, top)} of {resource}, and the most is {ceiling}"
+                yield f"{name} has {format_amount(resource, top)} of {resource}, and the maximum is {ceiling}"
             yield from _ratio(item, resource, name, request, limit)
 
 
@@ -301,7 +301,7 @@ def _ratio(item: Json, resource: Resource, name: str, request: int | None, limit
         return
     most = parse_amount(Resource.CPU, text) / 1000  # a plain number, read as cores
     if limit / request > most + 1e-9:
-        yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the most is {most:g}"
+        yield f"{name}'s limit of {resource} is {limit / request:.2g} times its request, and the maximum is {most:g}"
 
 
 def _quota(new: Sequence[Container], claim: QuotaClaim, context: GuardrailContext) -> Guardrail:

@@ -18,8 +18,8 @@ from cotenant.changes.decide.rule import Guardrail, GuardrailContext, GuardrailO
 from cotenant.recommender.model.recommendation import Recommendation
 
 _NO_ISOLATION = (
-    "a share reserves, and stops no process from using more of the device's time or memory: "
-    "share only among workloads that trust each other"
+    "a share only reserves: a process may still use more of the device's time or memory, so share only among "
+    "workloads that trust each other"
 )
 
 
@@ -45,27 +45,27 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
         if not asked:
             return f"{name} asks for no GPU: scan again"
         if GPU_MEMORY in asked:
-            return f"{name} asks for {GPU_MEMORY} in bytes, which no use is compared with"
+            return f"{name} asks for {GPU_MEMORY} in bytes, which is not compared with its usage"
         if proposal.share.is_whole and NVIDIA_GPU not in asked:
-            return f"{name} asks by {min(asked)}, and {proposal.share} would be given out by another way"
+            return f"{name} asks by {min(asked)}, and {proposal.share} would be allocated in another way"
         demand = demand_of(requests, {}, name).requests[DeviceKind.GPU]
     except UsageError as error:
         return str(error)
     core, memory = ((demand.count or 0) * demand.share.get(r, 0) for r in (GPU_CORE, GPU_MEMORY_RATIO))
     now = GpuShare(core, memory)
-    return "" if now == proposal.now else f"{name} asks for {now}, and the proposal is instead of {proposal.now}"
+    return "" if now == proposal.now else f"{name} asks for {now}, and the proposal replaces {proposal.now}"
 
 
 def _devices(context: GuardrailContext) -> Guardrail:
     """Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait."""
     gpus = sum(_healthy_gpus(body) for body in context.cluster_limits.devices or ())
     if gpus:
-        why = f"{gpus} GPUs stand in Device objects; the extender gives shares of them where extender.devices.on is set"
+        why = f"{gpus} GPUs are listed in Device objects; the extender shares them if extender.devices.on is set"
         return made("gpu-devices", True, why)
     why = (
         "Device objects may not be read, or the cluster has none"
         if context.cluster_limits.devices is None
-        else "no Device object of a node whose devices are not for claims lists a healthy GPU"
+        else "no Device object lists a healthy GPU on a node whose devices are not for claims"
     )
     return made("gpu-devices", False, f"{why}: new pods would wait for a share (docs/devices.md)")
 

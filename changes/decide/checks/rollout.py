@@ -81,9 +81,9 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     partition = int(rolling.get("partition") or 0) if kind == "StatefulSet" else 0
     meta, unread_status = live.get("metadata") or {}, live.get("status") or {}
     if int(unread_status.get("observedGeneration") or 0) < int(meta.get("generation") or 0):
-        unread = "its controller has not read its present template yet"
+        unread = "its controller has not observed its present template yet"
     elif any(unread_status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
-        unread = "its controller has not counted its pods yet"
+        unread = "its controller has not reported its pods yet"
     else:
         unread = ""
     return Rollout(

@@ -74,7 +74,7 @@ def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, imag
     amounts = [Amount(r.container.container, v.resource, v.field, v.now, v.then) for r, v in moved]
     hit = find_repetition(trials, amounts, now_seconds, images)
     if hit is None:
-        return Guardrail(RULE, GuardrailOutcome.PASS, "nothing like it has done harm before")
+        return Guardrail(RULE, GuardrailOutcome.PASS, "no similar change has done harm before")
     trial, amount = hit
     outcome = GuardrailOutcome.FAIL if trial.harm else GuardrailOutcome.WARN
     return Guardrail(RULE, outcome, trial.sentence(amount))

@@ -41,7 +41,7 @@ HELM_TARGETS: Final = {
     Resource.CPU: "targetCPUUtilizationPercentage",
     Resource.MEMORY: "targetMemoryUtilizationPercentage",
 }
-IN_PLACE: Final = "The build fails, and nothing changes, where the autoscaler's metrics stand in another order."
+IN_PLACE: Final = "The build fails, and nothing changes, where the autoscaler's metrics have another order."
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def helm(recommendations: Iterable[Recommendation], settings: PatchSettings) -> 
         ]
         for move in _moves(workload_recommendations):
             values.setdefault("autoscaling", {})[HELM_TARGETS[move.resource]] = move.after
-            comments.append(f"{move.sentence}: the key is that of `helm create`'s charts")
+            comments.append(f"{move.sentence}: the key is the one in charts of `helm create`")
         yield File(f"{ref.namespace}/{ref.kind.lower()}-{ref.name}.values.yaml", values, tuple(comments))
 
 
@@ -140,7 +140,7 @@ def server_side_apply(
             for v in r.values
             if v.action is Action.UNSET and v.now is not None
         ]
-        owned = "To be unset; goes only where this field manager owns it, else use kubectl patch:"
+        owned = "Fields to remove; this works only where this field manager owns them, else use kubectl patch:"
         comments = (*((line, f"{owned} {', '.join(removed)}") if removed else (line,)), *sentences)
         yield File(_path(ref), {**head, **nest_mapping(TEMPLATE_PATHS[ref.kind], dict(spec))}, comments)
         yield from (_target_file(ref, move) for move in moves if move.scalar)
@@ -212,7 +212,7 @@ def keys_of(pattern: str, container: ContainerRef) -> list[str]:
     unknown = [w for key in keys for w in re.findall(r"\{([^{}]*)\}", key) if w not in names]
     if unknown or not all(keys):
         raise UsageError(
-            f"{pattern!r} is no path of Helm values",
-            fix=f"Part the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
+            f"{pattern!r} is not a path of Helm values",
+            fix=f"Separate the keys by single dots; names are {', '.join(f'{{{n}}}' for n in names)}.",
         )
     return [re.sub(r"\{([^{}]*)\}", lambda m: names[m[1]], key) for key in keys]

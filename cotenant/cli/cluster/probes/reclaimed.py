@@ -32,7 +32,7 @@ FIX: Final = (
 PODS: Final = "/api/v1/pods"
 RECREATE: Final = (
     "Create them again, for example by kubectl rollout restart, when the webhook answers: `cotenant status` says "
-    "whether it does."
+    "whether it answers."
 )
 
 Json = dict[str, Any]
