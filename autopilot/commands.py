@@ -123,7 +123,7 @@ def observe(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Take that back: the policy writes down what it would do, and changes nothing."""
+    """Take that back: the policy records what it would do, and changes nothing."""
     settings = settings_of(ctx, None, kubeconfig, context)
     _service(settings, None).observe(_person(settings), policy, reason)
     message(f"{policy} observes")

@@ -278,7 +278,7 @@ class AutopilotService(Protocol):
         """Make it, or replace its spec while that still is `before`; the name."""
 
     def pause(self, who: Person, reason: str = "") -> str:
-        """Stop every act from now on; what the switch says then."""
+        """Stop all changes from now on; what the switch says then."""
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
         """Resume everything, or one workload that was left alone."""

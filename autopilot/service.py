@@ -212,7 +212,7 @@ class ClusterAutopilotService:
         return str(policy)
 
     def pause(self, who: Person, reason: str = "") -> str:
-        """Stop every act from now on; what was written to the switch. The ledger's row comes after it."""
+        """Stop all changes from now on; what was written to the switch. The ledger's row comes after it."""
         who.require(Right.APPROVE)
         with self._access(who) as client:
             name = who.name or person_of(client).name

@@ -172,7 +172,7 @@ _BEYOND_INTEGERS: Final = 2.0**63
 
 
 def truncate_to_integers(cells: Any) -> npt.NDArray[np.float64]:
-    """Cells of a whole kind without their fractions; missing (NaN) where a cell is no number that an integer can be.
+    """Cells of a whole kind without their fractions; missing (NaN) where a cell is not a number that an integer can be.
 
     Such a cell comes of a garbage sample. Its row stays, with the reason that it has, and all others are served.
     """

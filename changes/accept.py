@@ -256,7 +256,7 @@ class Actions:
         return status
 
     def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
-        """Put back what stood there before; refused when somebody has changed it since. why: kept with the outcome."""
+        """Restore the values from before; refused when somebody has changed it since. why: kept with the outcome."""
         status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
         self.reached("rollback-accepted")
         note, back = status.change.rollback_note, []

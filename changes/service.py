@@ -239,7 +239,7 @@ class ClusterChangeService:
             return second_approval.confirm(actions, who, change)
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Never do what waits for a second person: for that one, and for the person who accepted it."""
+        """Cancel what waits for a second person: for that one, and for the person who accepted it."""
         with self._writable_actions(who, f"{who.name} declines what waits for a second person") as actions:
             return second_approval.decline(actions, who, change)
 
@@ -251,7 +251,7 @@ class ClusterChangeService:
         return ladders_of(ladders, list(self._statuses().values()), pace_of(self._config.settings), who)
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Take no further step of it; what was taken stays."""
+        """Take no further step; earlier steps stay."""
         with self._writable_actions(who, f"a ladder is stopped for {who.name}") as actions:
             return stop_ladder(actions, who, ladder, why)
 

@@ -142,7 +142,7 @@ async def _validation_error_response(_request: Request, error: Exception) -> Res
     """A request whose parts are not what an endpoint takes, in the words of every other error."""
     assert isinstance(error, RequestValidationError)
     parts = "; ".join(f"{'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}" for problem in error.errors())
-    return results.invalid_request_response(f"the request is not what is expected: {parts}")
+    return results.invalid_request_response(f"the request is not valid: {parts}")
 
 
 def _add_pages(app: FastAPI, view: View) -> list[str]:

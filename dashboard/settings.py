@@ -13,7 +13,7 @@ class DashboardSettings(Section, frozen=True):
     host: Annotated[
         str,
         setting(
-            "Address to listen on; loopback unless something in front asks who is there.",
+            "Address to listen on; loopback, unless a proxy or a login identifies people.",
             when="other machines should reach it",
             min_length=1,
         ),
@@ -30,8 +30,8 @@ class DashboardSettings(Section, frozen=True):
     red_after_seconds: Annotated[
         int,
         setting(
-            "Age of the newest sample from which the page carries a stale banner.",
-            when="scans run more seldom, or stale figures must show sooner",
+            "A newest sample of this age shows the banner for stale data.",
+            when="scans run less often, or stale figures must show sooner",
             unit="seconds",
             ge=60,
         ),

@@ -46,7 +46,7 @@ class ReplicaFloor:
     """The floor of a workload for the forecast's half hours, with the figures behind it.
 
     floor: one count a half hour, empty when withheld; least, most: minReplicas and maxReplicas; 1 and None without an
-    autoscaler; needed: the highest count that the forecast asks for, which `most` may cut; by: the resource that asks.
+    autoscaler; needed: the highest count that the forecast needs, which `most` may cut; by: the resource that asks.
     """
 
     workload: WorkloadRef

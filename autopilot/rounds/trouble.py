@@ -20,7 +20,7 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
     """Why the cluster is in trouble, "" when it is not; a query that is not answered is a reason too.
 
-    One value above 0, of whichever series, is trouble; no value, and one that is no number, is none.
+    One value above 0, of whichever series, is trouble; no value, and one that is not a number, is none.
     """
     query = settings.section(AutopilotSettings).trouble_query
     if not query:

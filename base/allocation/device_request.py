@@ -232,7 +232,7 @@ def _count(name: str, percent: int, what: str) -> int:
     if percent <= WHOLE:
         return 1
     if percent % WHOLE:
-        raise UsageError(f"{what}: {name} {percent} is no number of whole devices", fix=_UNIT_FIX)
+        raise UsageError(f"{what}: {name} {percent} is not a whole number of devices", fix=_UNIT_FIX)
     return percent // WHOLE
 
 

@@ -229,7 +229,7 @@ def vpa_writers(autoscalers: Iterable[VerticalAutoscalerObject]) -> dict[Workloa
 def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str], WorkloadRef]) -> VpaHistory | None:
     """Return the history that a checkpoint holds; None where it is empty, of another version or of no workload.
 
-    QuantityError where it contradicts itself: a weight that is no number, a bucket that does not exist, no times.
+    QuantityError where it contradicts itself: a weight that is not a number, a bucket that does not exist, no times.
     """
     meta, spec = checkpoint.metadata, checkpoint.spec
     workload = targets.get((meta.namespace, spec.vpa_object_name))

@@ -1,7 +1,7 @@
 """EDGE: usage traces in long Parquet tables, read as matrices, one shard at a time.
 
-One row per series and time: `series_id` (text), `timestamp` (milliseconds, or a Parquet timestamp, UTC), and columns of
-numbers. Rows in any order; readings that fall into one slot are averaged; values that are negative or not finite are
+One row per series and time: `series_id` (text), `timestamp` (milliseconds, or a Parquet timestamp, UTC), and numeric
+columns. Rows in any order; readings that fall into one slot are averaged; values that are negative or not finite are
 gaps. Only row groups that hold a shard's series are decoded for it, so a trace sorted by series is read about once.
 """
 
@@ -45,7 +45,7 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trace:
-    """A trace: names of its series in order, their common grid, and its columns of numbers."""
+    """A trace: names of its series in order, their common grid, and its numeric columns."""
 
     url: str
     names: tuple[str, ...]
@@ -99,9 +99,7 @@ class Trace:
     def _parts(self, names: Sequence[str], column: str) -> Iterator[tuple[Texts, Texts, Texts]]:
         """(name, milliseconds, value) of the rows of some series, row group by row group."""
         if column not in self.columns:
-            raise UsageError(
-                f"{self.url} has no column of numbers {column!r}", fix=f"It has: {', '.join(self.columns)}."
-            )
+            raise UsageError(f"{self.url} has no numeric column {column!r}", fix=f"It has: {', '.join(self.columns)}.")
         series_names = pa.array(names)
         for group in self._groups:
             if group.last >= names[0] and group.first <= names[-1]:
@@ -184,7 +182,7 @@ def _schema(path: str) -> pa.Schema:
     if missing:
         raise UsageError(
             f"{path} has no column {' and no column '.join(missing)}",
-            fix="A trace has the columns series_id, timestamp (ms, UTC) and columns of numbers.",
+            fix="A trace has the columns series_id, timestamp (ms, UTC) and numeric columns.",
         )
     return schema
 

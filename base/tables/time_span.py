@@ -45,7 +45,7 @@ def range_text(back_seconds: float) -> str:
 
 
 def seconds(text: str) -> float:
-    """Unix time; UsageError for what is no moment. Without a zone it is UTC."""
+    """Unix time; UsageError for what is not a time. Without a zone it is UTC."""
     try:
         if text.lstrip("-").replace(".", "", 1).isdecimal():
             unix_seconds = float(text)
@@ -54,9 +54,9 @@ def seconds(text: str) -> float:
             moment = datetime.fromisoformat(text.strip().replace(" ", "+") if "T" in text else text)
             unix_seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
-        raise UsageError(f"{text!r} is no moment.", fix=FIX) from error
+        raise UsageError(f"{text!r} is not a time.", fix=FIX) from error
     if not math.isfinite(unix_seconds) or abs(unix_seconds) > 1e11:
-        raise UsageError(f"{text!r} is no moment.", fix=FIX)
+        raise UsageError(f"{text!r} is not a time.", fix=FIX)
     return unix_seconds
 
 

@@ -54,7 +54,7 @@ def decline(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Never do what waits for a second person."""
+    """Cancel what waits for a second person."""
     from cotenant.changes.second_approval import decline as declined
 
     settings = settings_of(ctx, None, kubeconfig, context)

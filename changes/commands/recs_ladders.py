@@ -27,7 +27,7 @@ def ladders(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Cuts of several steps that were accepted as a whole, and how far each is; asks no cluster."""
+    """Cuts of several steps that were accepted as a whole, and their progress; asks no cluster."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger

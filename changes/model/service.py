@@ -299,13 +299,13 @@ class ChangeService(Protocol):
         """Do what waits, as its second person, with all that was accepted together with it."""
 
     def decline(self, who: Person, change: str) -> list[ChangeStatus]:
-        """Never do what waits for a second person."""
+        """Cancel what waits for a second person."""
 
     def ladders(self, who: Person) -> list[LadderProgress]:
         """Return every ladder that the person may read, with its steps, the newest first."""
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Take no further step of it; what was taken stays."""
+        """Take no further step; earlier steps stay."""
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
         """Take its steps back, the last one first, down to step `place`; 0: as it was before the first one."""

@@ -38,7 +38,7 @@ def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> L
 
 
 def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> LadderStatus:
-    """Take no further step of it; what was taken stays. UsageError when it has ended."""
+    """Take no further step; earlier steps stay. UsageError when it has ended."""
     status = find_ladder(actions.journal.ladders(), who, id_)
     who.require(Right.ACCEPT, status.ladder.namespace)
     words = f"stopped by {actions.person.name}" + (f": {why}" if why else "")

@@ -21,7 +21,7 @@ CHECKED = Schema(
         Column("severity", "Severity", Kind.TEXT, "critical: the key cannot be used; warning: a part has no effect."),
         Column("path", "Path", Kind.TEXT, "Where in the key's JSON."),
         Column("value", "Value", Kind.TEXT, "What stands there."),
-        Column("problem", "Problem", Kind.TEXT, "What is wrong with it, with the allowed range."),
+        Column("problem", "Problem", Kind.TEXT, "What is wrong, and the allowed range."),
         Column("fix", "Fix", Kind.TEXT, "What helps.", wide=True),
     ),
     ("key", "path"),

@@ -115,7 +115,7 @@ def take_dry_run(command: Any, sure: Collection[str]) -> None:
         alone = {n for n in range(end) if args[n] == "--dry-run" and (*args[n + 1 : end], "")[0] not in modes}
         rest: list[str] = parse(ctx, [word for n, word in enumerate(args) if n not in alone])
         if alone and not ctx.resilient_parsing and (given := [name for name in sure if ctx.params.get(name)]):
-            ctx.fail(f"--dry-run changes nothing, and --{given[0]} does it: give one of the two.")
+            ctx.fail(f"--dry-run changes nothing, and --{given[0]} writes: give one of the two.")
         return rest
 
     command.parse_args = parse_args

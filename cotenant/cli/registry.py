@@ -13,7 +13,7 @@ from cotenant.base.text import closest_name
 
 START: Final = "Start"
 UNDERSTAND: Final = "Look and understand"
-ACT: Final = "Act, and see what was done"
+ACT: Final = "Change things, and see what was done"
 OPERATE: Final = "Operate on a cluster and its nodes"
 
 COMMAND_POINTS: Final = "cotenant.commands"
@@ -56,23 +56,26 @@ GET: Final = (
     CommandEntry(
         "recommendations",
         "cotenant.changes.commands.recs",
-        "What `recs list` shows: each container.",
+        "Recommendations for each container, as in `recs list`.",
         command="list",
     ),
     CommandEntry(
-        "changes", "cotenant.changes.commands.recs", "What `recs changes` shows: every change.", command="changes"
+        "changes", "cotenant.changes.commands.recs", "Accepted changes, as in `recs changes`.", command="changes"
     ),
     CommandEntry(
         "plans",
         "cotenant.scheduler_ext.reservations.commands.reservations",
-        "What `reservations list` shows: plans of the cluster.",
+        "Reservation plans of the cluster, as in `reservations list`.",
         command="list",
     ),
     CommandEntry(
-        "policies", "cotenant.autopilot.commands", "What `autopilot status` shows: each policy.", command="status"
+        "policies",
+        "cotenant.autopilot.commands",
+        "Its policies, as in `autopilot status`.",
+        command="status",
     ),
-    CommandEntry("nodes", f"{_CLI}.analysis.reclaimable", "What `get reclaimable` shows: each node."),
-    CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: who has what, who borrows and lends.", command="tree"),
+    CommandEntry("nodes", f"{_CLI}.analysis.reclaimable", "What nodes can lend, as in `get reclaimable`."),
+    CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: guarantees, usage, borrowing and lending.", command="tree"),
     CommandEntry(
         "waiting", f"{_QUEUES}.quota", "Pods that wait for quota or for their gang, and why.", command="waiting"
     ),
@@ -158,24 +161,24 @@ NAMED: Final = (
 """Those of them whose further words are what the command takes, too."""
 EXPLAIN: Final = (
     CommandEntry(
-        "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation says what it says.", command="workload"
+        "workload", f"{_CLI}.analysis.explain.explain", "Why a recommendation has its values.", command="workload"
     ),
     CommandEntry(
         "pod",
         "cotenant.scheduler_ext.extender.commands.why",
-        "Why a pod is pending: which nodes refuse it, and by what.",
+        "Why a pod is pending: which nodes refuse it, and why.",
     ),
     CommandEntry("node", f"{_CLI}.analysis.explain.explain", "What a node can lend, term by term.", command="node"),
     CommandEntry(
         "node-slo",
         f"{_CLI}.analysis.explain.explain",
-        "Which layer set each value in force on a node.",
+        "Which layer set each effective value on a node.",
         command="node-slo",
     ),
     CommandEntry(
         "guards",
         "cotenant.changes.commands.guards",
-        "Which measures of a service its changes are verified by, and which could be.",
+        "Metrics of a service by which its changes are, or could be, verified.",
     ),
     CommandEntry("queue", f"{_QUEUES}.quota", "Why a pod waits for its quota or its gang.", command="explain"),
 )
@@ -209,15 +212,18 @@ SERVE: Final = (
 )
 NODE: Final = (
     CommandEntry("enforcer", f"{_NODE}.enforcer", "The agent of this node; dry run first."),
-    CommandEntry("status", f"{_NODE}.node", "What this node's agent holds on each pod, and why.", command="status"),
+    CommandEntry("status", f"{_NODE}.node", "What this node's agent enforces on each pod, and why.", command="status"),
     CommandEntry(
         "enforcement", "cotenant.profiler.enforcement.commands", "What node agents did and why: list, gather, import."
     ),
     CommandEntry(
-        "topology", f"{_NODE}.node", "Sockets, cores and threads of a node, and whose they are.", command="topology"
+        "topology",
+        f"{_NODE}.node",
+        "Sockets, cores and threads of a node, and their pods.",
+        command="topology",
     ),
-    CommandEntry("replay", f"{_NODE}.node", "Decisions of a recording made again.", command="replay"),
-    CommandEntry("cri-proxy", f"{_NODE}.cri_proxy", "Stand between the kubelet and a runtime that has no NRI."),
+    CommandEntry("replay", f"{_NODE}.node", "Repeat the decisions of a recording.", command="replay"),
+    CommandEntry("cri-proxy", f"{_NODE}.cri_proxy", "Proxy between the kubelet and a runtime without NRI."),
 )
 CONFIG: Final = (
     CommandEntry("show", f"{_CLI}.settings", "Every setting: its value, and who set it.", command="show"),
@@ -225,9 +231,7 @@ CONFIG: Final = (
     CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
     CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
     CommandEntry("check", f"{_CLI}.check", "Check configuration files before they reach a cluster."),
-    CommandEntry(
-        "convert", "cotenant.scheduler_ext.reservations.commands.convert", "Turn objects in old forms into today's."
-    ),
+    CommandEntry("convert", "cotenant.scheduler_ext.reservations.commands.convert", "Convert objects of old versions."),
     CommandEntry(
         "profiles",
         "cotenant.admission.commands.profiles",
@@ -236,7 +240,7 @@ CONFIG: Final = (
 )
 COMMANDS: Final = (
     CommandEntry("demo", _OF_LAB, "A whole synthetic cluster in the browser; no network, no Kubernetes.", START),
-    CommandEntry("doctor", f"{_CLI}.cluster.doctor", "Try everything that a scan needs, and say the fix.", START),
+    CommandEntry("doctor", f"{_CLI}.cluster.doctor", "Check everything that a scan needs, and name the fix.", START),
     CommandEntry(
         "scan", f"{_CLI}.analysis.scan", "Usage history from Prometheus to recommendations, read-only.", START
     ),
@@ -279,7 +283,7 @@ COMMANDS: Final = (
     CommandEntry(
         "simulate",
         _OF_LAB,
-        "Before anything is turned on: ways to share nodes, tried on your history.",
+        "Try ways to share nodes on your own history, before you turn anything on.",
         UNDERSTAND,
     ),
     CommandEntry(
@@ -292,7 +296,7 @@ COMMANDS: Final = (
     CommandEntry(
         "size",
         "cotenant.scheduler_ext.cluster_size.commands",
-        "Which nodes could leave, where their pods would go, what binds the others.",
+        "Which nodes could be removed, where their pods would run, and what keeps the others.",
         UNDERSTAND,
     ),
     CommandEntry(
@@ -313,7 +317,7 @@ COMMANDS: Final = (
     CommandEntry(
         "autopilot",
         "cotenant.autopilot.commands",
-        "Right-sizing by itself: status, preview, act, pause, report.",
+        "Automatic right-sizing: status, preview, act, pause, report.",
         ACT,
     ),
     CommandEntry("audit", "cotenant.changes.commands.audit", "Who did what: verify and export the ledger.", ACT),
@@ -331,7 +335,7 @@ COMMANDS: Final = (
     CommandEntry(
         "node",
         "",
-        "On a node: its agent, what it holds and why, its CPUs, the runtime proxy.",
+        "On a node: its agent, what it enforces and why, its CPUs, the runtime proxy.",
         OPERATE,
         children=NODE,
         examples=("cotenant node enforcer --once", "cotenant node status", "cotenant node topology worker-3"),
@@ -344,7 +348,7 @@ COMMANDS: Final = (
         children=CONFIG,
         examples=("cotenant config show", "cotenant config validate settings.yaml"),
     ),
-    CommandEntry("uninstall", f"{_CLI}.cluster.uninstall", "Take out of a cluster what `install` put there.", OPERATE),
+    CommandEntry("uninstall", f"{_CLI}.cluster.uninstall", "Remove from a cluster what `install` put there.", OPERATE),
     CommandEntry(
         "version", f"{_CLI}.version", "Show the version, Python, platform and optional packages.", OPERATE, hidden=True
     ),

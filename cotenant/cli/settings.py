@@ -34,7 +34,7 @@ SETTINGS = Schema(
         Column("default", "Default", Kind.TEXT, "Value when nobody sets it.", wide=True),
         Column("domain", "Domain", Kind.TEXT, "Values that it may take.", wide=True),
         Column("meaning", "Meaning", Kind.TEXT, "What it does.", wide=True),
-        Column("when", "Change it when", Kind.TEXT, "The occasion on which an operator changes it.", wide=True),
+        Column("when", "Change it when", Kind.TEXT, "When an operator would change it.", wide=True),
     ),
     ("setting",),
 )
@@ -52,7 +52,7 @@ def show(
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
     cluster: Annotated[  # noqa: ARG001 - the session knows it
         str | None,
-        typer.Option("--cluster", metavar="NAME", help="As they are of this cluster.", callback=remember_cluster),
+        typer.Option("--cluster", metavar="NAME", help="The settings of this cluster.", callback=remember_cluster),
     ] = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,

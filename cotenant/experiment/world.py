@@ -70,9 +70,9 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     later = slots[slots >= earliest]
     if not len(later):
         raise NoData(
-            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are there; "
-            f"{HISTORY_DAYS} of history and a day after it are needed",
-            fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
+            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are stored; {HISTORY_DAYS} of history and a day "
+            f"after it are needed",
+            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
     first = int(later[0])
     filled = {r: _fill_gaps(of) for r, of in past.items()}
@@ -87,11 +87,11 @@ def _check_incident(incident: Incident | None, days: int, past: Mapping[Resource
     if incident is not None and days < 2:
         raise NoData(
             f"{incident} happens on the second judged day; there is {days} day after {HISTORY_DAYS} of history",
-            fix="Give --days 2 or more; with --trace stored, scan on.",
+            fix="Give --days 2 or more; with --trace stored, keep scanning.",
         )
     if incident is Incident.MEMORY_LEAK and Resource.MEMORY not in past:
         raise NoData(
-            f"{incident} needs pods' memory, of which this trace says nothing",
+            f"{incident} needs the memory of pods, which this trace lacks",
             fix="Choose another incident, or pods whose memory is known.",
         )
 

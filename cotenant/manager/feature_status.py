@@ -143,7 +143,7 @@ class Board(Feature):
         with self._lock:
             before, self._left_out[feature] = self._left_out.get(feature, {}), objects
         for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
-            words = f"{subject} is left out until it changes, all others count: {why}"
+            words = f"{subject} is left out until it changes; all others are used: {why}"
             self.report_notes([ObjectNote(subject, LEFT_OUT, words, warning=True)])
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:

@@ -23,7 +23,7 @@ from cotenant.settings import Settings
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
 KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 """Exit codes of a process that the kernel may have killed for its memory."""
-OWN_LOG: Final = "What it wrote before it ended is in the manager's log; no line there means that something ended it."
+OWN_LOG: Final = "Its last messages are in the manager's log; without any, something killed it."
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Pause after a run that failed, at most the interval."""
@@ -140,14 +140,14 @@ class Pipeline:
         code, answer = self._run_child()
         self._stored_until = None
         if code not in (0, 1) or not answer:
-            fix = "Was memory short? Then give the manager's container more." if code in KILLED else OWN_LOG
+            fix = "If memory was short, give the manager's container more." if code in KILLED else OWN_LOG
             raise PipelineFailed(f"the pipeline's process ended with {code}", fix=fix)
         try:
             if code == 0:
                 return msgspec.json.decode(answer, type=RunResults)
             failure = msgspec.json.decode(answer, type=PipelineFailure)
         except UNDECODABLE as error:
-            raise PipelineFailed(f"the pipeline's process answered what is no result: {error}", fix=OWN_LOG) from error
+            raise PipelineFailed(f"the pipeline's process returned no valid result: {error}", fix=OWN_LOG) from error
         self._stored_until = failure.history_end_seconds
         raise _error_of(failure)
 

@@ -334,7 +334,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
 def _conflict_with(cluster: str, other: Overview) -> StoreConflict:
     return StoreConflict(
         f"another run published results of {cluster} meanwhile: computed {moment(other.computed_seconds)}, from a "
-        f"history until {moment(other.time_seconds)}. They stay, and those of this run are not stored",
+        f"history until {moment(other.time_seconds)}. They stay, and the results of this run are not stored",
         fix="`cotenant recs list` shows the stored ones.",
     )
 

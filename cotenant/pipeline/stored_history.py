@@ -62,7 +62,7 @@ def load_node_history(store: Store, settings: Settings) -> History:
     if inventory is None or span is None:
         raise NoData(
             f"no usage of pods of cluster {store.cluster} is stored at {store.url}",
-            fix="A recorder stores the first five minutes after them. Else run cotenant scan --prometheus URL; "
+            fix="A recorder stores its first data after five minutes. Otherwise run cotenant scan --prometheus URL; "
             "cotenant doctor says what is missing.",
         )
     start = max(span[0], span[1] - settings.profiler.window_days * DAY_SECONDS)

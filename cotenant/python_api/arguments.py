@@ -23,7 +23,7 @@ def resource_of(name: str) -> Resource:
 def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
     """UsageError for an argument that is no whole number of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
-        raise UsageError(f"{name}={value!r} is no whole number of at least {least}", fix=fix)
+        raise UsageError(f"{name}={value!r} is not a whole number of at least {least}", fix=fix)
 
 
 def require_text(name: str, value: Any, fix: str) -> None:
@@ -35,7 +35,7 @@ def require_text(name: str, value: Any, fix: str) -> None:
 def require_sequence(name: str, values: Any, what: str, fix: str) -> list[Any]:
     """Return the items of an argument; UsageError for what is no sequence of `what`, as a single text is none."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise UsageError(f"{name}={values!r} is no sequence of {what}", fix=fix)
+        raise UsageError(f"{name}={values!r} is not a sequence of {what}", fix=fix)
     return list(values)
 
 

@@ -137,7 +137,7 @@ def backtest(
         ahead = Horizon(horizon)
     except ValueError as error:
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
-    require_integer("origins", origins, "Write how many moments to forecast at.")
+    require_integer("origins", origins, "Write the number of times to forecast at.")
     named = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
     _require_share(known_share)
     series = _FrameSeries(*_totals_and_requests(usage, of_resource))

@@ -109,7 +109,7 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     if not (limits > 0).all():
         name = nodes.names[int((~(limits > 0)).argmax())][0]
         raise FrameError(
-            limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or say it."
+            limit, f"node {name} has no {limit} above 0 {resource.unit}", fix="Leave the node out, or give its value."
         )
     # The same from the first UTC border of six hours on, where decisions stand.
     grid = nodes.grid

@@ -84,7 +84,7 @@ class StoredUsage:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
             raise NoData(
                 f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}",
-                fix="Give a since before until, and some of what is stored; left out, they are its last days.",
+                fix="Give a since before until, within the stored time; without them the last days are used.",
             )
         return cls(store, inventory, window)
 
@@ -103,7 +103,8 @@ class StoredUsage:
             refs = tuple(ref for ref in refs if workload in (str(ref), f"{ref.namespace}/{ref.name}"))
         if not refs:
             raise NoData(
-                f"no workload is {workload or where}", fix="Write namespace/Kind/name; .workloads() lists all names."
+                f"there is no workload {workload or where}",
+                fix="Write namespace/Kind/name; .workloads() lists all names.",
             )
         return tuple(sorted(refs))
 
@@ -191,7 +192,7 @@ _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)
 
 def _require_rows(frame: pd.DataFrame) -> pd.DataFrame:
     if not len(frame):
-        raise NoData("nothing of that was seen in that time", fix="Leave since and until out to see the last days.")
+        raise NoData("it has no usage in that time", fix="Leave since and until out to see the last days.")
     return frame
 
 

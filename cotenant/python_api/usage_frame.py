@@ -95,7 +95,7 @@ def read(
         raise FrameError(
             TIME,
             f"{name} has two rows at {first[TIME]}",
-            fix="Sum or average them with groupby, or tell pods apart by columns pod and container.",
+            fix="Sum or average them with groupby, or distinguish pods by the columns pod and container.",
         )
     return LongUsage(
         names=names,
@@ -133,7 +133,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError("", f"usage is a {type(frame).__name__}, not a pandas DataFrame", fix="Give a DataFrame.")
     doubled = [str(name) for name in frame.columns[frame.columns.duplicated()]]
     if doubled:
-        raise FrameError(doubled[0], f"column {doubled[0]!r} stands twice in the DataFrame", fix="Drop one of the two.")
+        raise FrameError(doubled[0], f"column {doubled[0]!r} is twice in the DataFrame", fix="Drop one of the two.")
     for name in (TIME, *(i for i in identity if i not in _DEFAULTS)):
         if name not in frame.columns:
             raise _missing_column_error(frame, name)
@@ -187,7 +187,7 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
     if mistaken.any():
         raise FrameError(
             name,
-            f"{name} is {column.iloc[int(mistaken.argmax())]!r} in {_where(frame, mistaken)}, which is no number",
+            f"{name} is {column.iloc[int(mistaken.argmax())]!r} in {_where(frame, mistaken)}, which is not a number",
             fix=f"Write plain numbers of {unit}; a gap is NaN.",
         )
     wrong = np.isinf(numbers) | (numbers < 0)
@@ -258,8 +258,8 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
         value = column.iloc[int(wrong.argmax())]
         raise FrameError(
             TIME,
-            f"time is {value!r} in {_where(frame, wrong)}, which is no time",
-            fix="Give pandas times, RFC 3339 texts or Unix seconds.",
+            f"time is {value!r} in {_where(frame, wrong)}, which is not a time",
+            fix="Give pandas times, RFC 3339 strings or Unix seconds.",
         )
     seconds: npt.NDArray[np.int64] = stamps.dt.tz_localize(None).to_numpy(dtype="datetime64[s]").astype(np.int64)
     return seconds
@@ -296,11 +296,11 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
     distinct = np.unique(moments)
     if len(distinct) < 2:
         raise NotEnoughHistory(
-            "the DataFrame holds a single moment; usage is a history of slots",
+            "the DataFrame has a single time; usage is a history of slots",
             fix="Give at least a day, in steps of 5 minutes.",
         )
     step = math.gcd(HALF_HOUR_SECONDS, *np.unique(np.diff(distinct)).tolist())
-    fix = "Bring the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then join rows that are the same."
+    fix = "Round the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then merge rows of one time."
     if step < SHORTEST_STEP_SECONDS:
         raise FrameError(
             TIME, f"the times lie on a grid of {step} s, which is below {SHORTEST_STEP_SECONDS} s", fix=fix

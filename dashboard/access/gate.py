@@ -49,9 +49,9 @@ PATIENCE_SECONDS: Final = 30.0
 WAITING: Final = 8
 """So many threads wait for the store of logins, and so many for renewals; everything else has threads of its own."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
-LAUNCH_WORDS: Final = "This dashboard answers only to who started it: the request lacks its launch token."
+LAUNCH_WORDS: Final = "This dashboard answers only the person who started it: the request lacks its launch token."
 LAUNCH_FIX: Final = (
-    "Open the address that was printed when it began; a script sends `Authorization: Bearer TOKEN` with the token of "
+    "Open the address that was printed at its start; a script sends `Authorization: Bearer TOKEN` with the token of "
     "that address. A restart makes a new one (docs/access.md)."
 )
 VISIT: Final = "cotenant.visit"
@@ -220,15 +220,15 @@ class Gate:
         settings, request_front = self.settings, visit.front
         own = self.launch.name
         if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url, own):
-            message = f"This dashboard is not known as {request_front.host}."
+            message = f"This dashboard is not served under the name {request_front.host}."
             raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
         if not visit.front.path.startswith(f"{self.base}auth/"):
             person = visit.person
             if person is None and self.settings.mode is AccessMode.NONE:
                 raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
             if person is None:
-                fix = "Log in." if self.provider else "Come through the proxy that says who you are."
-                raise Refused(401, "It is not known who you are.", fix)
+                fix = "Log in." if self.provider else "Open it through the proxy that identifies you."
+                raise Refused(401, "You are not logged in.", fix)
             if not person.may(Right.READ):
                 raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
         if not visit.bearer:
@@ -267,7 +267,7 @@ class Gate:
             return None
         for header in filter(None, (proxy.user_header, proxy.groups_header)):
             if header.lower() in visit.repeated:
-                raise NotAllowed(f"{header} came twice", fix="The proxy has to replace what browsers send.")
+                raise NotAllowed(f"{header} came twice", fix="The proxy has to replace the headers that browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
         return grants.person_with_grants(
             name, [g.strip() for g in groups.split(",")], IdentitySource.PROXY, self.settings
@@ -324,7 +324,7 @@ class Gate:
                 "Open this dashboard",
                 f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}",
             )
-            refused = Refused(421, f"{refused.words} Each start has a name of its own.", refused.fix)
+            refused = Refused(421, f"{refused.words} Each start has its own address.", refused.fix)
             return answers.refusal_response(refused, visit.headers, link, former_name=True)
         return answers.refusal_response(refused, visit.headers, link, token_form=asks)
 

@@ -82,16 +82,16 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
         # The login that this browser began, and where it goes afterwards.
         fields = gate.seals.open(LOGIN, visit.cookies.get(LOGIN, ""), LOGIN_SECONDS)
         if not isinstance(fields, list) or len(fields) != 4:
-            raise LoginRefused("no login is under way in this browser, or it took too long", fix="Log in again.")
+            raise LoginRefused("no login is in progress in this browser, or it took too long", fix="Log in again.")
         state, nonce, verifier, login_after = (str(part) for part in fields)
         attempt, after = LoginAttempt("", state, nonce, verifier), login_after
         if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):
             raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
         if params.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
-            raise LoginRefused(f"the answer is of another provider: {params['iss']}")
+            raise LoginRefused(f"the answer comes from another provider: {params['iss']}")
         if "code" not in params:
             reason = params.get("error_description") or params.get("error") or "no code came back"
-            raise LoginRefused(f"the provider let nobody in: {reason[:300]}", fix="Log in again.")
+            raise LoginRefused(f"the provider refused the login: {reason[:300]}", fix="Log in again.")
         claimed = provider.finish(params["code"], attempt.verifier, attempt.nonce, _redirect_uri(gate, visit))
     except CotenantError as error:
         return _trouble(gate, visit, error)

@@ -193,7 +193,7 @@ class Provider:
             raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")
         claims = self._verify_token(token, [self._settings.client_id])
         if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
-            raise LoginRefused("the id token is not of this login (its nonce)", fix="Log in again.")
+            raise LoginRefused("the id token belongs to another login (nonce)", fix="Log in again.")
         claimed = self._identity_of_claims(claims, token)
         return _with_refresh(claimed, str(tokens.get("refresh_token") or ""))
 
@@ -219,7 +219,7 @@ class Provider:
         except (JoseError, ValueError) as error:
             raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
         if why := self._not_for_us(claims, audiences):
-            fix = "Log in again; who runs this names audiences that are trusted in access.oidc.audiences."
+            fix = "Log in again; an administrator lists trusted audiences in access.oidc.audiences."
             raise LoginRefused(why, fix=fix)
         return claims
 
@@ -230,7 +230,7 @@ class Provider:
         if foreign := [str(name) for name in named if name not in trusted]:
             return f"the token is also for {', '.join(foreign)}"
         if "azp" not in claims:
-            return "the token has several audiences and does not say which of them asked (azp)" if named[1:] else ""
+            return "the token has several audiences and no authorized party (azp)" if named[1:] else ""
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
@@ -301,7 +301,7 @@ class Provider:
         if document.get("issuer") != issuer:
             raise ProviderSilent(
                 f"{issuer} says it is the issuer {document.get('issuer')!r}",
-                fix="Set access.oidc.issuer to exactly what it says.",
+                fix="Set access.oidc.issuer to exactly that value.",
             )
         return document
 
@@ -336,5 +336,5 @@ def _with_refresh(claimed: ClaimedIdentity, refresh_token: str) -> ClaimedIdenti
 def _silent(issuer: str, error: Exception) -> ProviderSilent:
     return ProviderSilent(
         f"the login provider {issuer} did not answer: {type(error).__name__}: {error}",
-        fix="Try again; who runs this checks access.oidc.issuer, access.oidc.ca_file and the network.",
+        fix="Try again; an administrator checks access.oidc.issuer, access.oidc.ca_file and the network.",
     )

@@ -252,7 +252,7 @@ class SharedSessions(Sessions):
         except (InvalidToken, *UNDECODABLE):
             _log.warning(
                 "session_unreadable",
-                fix="Give all replicas the same access.session_key_file; else somebody wrote there.",
+                fix="Give all replicas the same access.session_key_file; otherwise somebody else wrote there.",
             )
             return None
 

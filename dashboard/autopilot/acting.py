@@ -29,7 +29,7 @@ ACTED: Final = "autopilot-acted"
 CONFIRM: Final = "autopilot-confirm"
 LINES: Final = "autopilot-lines"
 REASON: Final = "autopilot-reason"
-LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger notes it."
+LEDGER_ALONE: Final = "Nothing is written to the cluster; the ledger records it."
 ASKED: Final = "autopilot-asked"
 """Where a button puts what it asks for: rounds draw the page anew, and a click must not be lost with its button."""
 EVERYTHING: Final = "*"
@@ -55,21 +55,21 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
     PAUSE: SwitchTexts(
         "Pause",
         "Pause the autopilot in the whole cluster?",
-        "No change begins after this; the switch is read before every write. Harm is still rolled back.",
+        "No change begins after this; the switch is read before every write. Harmful changes are still rolled back.",
         "The autopilot is paused.",
         "danger",
     ),
     RESUME: SwitchTexts("Resume", "Resume {name}?", "The next round decides again.", "Resumed {name}."),
     ACT: SwitchTexts(
         "Let it act",
-        "Let {name} change workloads by itself?",
-        "It acts exactly as it stands; who edits it afterwards makes it observe again.",
+        "Let {name} change workloads automatically?",
+        "The approval is for this version; after an edit the policy only observes again.",
         "{name} may change workloads from the next round on.",
     ),
     OBSERVE: SwitchTexts(
         "Only observe",
-        "Take the approval of {name} back?",
-        "It writes down what it would do, and changes nothing. The rest of a canary is not done.",
+        "Withdraw the approval of {name}?",
+        "It records what it would do, and changes nothing. A canary is not continued.",
         "{name} observes.",
     ),
 }
@@ -140,7 +140,7 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
-    lead = html.P(f"What you agree to, with digest {policy.digest}:", className="said")
+    lead = html.P(f"What you approve, with digest {policy.digest}:", className="said")
     chosen |= {"digest": policy.digest}
     return confirm_step(act, name, (lead, spec, lines_frame(view, chosen))), chosen
 

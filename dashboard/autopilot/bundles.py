@@ -52,7 +52,7 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
     ]
     yours = f", of which you may review {len(reviewable)}" if len(reviewable) < len(of_gitops) else ""
     workloads = display.counted(len(of_gitops), "workload")
-    lead = f"A GitOps tool keeps {workloads}{yours}. Their steps as files for its repository:"
+    lead = f"A GitOps tool manages {workloads}{yours}. Their steps as files for its repository:"
     return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
 
 

@@ -63,7 +63,7 @@ TEMPLATE: Final[dict[str, Any]] = {
     },
 }
 FIELDS: Final = (
-    "A field that is left out is as the cluster's ceiling has it; `kubectl explain autopilotpolicy.spec` explains "
+    "A field that is left out has the value of the cluster's ceiling; `kubectl explain autopilotpolicy.spec` explains "
     "each. A saved policy observes until an approver lets it act."
 )
 

@@ -73,7 +73,7 @@ FIELDS: Final = (
         FieldKind.ONE,
         {
             AutopilotMode.OFF.value: "nothing",
-            AutopilotMode.OBSERVE.value: "writes down what it would do",
+            AutopilotMode.OBSERVE.value: "records what it would do",
             AutopilotMode.ACT.value: "changes workloads, once approved",
         },
         left_out=AutopilotMode.OBSERVE.value,

@@ -23,7 +23,7 @@ def parse_policy(text: str) -> dict[str, Any]:
         raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
     for key in _keys(body):
         if not isinstance(key, str):
-            raise UsageError(f"the policy has the key {key!r}, which is no text", fix="Put it in quotes.")
+            raise UsageError(f"the policy has the key {key!r}, which is not a string", fix="Put it in quotes.")
     return body
 
 

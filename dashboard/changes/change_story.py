@@ -25,7 +25,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "accepted": "Accepted, before the cluster was touched",
     "awaited": "Waits for a second person",
     "confirmed": "Confirmed by the second person",
-    "waiting": "Waits for those that go first",
+    "waiting": "Waits for the first ones",
     "resumed": "Resumed",
     "cancelled": "Cancelled",
     "applied": "Applied",
@@ -124,7 +124,7 @@ def _soak(status: ChangeStatus, left_seconds: float | None) -> Component:
 def _buttons(allowed: Allowed) -> Component:
     if allowed.confirm is not None:
         confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
-        note = allowed.confirm or "With it goes all that was accepted together with it."
+        note = allowed.confirm or "All changes that were accepted together with it are rolled back too."
         note_line = html.P(note, className="panel-note", id="change-why")
         return html.Div([html.Div(confirming, className="one-acts"), note_line])
     count = len(allowed.batch)
@@ -142,9 +142,9 @@ def _buttons(allowed: Allowed) -> Component:
 
 def rollback_list(lead: str, changes: Sequence[Change]) -> Component:
     """Return each field that a rollback of changes puts back, for the dialog before it."""
-    note = "Where somebody has changed it since, nothing is overwritten and it is said."
+    note = "A field that somebody changed since is reported and not overwritten."
     if any(write.subresource for change in changes for write in change.writes):
-        note += " Pods that came since are resized back too."
+        note += " Pods that were created since are resized back too."
     return html.Div([html.P(lead), *review_steps.all_written(rollback_lines(changes)),
                      html.P(note, className="panel-note")])  # fmt: skip
 

@@ -125,17 +125,17 @@ def health_words(health: LedgerHealth) -> str:
     """State of the ledger in one sentence."""
     if health.bad_row:
         why = f" ({health.words})" if health.words else ""
-        return f"Audit log damaged: entry {health.bad_row} is not what was written{why}."
+        return f"Audit log damaged: entry {health.bad_row} was changed{why}."
     if health.rows is None:
         return (
-            "Audit log intact: nothing changed, nothing cut off"
+            "Audit log intact: nothing changed, nothing removed"
             if health.anchored
-            else "What there is of the audit log fits"
+            else "The present rows of the audit log are consistent"
         )
     entries = display.counted(health.rows, "entry")
     if health.anchored:
-        return f"Audit log intact: {entries}, none changed, none cut off"
-    unknown = "whether entries were cut off its end cannot be checked: no head of it is kept in the cluster"
+        return f"Audit log intact: {entries}, none changed, none removed"
+    unknown = "it cannot be checked whether entries at its end were removed: the cluster stores no head of it"
     return f"The audit log is empty; {unknown}" if health.rows == 0 else f"{entries} of the audit log fit; {unknown}"
 
 

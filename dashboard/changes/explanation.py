@@ -40,7 +40,7 @@ def body(
 ) -> Component:
     """The drawer's content, with a way to the workload's page and its charts; says so where nothing is stored."""
     if recommendation is None:
-        why = "It may have gone with the latest results, or the link is old."
+        why = "The latest results may lack it, or the link is old."
         command = f"cotenant recs list -n {visible(name.namespace)}"
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
     way = [dcc.Link(f"All about {visible(name.workload)}", href=portrait, id="to-portrait")] if portrait else []
@@ -177,7 +177,7 @@ def patches(
         return html.P(
             "No patch: nothing changes, or the kind has no template that can be patched.", className="panel-note"
         )
-    note = html.P("Text to copy, for a shell of yours. Nothing is applied from here.", className="panel-note")
+    note = html.P("Text to copy into a shell. Nothing is applied from here.", className="panel-note")
     yaml = [_copyable_command("YAML for kubectl apply --server-side", document, "copy-yaml")] if document else []
     return html.Div([note, _copyable_command("Patch", command, "copy-patch"), *yaml])
 

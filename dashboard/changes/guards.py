@@ -26,8 +26,8 @@ HEIGHT: Final = 220
 HOUR_SECONDS: Final = 3600
 SCALES: Final = {Measure.LATENCY: (1000.0, "ms"), Measure.ERRORS: (100.0, "%")}
 NOTE: Final = (
-    "Latency and failed requests that Prometheus has of this service. None guards changes before you run its command; "
-    "promises of policies and SLO objects of its namespace do."
+    "Latency and failed requests of this service in Prometheus. A metric guards changes once you run its command; "
+    "objectives of policies and SLO objects of its namespace always do."
 )
 
 
@@ -35,7 +35,7 @@ def section(view: View, ref: WorkloadRef) -> Component:
     """The button that looks, and the place for what is found; a command where this dashboard cannot look."""
     if view.given.guards is None or view.given.changes is None:
         command = f"cotenant explain guards {ref}"
-        return panels.panel("Guards", panels.empty("Looked for at the command line.", command=command), note=NOTE)
+        return panels.panel("Guards", panels.empty("To search for them, run:", command=command), note=NOTE)
     why = callbacks.why_not(view, Right.REVIEW, ref.namespace)
     button = html.Button("Look for guards", id="find-guards", className="button", disabled=bool(why), title=why or None)
     name = dcc.Store(id="guards-of", data=[ref.namespace, ref.kind, ref.name])
@@ -68,7 +68,7 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
     cards = [_card(guards.workload, k, found, settings, end_seconds) for k, found in enumerate(guards.found)]
     none = [] if cards else [html.P("No latency or failed requests of this workload were found in the last week.")]
     gaps = html.Details(
-        [html.Summary("What was not looked for, or is not used"),
+        [html.Summary("What was not searched, or is not used"),
          html.Ul([html.Li(visible(gap)) for gap in guards.gaps])], className="more")  # fmt: skip
     return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
 

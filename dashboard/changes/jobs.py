@@ -92,7 +92,7 @@ class Job(ABC):
             self._error = error
         except Exception as error:
             log.exception("job_failed", job=self._name)
-            self._error = CotenantError(f"the {self._name} failed: {error}", fix="Begin it anew; the log says more.")
+            self._error = CotenantError(f"the {self._name} failed: {error}", fix="Start it again; the log has details.")
         finally:
             self._ended.set()
 

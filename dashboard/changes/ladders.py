@@ -135,7 +135,7 @@ def _why_no_way(found: LadderProgress, place: int) -> str:
     """Why there is nothing to take back after a step; "" when there is."""
     later = [rung for rung in found.rungs if rung.changes and rung.place > place]
     gone = all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later)
-    return "Nothing after it is in force." if gone else ""
+    return "No later step is in effect." if gone else ""
 
 
 def _rollback_button_data(found: LadderProgress, step: int) -> dict[str, str]:

@@ -24,10 +24,10 @@ MATRIX: Final = "permissions-matrix"
 NAMESPACES_SHOWN: Final = 12
 SENTENCES: Final[Mapping[Right, str]] = {
     Right.READ: "See every page",
-    Right.REVIEW: "Review a change and try it on the server",
+    Right.REVIEW: "Review a change and check it on the server",
     Right.ACCEPT: "Apply, verify and roll back changes; snooze recommendations",
     Right.PLAN: "Make and edit reservation plans",
-    Right.APPROVE: "Approve plans; be the second person of a change",
+    Right.APPROVE: "Approve plans; confirm changes as the second person",
     Right.OVERRIDE: "Override a guardrail",
     Right.ADMINISTER: "Resolve changes with unknown outcome",
 }
@@ -93,7 +93,7 @@ def _cluster(view: View) -> Component:
     title = "What the cluster allows"
     service, who = view.given.changes, view.given.current_user()
     if service is None:
-        why = "A read-only dashboard needs no right. One that may change things asks:"
+        why = "A read-only dashboard needs no right. One that may change things checks these:"
         return panels.panel(
             title, panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
         )
@@ -105,7 +105,7 @@ def _cluster(view: View) -> Component:
         ]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
-    note = "By SelfSubjectAccessReview, with your own rights where the login gives them."
+    note = "By SelfSubjectAccessReview, with your own rights where the login provides them."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
 

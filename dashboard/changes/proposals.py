@@ -37,7 +37,7 @@ def card(workload_story: Story, currency: str) -> Component:
     facts = html.Table(html.Tbody(_facts(recommendations, currency)), className="inputs")
     if result is None:
         why = "No value is proposed: each container shows the reason."
-        missing = panels.empty("Nothing was tried on the past.", why=why, command=explain_command(workload_story))
+        missing = panels.empty("Nothing was tested on past usage.", why=why, command=explain_command(workload_story))
         return html.Div([missing, facts, *explanation.trust(recommendations)])
     partial = (
         [
@@ -102,9 +102,9 @@ def _facts(recommendations: Sequence[Recommendation], currency: str) -> list[Com
 def containers(workload_story: Story, *, stale: bool) -> Component:
     """Every container's values with reasons, rules, inputs and formulas; the first one is open."""
     if not workload_story.recommendations:
-        why = "The strategy said nothing about it: no container of it was seen running."
+        why = "The strategy has no recommendation: none of its containers was seen running."
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
-    old = "The data are old: scan again before you apply any of this."
+    old = "The data are old: scan again before you apply this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
     return html.Div([*warned, *(_container(r, is_open=k == 0) for k, r in enumerate(workload_story.recommendations))])
 
@@ -174,10 +174,6 @@ def log(rows: Sequence[Row]) -> Component:
         ]
         body.append(html.Tr([html.Td(cell) for cell in entry]))
     head = html.Thead(html.Tr([html.Th(title, scope="col") for title in titles]))
-    more = (
-        f"Kept beside these: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones."
-        if len(rows) > LOG_ROWS
-        else ""
-    )
+    more = f"Also stored: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones." if len(rows) > LOG_ROWS else ""
     table = html.Div(html.Table([head, html.Tbody(body)], className="rows"), className="scroll", tabIndex=0)
     return html.Div([table, *([html.P(more, className="panel-note")] if more else [])])

@@ -32,17 +32,17 @@ from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.savings import When, joined_savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
-    ChangeState.UNKNOWN: ("orange", "Sent, and no answer came: `cotenant recs settle` reads the cluster."),
+    ChangeState.UNKNOWN: ("orange", "Sent without an answer: `cotenant recs settle` reads the outcome."),
     ChangeState.APPLIED: ("blue", "Applied; its soak time runs."),
     ChangeState.FAILED: ("red", "The cluster refused it; nothing was changed."),
     ChangeState.VERIFIED: ("teal", "Verified: no harm in its soak time."),
     ChangeState.REGRESSED: ("red", "It did harm: roll it back."),
-    ChangeState.ROLLBACK_UNKNOWN: ("orange", "The rollback was sent, and no answer came."),
-    ChangeState.ROLLED_BACK: ("gray", "Rolled back: it is as it was."),
-    ChangeState.WAITING: ("violet", "Waits for the soak time of those that go first."),
+    ChangeState.ROLLBACK_UNKNOWN: ("orange", "The rollback was sent without an answer."),
+    ChangeState.ROLLED_BACK: ("gray", "Rolled back to the values before."),
+    ChangeState.WAITING: ("violet", "Waits for the soak time of the first ones."),
     ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
     ChangeState.CANCELLED: ("gray", "Waited, and was never applied."),
-    ChangeState.GONE: ("gray", "No longer in force: its values were changed since, or its workload is gone."),
+    ChangeState.GONE: ("gray", "No longer in effect: its values were changed later, or its workload was deleted."),
 }
 ASKED: Final = "review-asked"
 """What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
@@ -66,7 +66,7 @@ def progress(done: int, total: int, left_seconds: float | None) -> Component:
             ),
             html.Progress(value=str(done), max=str(total), **{"aria-label": "Workloads reviewed"}),
             html.Button("Stop here", className="button act", **panels.asks(STOP_ASKED, act="stop")),
-            html.P("What was reviewed until then can be accepted by itself.", className="panel-note"),
+            html.P("The part that was reviewed can be accepted.", className="panel-note"),
             dcc.Interval(id="review-progress-tick", interval=1_000),
         ],
         className="review-progress",
@@ -89,10 +89,7 @@ def confirm(
         ("Written by", _person(who)),
         ("Written", _written_objects(going)),
         *pace_facts(len(going), actions.guardrails.most_workloads, actions.soak_minutes),
-        (
-            "Verified",
-            f"after {actions.soak_minutes:g} minutes of soak time; until then and later it can be rolled back",
-        ),
+        ("Verified", f"after {actions.soak_minutes:g} minutes of soak time; it can be rolled back at any time"),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", text)] if (text := _second(going)) else []),
     ]
@@ -138,8 +135,9 @@ def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[C
     switch = dmc.Switch(
         id="review-ladder",
         label=f"Accept all steps: {display.counted(later, 'later step')} of {display.counted(len(able), 'workload')}",
-        description="Each later step is taken by itself once a whole day has shown no harm of the one before, inside "
-        "change windows, and never below what is recommended then. It can be stopped, and rolled back step by step.",
+        description="Each later step is taken automatically, inside change windows, after a whole day without harm "
+        "from the step before, and never below the recommendation at that time. It can be stopped, and rolled back "
+        "step by step.",
         checked=terms.ladder and bool(able),
         disabled=not able,
         size="sm",
@@ -192,7 +190,9 @@ def _person(who: Person) -> str:
 def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     """The ledger first, then objects."""
     targets = dict.fromkeys(move.target for review in going for move in review.moves)
-    text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if somebody was faster; first the "
+    text = (
+        f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed; first the "
+    )
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
     return [html.Span([text, "ledger's row, on disk."]), listed]
@@ -214,8 +214,8 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     kind = "kubectl commands" if form is BundleForm.KUBECTL else review_steps.FORMS[form]
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
-        text = f"{display.counted(len(going), 'workload')} as {kind}, for a shell of yours."
-    said = html.P("The cluster is not touched; the ledger notes who took them.", className="said")
+        text = f"{display.counted(len(going), 'workload')} as {kind}, to run in a shell."
+    said = html.P("Nothing is written to the cluster; the ledger records who took them.", className="said")
     written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
     return [html.P(text), said, *_every_change(written)]
 

@@ -47,11 +47,11 @@ METHODS: Final = {
         for method, description in (
             (Method.TEMPLATE, "The template is patched, and its controller replaces the pods one by one."),
             (Method.IN_PLACE, "Running pods are resized, nothing restarts; new pods get the same values."),
-            (Method.ANNOTATE, "Nothing happens now: the webhook gives new pods the values when they are made."),
-            (Method.BUNDLE, "Files and a pull request's text for your repository; the cluster is not touched."),
+            (Method.ANNOTATE, "Nothing happens now: the webhook gives new pods the values when they are created."),
+            (Method.BUNDLE, "Files and a pull request's text for your repository; nothing is written to the cluster."),
         )
     },
-    "kubectl": ("Commands to copy", "kubectl lines for a shell of yours; the cluster is not touched."),
+    "kubectl": ("Commands to copy", "kubectl commands to run in a shell; nothing is written to the cluster."),
 }
 FORMS: Final = {
     BundleForm.KUSTOMIZE: "kustomize patches",
@@ -99,7 +99,7 @@ def more_of(count: int) -> list[Component]:
     if count <= MOST_SHOWN:
         return []
     first = f"The first {display.number(MOST_SHOWN)} of {display.counted(count, 'workload')}"
-    text = f"{first}; the last step lists every change of all of them."
+    text = f"{first}; the last step lists the changes of all of them."
     return [html.P(text, className="panel-note", role="note")]
 
 
@@ -269,7 +269,7 @@ def _because(terms: ReviewTerms) -> Component:
     return dmc.TextInput(
         id="review-because",
         label="Reason for the override",
-        description="Needed with any switch above; the ledger keeps it.",
+        description="Required with any switch above; stored in the ledger.",
         value=terms.because,
         className="review-field",
     )
@@ -279,8 +279,8 @@ def _second(terms: ReviewTerms) -> Component:
     return dmc.TextInput(
         id="review-second",
         label="Second person",
-        description="Who else has looked at this and agrees. Nobody logs in here, so nobody checks the name; "
-        "the ledger keeps it.",
+        description="Who else has reviewed this and agrees. Nobody logs in here, so the name is not verified; it is "
+        "stored in the ledger.",
         value=terms.second_person,
         className="review-field",
     )
@@ -325,7 +325,7 @@ def _answer(review: WorkloadReview) -> list[Component]:
         return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
     notes = [html.P(visible(review.tried.words))] if review.tried.words else []
     if not review.tried.added:
-        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was kept."])]
+        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Exactly as proposed; nothing was stored."])]
     text = visible_lines(reviewing.yaml_diff(review.tried.added))
     added = html.Details([
         html.Summary(f"Admission would change {display.counted(len(review.tried.added), 'more field')}"),

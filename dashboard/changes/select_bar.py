@@ -117,7 +117,7 @@ def _policy_way(view: View, query: Query) -> Component:
     )
     why = "" if view.given.autopilot else "This dashboard reads no policies: cotenant dashboard --act."
     if not why and (len(shown) != 1 or not shown[0]):
-        why = "A policy is of one namespace: filter by one."
+        why = "A policy belongs to one namespace: filter by one."
     todo = query.values("todo")
     name = "" if why else draft_name(shown[0], todo[0] if len(todo) == 1 else "")
     link = way(
@@ -125,7 +125,7 @@ def _policy_way(view: View, query: Query) -> Component:
     )
     lost = sorted({condition.key for condition in query.conditions} - {"ns", "todo", "postponed"})
     if lost and not why:
-        link.title = f"It takes all workloads of the namespace: a policy has no {', '.join(lost)}; labels select."
+        link.title = f"All workloads of the namespace: a policy selects by labels, not by {', '.join(lost)}."
     return link
 
 
@@ -166,7 +166,7 @@ def _selection_summary(
     count = f"All {matching:,} matching" if chosen.everything else f"{worth.rows:,} selected"
     risks = [html.Span(f"{n:,} {word}", className=f"risk risk-{word}") for word, n in worth.risks.items() if n]
     whole = [
-        html.P(f"In {display.counted(worth.workloads, 'workload')}, of which a review takes all containers:"),
+        html.P(f"In {display.counted(worth.workloads, 'workload')}; a review includes all their containers:"),
         html.P([f"a review writes {When.NOW}: ", *savings.saving_parts(written.savings, currency)], id="selection-now"),
         *_left_out(written),
         html.P(

@@ -41,7 +41,7 @@ def dialog() -> Component:
         label="Hide it",
         value="7",
     )
-    reason = dmc.TextInput(id="put-off-reason", label="Why", description="Kept in the ledger, shown to everybody.",
+    reason = dmc.TextInput(id="put-off-reason", label="Why", description="Stored in the ledger, shown to everybody.",
                            required=True, debounce=True, **{"data-autofocus": True})  # fmt: skip
     send = html.Button("Hide", id="put-off-send", className="button act primary")
     parts = [
@@ -169,7 +169,7 @@ def snooze_workloads(view: View, names: list[str], days: float | None, reason: s
     if view.given.changes is None or not refs:
         raise UsageError("nothing is selected", fix="Tick rows first.")
     if not reason:
-        raise UsageError("it takes a reason", fix="Say in a few words why: others will ask.")
+        raise UsageError("it takes a reason", fix="Give a short reason for the others.")
     if old := callbacks.too_old(view):
         raise UsageError(old)
     view.given.changes.snooze(view.given.current_user(), refs, days, reason)

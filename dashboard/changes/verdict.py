@@ -91,7 +91,7 @@ def section(view: View, status: ChangeStatus, rows: Sequence[LedgerEntry]) -> li
     ]
 
 
-NO_USAGE: Final = "No usage is stored around the change: the next scan brings it (cotenant scan)."
+NO_USAGE: Final = "No usage is stored around the change: the next scan stores it (cotenant scan)."
 
 
 def last_change(view: View, ref: WorkloadRef) -> Component | None:
@@ -167,7 +167,7 @@ def _rule(rule: RuleResult) -> list[Any]:
 def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
     """Return the rules of the verification with their bounds, for a change of which nothing is measured yet."""
     if status.state is not ChangeState.APPLIED:
-        return html.P("It was rolled back before its verdict, or verified before the numbers were kept.",
+        return html.P("It was rolled back before its verdict, or verified before the numbers were stored.",
                       className="panel-note")  # fmt: skip
     rises = (MOST_THROTTLED_RISE, MOST_PRESSURE_RISE)
     query = settings.latency_query

@@ -39,14 +39,14 @@ app = new_app()
 @app.command(
     epilog=examples(
         "cotenant dashboard",
-        "cotenant dashboard --port 9000 --cluster prod-1  # that one alone, where the store holds several",
-        "cotenant dashboard --act  # accept, verify and roll back too, with your own rights",
+        "cotenant dashboard --port 9000 --cluster prod-1  # only that cluster, if the store has several",
+        "cotenant dashboard --act  # also accept, verify and roll back, with your own rights",
     )
 )
 def dashboard(
     ctx: typer.Context,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on; another than the loopback needs access.mode.")
+        str | None, typer.Option(help="Address to listen on; any other than loopback needs access.mode.")
     ] = None,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
     cluster: ClusterOption = None,
@@ -54,7 +54,7 @@ def dashboard(
     act: Annotated[
         bool,
         typer.Option(
-            "--act", help="Let recommendations be accepted here, with the kubeconfig's rights or each person's own."
+            "--act", help="Allow people to accept recommendations here, with the kubeconfig's rights or their own."
         ),
     ] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="With --act: path of the kubeconfig.")] = None,
@@ -143,7 +143,7 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
     if not access.read_only and acts:
         services |= action_services(own, store)
     elif not access.read_only:
-        message(f"note: cluster {store.cluster} is only shown: the settings name no kubeconfig context of it")
+        message(f"note: cluster {store.cluster} is read-only: the settings name no kubeconfig context for it")
     return ServedCluster(store, own, services)
 
 

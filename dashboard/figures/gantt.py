@@ -318,10 +318,10 @@ def _lane_words(demand: DemandCurve) -> str:
     high = demand.highest
     free = display.amount(demand.free, Resource.CPU)
     if not high:
-        return f"No plan needs capacity; {free} are free of requests now."
+        return f"No plan needs capacity; {free} are not requested now."
     when = display.moment(demand.start_seconds + STEP_SECONDS * top)
     most = display.amount(high, Resource.CPU)
-    text = f"Plans need at most {most} together, at {when}; {free} are free of requests now"
+    text = f"Plans need at most {most} together, at {when}; {free} are not requested now"
     over = runs(demand.conflict)
     if not over:
         return f"{text}: no conflict."
@@ -376,14 +376,14 @@ def _reserved_from(seconds: float) -> dict[str, Any]:
 
 
 def _pod_words(plan_pods: Pods) -> str:
-    usual = f"{plan_pods.base:g} {'pod runs' if plan_pods.base == 1 else 'pods run'} anyway"
+    usual = f"{plan_pods.base:g} {'pod runs' if plan_pods.base == 1 else 'pods run'} as the baseline"
     if not plan_pods.wanted.size or not plan_pods.wanted.max():
-        return f"{usual}; the forecast asks for no more."
+        return f"{usual}; the forecast needs no more."
     at = int(plan_pods.wanted.argmax())
     when = display.moment(plan_pods.start_seconds + STEP_SECONDS * at)
     half = display.counted(measures.matching_count(plan_pods.wanted > 0), "half hour")
     begin = plan_pods.reserve_at_seconds
-    early = f" Reserved from {display.moment(begin)}: start less lead." if begin else ""
+    early = f" Reserved from {display.moment(begin)}: the start minus the lead." if begin else ""
     most, median = (display.counted(int(highest(line)), "more pod") for line in (plan_pods.wanted, plan_pods.median))
     return f"{usual}; capacity for up to {most} ({when}), in {half}; at the median {median}.{early}"
 

@@ -72,7 +72,7 @@ def _map(values: np.ndarray, hover: str, unit: str, meta: Mapping[str, Any]) -> 
 
 def _summary(values: np.ndarray, worded: Callable[[float], str]) -> str:
     if values.size == 0 or np.isnan(values).all():
-        return "No usage has been seen yet."
+        return "No usage has been measured yet."
     high, low = (np.unravel_index(f(values), values.shape) for f in (np.nanargmax, np.nanargmin))
     return (
         f"Busiest hour: {DAYS[high[0]]} {high[1]:02}:00 UTC at {worded(float(values[high]))}; "

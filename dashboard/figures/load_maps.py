@@ -122,7 +122,7 @@ def _summary(rows: Sequence[Row], resource: str, states: Sequence[tuple[str, str
     high = _percents(rows, f"{resource}_high")
     before, after = (_percents(rows, f"{resource}_{name}") for name, _ in states)
     if not len(rows) or np.isnan(before).all():
-        return f"{what[:1].upper()}{what[1:]}: not known of any node."
+        return f"{what[:1].upper()}{what[1:]}: not known for any node."
     unknown = measures.matching_count(np.isnan(before))
     parts = [f"{what[:1].upper()}{what[1:]}: {_state(before, high)}; after the moves {_state(after, high)}"]
     parts += [f"{display.counted(unknown, 'node')} without a value"] if unknown else []

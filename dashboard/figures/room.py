@@ -81,10 +81,10 @@ def _summary(line: CapacitySeries) -> str:
     name = "CPU" if line.resource is Resource.CPU else "Memory"
     ends = extremes_ahead(line.now, line.sure.tolist())
     if ends is None:
-        return f"{name}: no forecast says what batch pods may take."
+        return f"{name}: there is no forecast of what batch pods may use."
     worded = [_amount_with_moment(line, ends.least, ends.least_at), _amount_with_moment(line, ends.most, ends.most_at)]
     used = "" if line.used is None else f"; batch pods use {display.amount(line.used, line.resource)} now"
-    return f"{name}, every node 95 % sure: batch may take least, {worded[0]}, and most, {worded[1]}{used}."
+    return f"{name}, at each node's 95 % value: batch may use from {worded[0]} to {worded[1]}{used}."
 
 
 def _amount_with_moment(line: CapacitySeries, amount: float, index: int) -> str:

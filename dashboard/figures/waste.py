@@ -60,7 +60,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
         "marker": {"color": base.with_alpha(base.ORANGE, 0.85)},
         "hovertext": [base.plain(w.namespace) for w in rows],
         "hovertemplate": "%{hovertext}: %{text} "
-        + ("a month for what is not used" if money else "requested but not used")
+        + ("a month for unused requests" if money else "requested but not used")
         + "<extra></extra>",
     }
     layout = base.layout(
@@ -79,7 +79,7 @@ def chart(waste: Sequence[NamespaceWaste], measure: Measure, limit: int) -> Char
     largest = ", ".join(f"{w.namespace} {t}" for w, t in zip(rows[:3], texts[:3], strict=True))
     return Chart(
         {"data": [trace], "layout": layout},
-        f"Most requested but unused: {largest}." if rows else "Nothing is requested and left unused.",
+        f"Most requested but unused: {largest}." if rows else "There are no unused requests.",
     )
 
 

@@ -56,7 +56,7 @@ def ahead(week: Week) -> Chart:
     median = week.quantiles.get("0.5", np.empty(0))
     ends = extremes(median)
     if ends is None:
-        ahead_words = "There is no week ahead of this series."
+        ahead_words = "There is no forecast of the next week for this series."
     else:
         name = "CPU" if week.resource is Resource.CPU else "Memory"
         highest, lowest = (display.amount(value, week.resource) for value in (ends.most, ends.least))
@@ -91,13 +91,11 @@ def component_chart(week: Week) -> Chart:
         traces.append(trace | {"yaxis": f"y{axis}", "hovertemplate": f"{word} %{{y:,.3~g}} {unit}<extra></extra>"})
         notes.append(_note(f"{word}, {unit}", top))
     layout["annotations"] = notes
-    daily = f"the habit of the day explains {display.percent(week.daily_strength)} of the movement around the trend"
+    daily = f"the daily pattern explains {display.percent(week.daily_strength)} of the variance around the trend"
     if not week.parts.get("weekly", np.empty(0)).any():
-        parts_words = f"Taken apart: {daily}; for a habit of the week the history is too short."
+        parts_words = f"Decomposed: {daily}; the history is too short for a weekly pattern."
     else:
-        parts_words = (
-            f"Taken apart: {daily}, the habit of the week {display.percent(week.weekly_strength)} of what is left."
-        )
+        parts_words = f"Decomposed: {daily}, the weekly pattern {display.percent(week.weekly_strength)} of the rest."
     return Chart({"data": traces, "layout": layout}, parts_words)
 
 

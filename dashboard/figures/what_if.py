@@ -65,7 +65,7 @@ def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
     )
     first, last = risks[0], risks[-1]
     text = (
-        f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch does {first.batch_core_hours:,.0f} to "
+        f"From {first.risk_percent:g} to {last.risk_percent:g} % risk batch gets {first.batch_core_hours:,.0f} to "
         f"{last.batch_core_hours:,.0f} core-hours, "
         f"with {100 * first.short:.2f} to {percent(last.short, 2)} of node-time short."
     )

@@ -17,7 +17,7 @@ from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 
 SAID: Final = "said"
-"""Id of the frame's live region, in which every action says how it went."""
+"""Id of the frame's live region, which announces the result of every action."""
 AWAY: Final = "cluster-away"
 """Id of the store that holds why the cluster cannot be acted on; "" while it answers."""
 
@@ -87,7 +87,7 @@ def missing_role_sentence(view: View, right: Right, namespace: str = "") -> str:
     if not who.may(right, namespace):
         needed = " or ".join(role.value for role in Role if right in RIGHTS[role])
         place = f" in namespace {namespace}" if namespace else ""
-        return f"{who.name or 'A viewer'} may not {right}{place}: it takes role {needed}."
+        return f"{who.name or 'A viewer'} may not {right}{place}: this needs role {needed}."
     return ""
 
 

@@ -136,7 +136,7 @@ def _register_halts(app: Dash, view: View, steering: Steering) -> None:
     @acts(view, Right.ADMINISTER)
     def _end(_clicks: int | None) -> Any:
         steering.halt(steering.halted)
-        announce(f"The demo's clock stopped on its way, at {moment(steering)}.")
+        announce(f"The demo's clock stopped before its target, at {moment(steering)}.")
         return no_update
 
 
@@ -161,12 +161,12 @@ def _register_moves(app: Dash, view: View, steering: Steering) -> None:
     def _stop(_clicks: int | None) -> Any:
         stop = _next(steering)
         if stop is None:
-            announce("There is no window ahead: approve a plan on the page Plans first.")
+            announce("There is no future window: approve a plan on the page Plans first.")
             return no_update
         return _forward(steering, stop.at_seconds)
 
 
 def _forward(steering: Steering, to_seconds: float) -> Any:
     steering.forward(to_seconds)
-    announce(f"The demo's clock moves to {display.moment(to_seconds)}; everything on the way happens.")
+    announce(f"The demo's clock moves to {display.moment(to_seconds)}; all events until then happen.")
     return no_update

@@ -36,7 +36,7 @@ OPTIONS_SHOWN: Final = 50
 """Namespaces in the open list at once; the others are found by typing."""
 ALMOST_DAYS: Final = 0.1
 """What a history may lack of a range that it answers: it ends at a scrape, not at midnight."""
-NO_FORECAST: Final = "Time range: no forecast is on this page, so the next 24 hours are not shown alone."
+NO_FORECAST: Final = "Time range: this page has no forecast, so it cannot show only the next 24 hours."
 EVERY: Final = "All namespaces"
 
 
@@ -135,7 +135,7 @@ def _unread_spans(search: str) -> list[str]:
     parts = map(filters.read, filters.query_parts(search))
     given = [f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS]
     instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
-    return [f"{', '.join(given)} is not read on this page: {instead}"] if given else []
+    return [f"{', '.join(given)} has no effect on this page: {instead}"] if given else []
 
 
 def note_lines(sentences: Sequence[str]) -> list[Component]:

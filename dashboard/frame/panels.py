@@ -122,7 +122,7 @@ def facts(heads: Sequence[str], rows: Sequence[Sequence[Children]], label: str, 
     The heads, and the total in a sentence below all rows, stay in sight while the rows scroll.
     """
     if any(len(cells) != len(heads) for cells in rows):
-        raise ValueError(f"table {label!r}: a row has another number of cells than the {len(heads)} headings")
+        raise ValueError(f"table {label!r}: a row has not as many cells as the {len(heads)} headings")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
     last = html.Tr(html.Td(html.Div(visible(total), className="facts-total"), colSpan=len(heads)))
@@ -267,7 +267,7 @@ def no_results() -> Component:
 
 def failure_state(message: str, fix: str = "") -> Component:
     """A short cause and what helps; the page polls, so it recovers by itself."""
-    retry = "The page tries again by itself; the server's log has the details."
+    retry = "The page tries again automatically; the server's log has the details."
     return html.Div(
         [html.P(message, className="empty-headline"), html.P(fix or retry)], className="empty failed", role="alert"
     )
@@ -275,12 +275,12 @@ def failure_state(message: str, fix: str = "") -> Component:
 
 def forbidden_state(message: str, fix: str = "") -> Component:
     """Show who refused access, with the right that is missing, and the command that shows all rights."""
-    default_fix = "The permission named above is missing; whoever gives it out can add it."
+    default_fix = "The permission named above is missing; an administrator can grant it."
     return html.Div(
         [
             html.P([chip("forbidden", "orange"), f" {message}"], className="empty-headline"),
             html.P(fix or default_fix),
-            html.P("Every right that is needed, tried one by one:"),
+            html.P("Every right that is needed, checked one by one:"),
             html.Pre(html.Code(RIGHTS_COMMAND), className="command"),
         ],
         className="empty forbidden",
@@ -309,5 +309,5 @@ def render_guarded(render: Callable[[], Component], title: str = "") -> Componen
         state = trouble(error)
     except Exception:  # noqa: BLE001 the last line of defence of a page: logged whole, shown short
         _log.exception("panel_failed")
-        state = failure_state("This panel could not be drawn.", f"The page tries again by itself. {faults.fix()}")
+        state = failure_state("This panel could not be drawn.", f"The page tries again automatically. {faults.fix()}")
     return panel(title, state) if title else state

@@ -64,7 +64,7 @@ KEYS_HELP: Final = (
     ("/", "search names in the list"),
     ("j k", "next and previous row"),
     ("x", "select the row; exports hold selected rows only"),
-    ("r", "review what is selected, or the row; in the review Enter leads on"),
+    ("r", "review what is selected, or the row; in the review Enter goes to the next step"),
     ("p a s m y n", "on Plans: preview, approve, skip, edit, auto-approve, new plan; r rejects"),
     ("Enter", "open the row"),
     ("e", "export the rows as CSV"),
@@ -239,8 +239,8 @@ def _display() -> Component:
         for name, control in (("Amounts", units), ("Times", zone))
     ]
     note = html.P(
-        "Times follow everywhere, amounts in tables, charts and headline numbers. Amounts in sentences stay in cores "
-        "and GiB, and say so; exports and the API in millicores, bytes and Unix seconds.",
+        "The choice applies to all times, and to amounts in tables, charts and headline numbers. Amounts in "
+        "sentences stay in cores and GiB, with their unit; exports and the API in millicores, bytes and Unix seconds.",
         className="panel-note",
     )
     return dmc.Modal(
@@ -400,5 +400,5 @@ def _stale(overview: Overview | None, view: View) -> Component | None:
     age = measures.age_seconds(view.now_seconds(), overview.time_seconds)
     if age < view.settings.red_after_seconds:
         return None
-    text = f"The newest sample is {display.duration(age)} old: what you see may no longer be so."
+    text = f"The newest sample is {display.duration(age)} old: the figures may be out of date."
     return html.Div([html.Strong("Stale. "), text, html.Code("cotenant scan")], className="banner", role="status")

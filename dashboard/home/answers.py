@@ -21,7 +21,7 @@ from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.todo import ORDERS, TodoList
 
 TITLE: Final = "What people ask first"
-NOT_KNOWN: Final = "not known yet; Health says what is missing"
+NOT_KNOWN: Final = "not known yet; the page Health says what is missing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def _most_wasteful(page: OverviewPage) -> str:
 def _wasteful(page: OverviewPage) -> str:
     if namespace := _most_wasteful(page):
         return visible(namespace)
-    return NOT_KNOWN if page.unassessed_counts.knows_nothing else "none requests more than it uses"
+    return NOT_KNOWN if page.unassessed_counts.knows_nothing else "no container requests more than it uses"
 
 
 def _its_rows(page: OverviewPage) -> str:
@@ -83,7 +83,7 @@ def _its_rows(page: OverviewPage) -> str:
 def _tonight(page: OverviewPage) -> str:
     if page.view.given.autopilot is None:
         return "nothing: this dashboard is read-only"
-    return "only what an approved policy may change: its queue"
+    return "only changes that an approved policy permits: its queue"
 
 
 def _nodes_to_leave(page: OverviewPage) -> str:
@@ -103,7 +103,7 @@ def _my_service(_page: OverviewPage) -> str:
 def _full(page: OverviewPage) -> str:
     fullest = page.fullest_node
     if not fullest.name:
-        return "requests of no node are known"
+        return "the requests of the nodes are not known"
     return f"the fullest is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
 
 
@@ -126,7 +126,9 @@ QUESTIONS: Final = (
     Question("What would more risk lend me?", lambda _page: "a replay of this cluster's history", "what-if"),
     Question("Which nodes are full?", _full, "nodes", "sort=-requested_ratio"),
     Question("What changes by itself tonight?", _tonight, "autopilot"),
-    Question("What was changed, and how do I go back?", lambda _page: "every change with its way back", "changes"),
+    Question(
+        "What was changed, and how do I roll it back?", lambda _page: "every change, with its rollback", "changes"
+    ),
     Question("Are the numbers complete?", _complete, "health"),
     Question("Where is my own service?", _my_service, "workloads"),
     Question("What else is wrong?", lambda _page: "idle workloads, missing requests, leaks", "findings"),

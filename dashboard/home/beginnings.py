@@ -37,9 +37,7 @@ class Stage:
 
 STAGES: Final = (
     Stage(0, "what every workload requests and uses, how full each node is, and what is wasted"),
-    Stage(
-        CotenantSettings().minimum_days, "recommendations of requests and limits, with a margin for what is not known"
-    ),
+    Stage(CotenantSettings().minimum_days, "recommendations of requests and limits, with a margin for uncertainty"),
     Stage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
     Stage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
     Stage(TRUSTED_DAYS, "full trust in a recommendation, so that guardrails allow a change by its history"),
@@ -56,7 +54,7 @@ def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> 
         return html.Div([_present_panel(recording, now_seconds), _stages_panel(None, recording, now_seconds)])
     why = "This store holds no analysis of a cluster. Scan one, which only reads, or look at a synthetic one:"
     first = panels.empty("No results yet.", why=why, command=COMMANDS)
-    acting = html.P(["Nothing is changed on a cluster before somebody says so: ", html.Code(ACT)], className="said")
+    acting = html.P(["Nothing on the cluster is changed without approval: ", html.Code(ACT)], className="said")
     return html.Div([first, panels.panel("What will appear when", _list(None), acting, id_="what-when")])
 
 
@@ -75,7 +73,7 @@ def replay_words(window_days: float) -> str:
     if window_days >= REPLAY_DAYS:
         return ""
     length = display.duration(window_days * 86_400)
-    return f"It appears by itself after a scan with {REPLAY_DAYS} days of history; now there are {length}."
+    return f"It appears after a scan with {REPLAY_DAYS} days of history; now there are {length}."
 
 
 def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
@@ -93,7 +91,7 @@ def _present_panel(recording: RecorderStatus, now_seconds: float) -> Component:
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
     """Show the stages with the moments from which on the recording is long enough for them."""
     now = f" Now {recording.present}." if recording.present and window_days is not None else ""
-    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after its moment."
+    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after its time."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
     return panels.panel("What will appear when", stages, note=note, id_="what-when")
 

@@ -146,7 +146,7 @@ def waste(page: OverviewPage) -> Component:
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
         empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
-        line = _unassessed_words(page) or ["No request is larger than it has to be."]
+        line = _unassessed_words(page) or ["No request is larger than needed."]
         return _card("waste", [empty], picture, line, [], way)
     currency = page.view.currency
     frees = planned.all_steps.frees
@@ -160,7 +160,7 @@ def waste(page: OverviewPage) -> Component:
     detail = [
         *whole,
         *savings.saving_parts(planned.all_steps, page.view.currency),
-        ". Of that now, by the steps that are ready: ",
+        ". Of that, the steps that are ready now give: ",
         *savings.saving_parts(planned.now, page.view.currency),
         ".",
         *_nodes_that_could_leave(page),
@@ -190,7 +190,7 @@ def lend(page: OverviewPage) -> Component:
     if not math.isfinite(series.batch_now):
         why = why_unknown(table) or "No node is known."
         way = _way("What is missing", page.href("batch"), "lend")
-        return _card("lend", ["What can be lent is not known"], html.Div(), [why], [], way)
+        return _card("lend", ["The capacity that can be lent is not known"], html.Div(), [why], [], way)
     lead = ["Lend ", html.Strong(panels.amount(series.batch_now, Resource.CPU)), " now"]
     memory = ["With ", panels.amount(overview.memory.batch_now, Resource.MEMORY), " of memory"]
     way = _way("When a job fits", page.href("batch"), "lend")
@@ -209,9 +209,9 @@ def lend(page: OverviewPage) -> Component:
     # Say how much of what can be lent batch pods use already.
     (cpu, _memory), pods = page.batch_use
     if not pods:
-        used_by_batch = ["No batch pod uses any of it yet."]
+        used_by_batch = ["No batch pod uses it yet."]
     elif cpu is None:
-        used_by_batch = ["How much of it batch pods use is not known."]
+        used_by_batch = ["The usage by batch pods is not known."]
     else:
         used_by_batch = ["Batch pods use ", panels.amount(cpu, Resource.CPU), " of it already."]
     return _card("lend", lead, lendable_columns, used_by_batch, detail, way)

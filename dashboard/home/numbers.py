@@ -57,7 +57,7 @@ def free_for_a_day(page: OverviewPage) -> Component:
     unknown = lent_now.not_of_all(overview, page.snapshot.tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
     value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
-    overlap = "requested by services that will not use it soon; part of it is free for batch too, so do not add them"
+    overlap = "requested by services that will not use it soon; it overlaps with free for batch, so do not add the two"
     return panels.stat("Free for a day", value, unknown or overlap)
 
 
@@ -67,7 +67,7 @@ def peak(overview: Overview) -> Component:
     if ahead is None:
         return panels.stat(PEAK_NAME, "unknown", overview.peak_reason)
     mild = "" if ahead.pronounced else " (mild)"
-    rise = f", whose median is {percent(ahead.above_mean, signed=True)} over the day's{mild}"
+    rise = f", whose median is {percent(ahead.above_mean, signed=True)} above the day's{mild}"
     led = f"; led by {visible(ahead.led_by)}" if ahead.led_by else ""
     height = panels.amount(ahead.height_millicores, Resource.CPU)
     detail = html.Span([f"{BUSIEST_NAME}: ", panels.window(ahead.start_seconds, ahead.end_seconds), rise, led])
@@ -90,7 +90,7 @@ def worth(page: OverviewPage) -> Component:
 def saved(view: View) -> Component:
     """Show what verified changes free a month, by the ledger, a column for each month, the rest behind "Details"."""
     if view.given.changes is None:
-        off = html.P(["This dashboard applies nothing, so it verifies nothing: ", html.Code(ACT)], id="home-saved")
+        off = html.P(["This dashboard is read-only, so it verifies nothing: ", html.Code(ACT)], id="home-saved")
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
     verified = change_savings(statuses).verified
@@ -120,7 +120,7 @@ def _by_month(statuses: list[ChangeStatus]) -> list[Component]:
 def _by_state(statuses: list[ChangeStatus]) -> list[Any]:
     """Count the verified changes, and those that wait for their verdict, in words."""
     if not statuses:
-        return ["Nothing was changed yet. A change counts here once it was watched and did no harm."]
+        return ["Nothing was changed yet. A change counts here once it is verified."]
     verified, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
     words = f"{display.counted(verified, 'change')} verified"
     return [f"{words}, {waiting:,} waiting for a verdict." if waiting else f"{words}."]

@@ -150,7 +150,7 @@ def _heat_panel(overview: Overview) -> Component:
 
 
 def _waste_panel(page: OverviewPage) -> Component:
-    note = "Requested minus used, by namespace. A bar leads to its workloads."
+    note = "Requested minus used, by namespace. Click a bar for its workloads."
     choices = [*RESOURCES, {"value": "money", "label": "Money"}]
     switch = dmc.SegmentedControl(id="waste-measure", value="cpu", data=choices, size="xs")
     ranked = html.Div(_waste(page, "cpu"), id="waste")
@@ -244,12 +244,14 @@ def _worth_most(page: OverviewPage) -> list[Component]:
 def _findings(page: OverviewPage) -> Component:
     """Show the number of findings of each kind, the most frequent first, each with a link to them."""
     counts = page.counts(FINDINGS.name, "finding")
-    note = "What a person should know, beside recommendations."
+    note = "What a person should know in addition to recommendations."
     if not counts and len(page.snapshot.tables[FINDINGS.name]):
         return panels.panel("Findings", panels.no_match("finding"), note=note)
     if not counts:
         state = panels.empty(
-            "Nothing was found.", why="No workload or node stands out.", link=("What can be lent", page.href("batch"))
+            "Nothing was found.",
+            why="No workload or node is conspicuous.",
+            link=("What can be lent", page.href("batch")),
         )
         return panels.panel("Findings", state, note=note)
     rows = [
@@ -320,8 +322,8 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "nodes, capacity, the headline, the curves and the peak are of the whole cluster.",
-    "it is of the cluster's day; all else is of now or of the whole history.",
+    "nodes, capacity, the headline, the curves and the peak are for the whole cluster.",
+    "it applies to the cluster's day; all else shows the present or the whole history.",
     forecast=True,
     spans=False,
 )

@@ -27,19 +27,20 @@ TITLE: Final = "Try a risk"
 USUAL_PERCENT: Final = 1.0
 """Risk of an install that nobody has changed: where the slider stands first."""
 NOTE: Final = (
-    "How often the forecast peak of a node's services may be passed: more is lent, and nodes are short more often."
+    "How often services may exceed the forecast peak of a node: with more risk, more is lent and nodes are short "
+    "more often."
 )
 RUNNING: Final = "This cluster's own history is replayed at several risks, in the background:"
 NONE: Final = "No replay of the history is stored yet."
-SOON: Final = "It begins by itself within a minute after a scan."
+SOON: Final = "It starts within a minute after a scan."
 NONE_WHY: Final = (
-    "It runs this program's own decisions on what your nodes did, at several risks, and writes to no cluster. "
-    "14 days of history come before the first day that is tried."
+    "It replays this program's decisions on the usage of your nodes, at several risks, and writes to no cluster. The "
+    "first replayed day needs 14 days of history before it."
 )
 COMMAND: Final = "cotenant simulate --trace stored"
 STOP: Final = "replay-stop"
 IN_DEMO: Final = (
-    " In a second terminal, with the COTENANT_CONFIG that the demo printed when it began; "
+    " In a second terminal, with the COTENANT_CONFIG that the demo printed at its start; "
     "then this page shows the outcome."
 )
 
@@ -198,7 +199,7 @@ def _register_stop(app: Dash, view: View) -> None:
     def _stop(clicks: int | None) -> Any:
         if clicks:
             job.stop()
-            announce("The replay was stopped; nothing of it is kept.")
+            announce("The replay was stopped; nothing of it is stored.")
         return no_update
 
 

@@ -36,7 +36,7 @@ AHEAD: Final = replace(
     NODE_HISTORY, columns=tuple(NODE_HISTORY.column(name) for name in ("node", "resource", "ahead", *PATHS.values()))
 )
 """NODE_HISTORY without the past, which is much longer."""
-NOT_DRAWN: Final = "Past hours that rest on a forecast are not drawn, because forecasts of the past are not kept."
+NOT_DRAWN: Final = "Past hours that depend on a forecast are not drawn, because past forecasts are not stored."
 MOST_WINDOWS: Final = 6
 MOST_HOURS: Final = 24.0
 MOST_CORES: Final = 4096.0
@@ -149,7 +149,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 
 def job_of(search: str) -> Job:
-    """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is no number."""
+    """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is not a number."""
     fields = parse_qs(search.lstrip("?"))
     return validate_job(Job(**{name: _number(name, fields[name][-1]) for name in BOUNDS if name in fields}))
 
@@ -174,7 +174,7 @@ def _number(name: str, text: str) -> float:
 
 def _field_error(name: str, text: str) -> UsageError:
     above, most, unit = BOUNDS[name]
-    return UsageError(f"{name}={text!r} is no number of {unit}.", fix=f"Above {above:g}, at most {most:,.0f}.")
+    return UsageError(f"{name}={text!r} is not a number of {unit}.", fix=f"Above {above:g}, at most {most:,.0f}.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from cotenant.base.text import visible
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
 
-TITLE: Final = "CPUs and devices, and whose they are"
+TITLE: Final = "CPUs and devices, and their owners"
 ASK: Final = "node-cpus-ask"
 BODY: Final = "node-cpus"
 TONES: Final = ("blue", "teal", "violet", "orange", "yellow")
@@ -33,7 +33,7 @@ def panel(view: View, node: str) -> Component:
     """A button: the cluster is asked only when somebody wants to know."""
     command = f"cotenant node topology {node}"
     if view.given.topologies is None:
-        why = "It is read live from a cluster. Let the dashboard read one (--act), or ask from the command line:"
+        why = "It is read live from a cluster. Let the dashboard read one (--act), or use the command line:"
         return panels.panel(TITLE, panels.empty("This dashboard reads no cluster.", why=why, command=command))
     button = html.Button("Show them", id=ASK, className="button")
     note = "Sockets, NUMA nodes, cores and threads as the node's agent publishes them; read now, with your rights."
@@ -47,7 +47,7 @@ def topology_drawing(topology: NodeTopology) -> Component:
     grids = []
     for group in core_groups(topology.cpus):
         cores = [html.Span([_cell(owner, entries, tones) for owner in core], className="core") for core in group.cores]
-        label = f"{group.title}; the table below says whose they are"
+        label = f"{group.title}; the table below names the owners"
         grid = html.Div(cores, className="cores", role="img", **{"aria-label": label})
         grids.append(html.Figure([html.Figcaption(group.title, className="panel-note"), grid], className="cpu-figure"))
     rows = [

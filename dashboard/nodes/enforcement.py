@@ -54,17 +54,19 @@ def empty_state(view: View) -> Component | None:
     """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
-        why = "What agents do stands in the cluster's Events, and in each agent's log. Read them:"
-        return panels.empty("Nobody has asked the node agents yet.", why=why, command=f"{GATHER}\n{IMPORT}")
+        why = "Agents report their actions as Events of the cluster, and in their logs. Collect them:"
+        return panels.empty(
+            "The node agents' actions have not been collected yet.", why=why, command=f"{GATHER}\n{IMPORT}"
+        )
     if gathering.forbidden:
         return panels.forbidden_state(gathering.trouble, gathering.fix)
     if gathering.trouble:
         return panels.failure_state(gathering.trouble, gathering.fix)
     when = display.moment(gathering.gathered_seconds)
     if not gathering.agents:
-        why = f"No agent was found, and no Event of one ({when}). It begins as a dry run:"
+        why = f"No agent and no Event of an agent was found ({when}). To start agents as a dry run:"
         return panels.empty("No node agent runs.", why=why, command="cotenant install --enforcer")
-    why = f"{_agents(gathering)}, and nothing had to be done up to {when}. A dry run writes no Events: import its log."
+    why = f"{_agents(gathering)}, and no action was needed up to {when}. A dry run writes no Events: import its log."
     return panels.empty("Healthy and quiet.", why=why, command=f"cotenant node status\n{IMPORT}")
 
 
@@ -78,10 +80,18 @@ def notices(view: View) -> list[Component]:
     age = measures.age_seconds(view.now_seconds(), gathering.gathered_seconds)
     if gathering.trouble:
         head = "Forbidden. " if gathering.forbidden else "Not asked. "
-        return [_banner(head, f"{gathering.trouble} {gathering.fix} What is shown was gathered before.", GATHER)]
+        return [
+            _banner(
+                head, f"{gathering.trouble} {gathering.fix} The actions shown are of an earlier collection.", GATHER
+            )
+        ]
     if not demo and age >= view.settings.red_after_seconds:
         return [
-            _banner("Old. ", f"The agents were asked {display.duration(age)} ago; they have acted on since. ", GATHER)
+            _banner(
+                "Old. ",
+                f"The agents' actions were collected {display.duration(age)} ago; there may be newer ones. ",
+                GATHER,
+            )
         ]
     return []
 
@@ -94,7 +104,7 @@ def _banner(head: str, text: str, command: str) -> Component:
 def facts(gathering: Gathering | None) -> Component:
     """Describe which agents were asked, and when."""
     if gathering is None:
-        return html.P("Nobody has asked the node agents yet.", className="panel-note")
+        return html.P("The node agents' actions have not been collected yet.", className="panel-note")
     parts: list[Any] = [f"{_agents(gathering)}; gathered ", panels.moment(gathering.gathered_seconds)]
     parts += [
         f" from {', '.join(gathering.sources)}" if gathering.sources else "",
@@ -231,7 +241,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
-    rows += [(code, REASON_SENTENCES.get(code, "A finding; its words say it.")) for code in codes]
+    rows += [(code, REASON_SENTENCES.get(code, "A finding; its text describes it.")) for code in codes]
     cells = [html.Tr([html.Th(visible(code), scope="row"), html.Td(text)]) for code, text in rows]
     table = html.Table(html.Tbody(cells), className="inputs")
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
@@ -253,7 +263,7 @@ def on_node(view: View, node: str) -> Component:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         gathering = snapshot.gathering
         quiet = panels.empty(
-            "Nothing is known of an agent's actions on this node.",
+            "No action of an agent is known on this node.",
             why=f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else "",
             command=GATHER,
         )

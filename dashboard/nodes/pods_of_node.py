@@ -47,8 +47,8 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
     """The table with a way to the list, which filters and exports."""
     rows = of_node(snapshot, node)
     if not rows:
-        why = "The results were made before pods were listed, or nothing runs here."
-        return panels.panel(TITLE, panels.empty("No pod is named on this node.", why=why, command="cotenant scan"))
+        why = "These results are older than the list of pods, or no pod runs here."
+        return panels.panel(TITLE, panels.empty("No pod is listed on this node.", why=why, command="cotenant scan"))
     more = f"; the {SHOWN} largest of {len(rows):,}" if len(rows) > SHOWN else ""
     note = f"Requests of the whole pod and its present usage; {_classes(rows)}{more}."
     address = f"{base}pods?{urlencode({'node': filters.literal(node)})}"

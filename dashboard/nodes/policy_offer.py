@@ -13,15 +13,15 @@ from cotenant.base.usage.policy_trial import FORECAST, PolicySwitch, PolicyTrial
 from cotenant.dashboard.figures import display
 
 COMMANDS: Final = (
-    ("What each policy would have done here", "cotenant backtest --reclaim"),
+    ("What each policy would have lent here", "cotenant backtest --reclaim"),
     ("Try it in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
     ("Switch the cluster: in colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
 )
 """What each command is for, and the command."""
 FIELD: Final = '"cpuCalculatePolicy": "forecast"'
 THRESHOLDS: Final = (
-    "Thresholds that nobody set follow it. Where resource-threshold-config sets cpuSuppressThresholdPercent, leave it "
-    "out: the node agent takes back what is lent above that."
+    "Thresholds without a value of their own follow it. Where resource-threshold-config sets "
+    "cpuSuppressThresholdPercent, remove that key: the node agent withdraws what is lent above it."
 )
 
 

@@ -19,8 +19,8 @@ AHEAD: Final = "The week ahead"
 APART: Final = "What its past is made of"
 HEIGHT: Final = 330
 WHY: Final = (
-    f"The cluster and the {ForecastingSettings().week_workloads} workloads that use most CPU have a week ahead, once "
-    "three days of history are there."
+    f"The cluster and the {ForecastingSettings().week_workloads} workloads that use most CPU get a forecast of the "
+    f"next week after three days of history."
 )
 
 
@@ -28,16 +28,18 @@ def body(row: Row | None) -> Component:
     """Both panels side by side."""
     if row is None:
         none = panels.empty(
-            "No week ahead of this series.", why=WHY, command="cotenant config settings forecasting.week"
+            "No forecast of the next week for this series.",
+            why=WHY,
+            command="cotenant config settings forecasting.week",
         )
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
-    tried = html.Details([html.Summary("How far such a week was off"), html.P(error_sentence(row))], className="more")
-    cards = [panels.panel(AHEAD, drawn, tried, note="The first day is the forecast above by the hour.")]
+    tried = html.Details([html.Summary("Error of such a forecast"), html.P(error_sentence(row))], className="more")
+    cards = [panels.panel(AHEAD, drawn, tried, note="The first day is the forecast above, hour by hour.")]
     if week.parts:
         parts_figure = panels.figure(chart.component_chart(week), "parts-figure", HEIGHT)
-        cards.append(panels.panel(APART, parts_figure, note="Usage = trend + habits + rest, by STL."))
+        cards.append(panels.panel(APART, parts_figure, note="Usage = trend + daily and weekly pattern + rest, by STL."))
     return html.Div(cards, className="row halves")
 
 
@@ -63,9 +65,9 @@ def week_of(row: Row) -> chart.Week:
 def error_sentence(row: Row) -> str:
     """Describe the error and the coverage of such a forecast on the last week."""
     if row["relative_loss"] is None or row["covered"] is None:
-        return "Too little history to try the week on a past one."
+        return "Too little history to test the forecast on a past week."
     covered = display.percent(row["covered"])
     return (
-        f"The week, tried on the last one, unseen: error {row['relative_loss']:.2f} x that of repeating the week "
-        f"before; the band contained {covered} of the hours (80 % is right)."
+        f"The forecast, tested on the held-out last week: error {row['relative_loss']:.2f} x the error of repeating "
+        f"the week before; the band contained {covered} of the hours (80 % is exact)."
     )

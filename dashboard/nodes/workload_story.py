@@ -190,4 +190,4 @@ def forecast_quality_words(row: Row | None) -> str:
     if error is None or covered is None:
         return f"Model {row['model']}; its error could not be measured yet.{note}"
     coverage = f"p95 covered {display.percent(covered)} of the values"
-    return f"Model {row['model']}; error {error:.2f} x that of repeating yesterday, {coverage}.{note}"
+    return f"Model {row['model']}; error {error:.2f} x the error of repeating yesterday, {coverage}.{note}"

@@ -38,7 +38,7 @@ SWITCH: Final = "Switch"
 POLICIES: Final = "Policies"
 QUEUE_TITLE: Final = "Queue"
 REPORT_TITLE: Final = "The last seven days"
-WEEK_AFTER: Final = "What proposals would have meant in the week after them"
+WEEK_AFTER: Final = "Effect that proposals would have had in the week after them"
 TONIGHT: Final = "tonight"
 CLUSTER: Final = "cotenant dashboard --act\ncotenant autopilot status"
 INSTALL: Final = "cotenant install --components autopilot --apply"
@@ -51,9 +51,7 @@ Row = Mapping[str, Any]
 
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws all but the editor when the round or the address changes."""
-    lead = html.P(
-        "Right-sizing that goes on by itself under policies: it observes until an approver lets a policy act."
-    )
+    lead = html.P("Automatic right-sizing under policies: a policy observes until an approver lets it act.")
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
     editor = html.Div(
@@ -82,7 +80,7 @@ def overview(view: View) -> Component:
     """The switch, and what each policy does."""
     service = view.given.autopilot
     if service is None:
-        why = "Policies are read live from a cluster. Let the dashboard read one, or ask from the command line:"
+        why = "Policies are read live from a cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(SWITCH, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     now = service.round(view.given.current_user())
     return html.Div([switch_panel(view, now), policy_panel(view, now)])
@@ -102,7 +100,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
         else []
     )
     if not now.enabled:
-        why = "Policies are shown as they would be followed. A manager with these settings leaves them alone until:"
+        why = "A preview of the policies. A manager with these settings ignores them until:"
         more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
     return panels.panel(SWITCH, line, *more, aside=acting.button(view, act))
 
@@ -163,7 +161,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
     lines = [[*policy_editor.queue_cells(row), _resume(view, row)] for row in rows[:MOST_ROWS]]
     table = panels.facts(*without_empty_columns([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
-    window = "As if every change window were open. " if tonight else ""
+    window = "With every change window open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
     files = bundles.offer(view, rows)
     return panels.panel(QUEUE_TITLE, codes, table, *files, aside=aside, note=f"{window}{more}".strip())
@@ -182,7 +180,7 @@ def report_panel(report: Table, search: str) -> Component:
     if not rows and len(report):
         return panels.panel(REPORT_TITLE, panels.no_match("workload"))
     if not rows:
-        why = "A policy that observes or acts writes down what it proposes and does, from the manager's first round on."
+        why = "A policy that observes or acts records its proposals and actions from the manager's first round on."
         return panels.panel(
             REPORT_TITLE, panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
         )
@@ -194,9 +192,7 @@ def report_panel(report: Table, search: str) -> Component:
     table = panels.facts(titles(done), [cells(done, row) for row in shown], REPORT_TITLE)
     weeks = [cells(after, row) for row in shown if row["weeks"]]
     parts = [html.H3(WEEK_AFTER), panels.facts(titles(after), weeks, WEEK_AFTER)] if weeks else []
-    unknown = (
-        "" if weeks else "The seven days after a proposal are not over yet: what it would have meant is not known. "
-    )
+    unknown = "" if weeks else "The seven days after each proposal are not over yet: its effect is not known. "
     return panels.panel(REPORT_TITLE, table, *parts, note=f"{unknown}{row_note(len(rows), 'autopilot report')}".strip())
 
 
@@ -247,7 +243,7 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "it is of the queue and the report; policies are all listed.", "the report is of seven days.", spans=False
+    "it applies to the queue and the report; all policies are listed.", "the report covers seven days.", spans=False
 )
 PAGE: Final = Page(
     PATH,

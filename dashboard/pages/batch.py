@@ -33,8 +33,8 @@ PATH: Final = "batch"
 NOW: Final = "Capacity now, by priority"
 RISK: Final = "What the risk of peaks has meant here"
 RISK_NOTE: Final = (
-    "Nodes pass their peaks together, so that most of a month's share comes as one event. Each past decision is tested "
-    "with what was known before it, and is in force for six hours; the node agent takes CPU back within seconds."
+    "Nodes exceed their peaks together, so most of a month's share occurs in one event. Each past decision is tested "
+    "with the data from before it, and holds for six hours; the node agent withdraws CPU within seconds."
 )
 NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
@@ -48,18 +48,18 @@ FIELDS: Final = (
 )
 """(key of the URL, label, step)."""
 HONEST: Final = (
-    "Capacity is measured by use. The scheduler counts what batch pods request, which is not in these results: it may "
-    "find less; a node that is 95 % sure is "
-    "still wrong one time in twenty, and what is no prod pod counts as it is now."
+    "Capacity is measured by usage. The scheduler counts the requests of batch pods, which these results lack: it "
+    "may find less. The 95 % value of a node is exceeded one time in twenty, and the usage of pods outside of prod "
+    "counts as it is now."
 )
 NO_FORECAST: Final = "No node has a forecast yet."
-UNKNOWN: Final = "What nodes can lend is not known."
+UNKNOWN: Final = "The capacity that nodes can lend is not known."
 NO_FORECAST_WHY: Final = "A node needs a few days of history, and a scan that forecasts it."
 
 
 def render(view: View, search: str) -> Component:
     """Stats, the form with its answer, the next day."""
-    lead = html.P("What is left for work that may wait, now and over the next day.")
+    lead = html.P("Capacity for work that may wait, now and over the next day.")
     head = html.Div([html.H1("Batch"), lead], className="page-head")
     if view.source.snapshot().overview is None:
         return html.Div([head, panels.no_results()], className="page")
@@ -109,8 +109,8 @@ def bands(snapshot: Snapshot) -> Component:
         _stat("Batch pods use", used, display.counted(count, "pod")),
     ]
     others = [
-        _stat("Not requested", prod, "allocatable less requests, node by node"),
-        _stat("Free for a day", mid, "for the next 24 hours, by its formula; part of it is free for batch too"),
+        _stat("Not requested", prod, "allocatable minus requests, node by node"),
+        _stat("Free for a day", mid, "for the next 24 hours, by its formula; it overlaps with free for batch"),
     ]
     more = html.Details([html.Summary("Other priorities"), html.Div(others, className="stats four")], className="more")
     return html.Div([html.Div(asked, className="stats four"), more])
@@ -174,11 +174,12 @@ def _capacity_chart(view: View, overview: Overview, lendable: LendableCapacity, 
     figure = panels.figure(chart.chart(line, now), f"batch-{resource}", CHART_HEIGHT)
     missing = lendable.unknown
     note = (
-        "What batch pods may take, all nodes together, what they use already included: so far, now, and while prod "
-        "follows the median of its forecast; the dotted line is the sum of every node's 95 % value. " + batch.NOT_DRAWN
+        "CPU or memory that batch pods may use on all nodes together, including what they use already: in the past, "
+        "now, and in the future if prod follows its median forecast; the dotted line is the sum of each node's 95 % "
+        "value. " + batch.NOT_DRAWN
     )
     if missing:
-        note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known: counted as nothing."
+        note += f" {missing:,} of {display.counted(len(lendable.nodes), 'node')} not known, and not included."
     return panels.panel(AHEAD[resource], figure, note=note)
 
 
@@ -194,7 +195,7 @@ def answer(view: View, search: str) -> Component:
     now = view.now_seconds()
     if now >= lendable.end_seconds:
         ended = display.duration(measures.age_seconds(now, lendable.end_seconds))
-        why = f"They ended {ended} ago, so nothing can be said about the hours to come."
+        why = f"They ended {ended} ago, so the coming hours are not known."
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")
@@ -215,16 +216,16 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
     if not fit.starts:
         return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
     if not lendable.known:
-        return "No node is known in both CPU and memory, so nothing can be said."
+        return "No node is known in both CPU and memory, so there is no answer."
     if fit.likely:
         start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
-        return f"Not surely: such a pod fits at the median only, from {display.moment(start)} on {nodes}."
+        return f"Uncertain: such a pod fits only at the median, from {display.moment(start)} on {nodes}."
     cpu, memory = (display.amount(fit.largest[r], r) for r in Resource)
-    return f"No node can take such a pod in time. The most that one node has free so long is {cpu}, or {memory}."
+    return f"No node can take such a pod in time. The most that one node has free for so long is {cpu}, or {memory}."
 
 
 def _reach(lendable: LendableCapacity) -> str:
-    return f"The forecasts reach to {display.moment(lendable.end_seconds)}: what comes after is not known."
+    return f"The forecasts reach to {display.moment(lendable.end_seconds)}: later hours are not known."
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
@@ -297,7 +298,7 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "capacity is of nodes, which are of no namespace.",
+    "capacity belongs to nodes, and nodes have no namespace.",
     "it shows the last and the next 24 hours.",
     forecast=True,
     spans=False,

@@ -91,7 +91,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 def _empty_state(view: View) -> Component:
     """Why there are no changes: nobody may make any here, or nobody has."""
     if view.given.changes is None:
-        return panels.empty(change_tables.NO_CHANGE_SERVICE, why="Changes are made and kept where somebody may act:",
+        return panels.empty(change_tables.NO_CHANGE_SERVICE, why="Changes need a dashboard with --act:",
                             command="cotenant dashboard --act")  # fmt: skip
     link = ("To the recommendations", f"{view.settings.base_path}recommendations")
     return panels.empty("Nothing was changed yet.", why="Accepted recommendations appear here.", link=link)
@@ -120,7 +120,7 @@ def render(view: View, search: str) -> Component:
     body = panels.render_guarded(lambda: _list(view, search))
     heading = [
         html.H1("Changes"),
-        html.P("What was applied, its verdict, and the way back. Enter or click: the whole story."),
+        html.P("What was applied, its verdict, and its rollback. Enter or click: all details."),
     ]
     side = html.Div(
         panels.render_guarded(lambda: ledger(view)), id="ledger-line", className="ledger-line", role="status"
@@ -243,7 +243,7 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     batch = statuses[id_].change.batch
     targets = [s for s in statuses.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
-    lead = f"Put back what stood there before, in {display.counted(len(targets), 'workload')}:"
+    lead = f"Restore the values from before, in {display.counted(len(targets), 'workload')}:"
     content = change_story.rollback_list(lead, [status.change for status in targets])
     return content, [status.change.id for status in targets]
 

@@ -53,18 +53,18 @@ NAMES: Final = {
     RequestLevel.ALL_STEPS: "After all steps",
 }
 NONE_WHY: Final = (
-    "It reads nodes and pods, places the pods of every node that could leave on the others, and writes to no cluster."
+    "It reads nodes and pods, places the pods of every removable node on the others, and writes to no cluster."
 )
 PROMISE: Final = (
-    "Cordoned all, then leaving one by one in this order, they left no pod without a place in any trial of what "
-    "kube-scheduler may do; no pod is preempted. Nothing happens by itself."
+    "If all are cordoned and then drained one by one in this order, every pod found a node in each simulated "
+    "kube-scheduler run, without preemption. Nothing happens automatically."
 )
-BOUND_WHY: Final = "The table of nodes says what binds each of them. Lower requests bind fewer:"
+BOUND_WHY: Final = "The table of nodes says what keeps each of them. Lower requests keep fewer:"
 
 
 def render(view: View, search: str) -> Component:
     """Heading, the answer with its picture, and on demand what it rests on and every row behind it."""
-    lead = html.P("Which nodes could leave, where their pods would go, and what binds the others.")
+    lead = html.P("Which nodes could be removed, where their pods would run, and what keeps the others.")
     head = html.Div([html.H1("Cluster size"), lead], className="page-head")
     return html.Div([head, panels.render_guarded(lambda: _body(view, search))], className="page tall-page")
 
@@ -94,7 +94,7 @@ def _body(view: View, search: str) -> Component:
             _gaps(sized.size),
             _step_panel(sized, f"{command} steps", base),
             _more("What this rests on", made, said),
-            _more("Every node, and what binds it", _node_panel(sized.size, f"{command} nodes")),
+            _more("Every node, and what keeps it", _node_panel(sized.size, f"{command} nodes")),
             _more("Every pod that moves", _move_panel(sized.size, f"{command} moves", base)),
             _more("Machine types", _bill_panel(report, sized)),
             _more("Autoscalers", _obstacle_panel(report, sized.size, f"{command} obstacles")),
@@ -242,5 +242,5 @@ def register(_app: Dash, _view: View) -> None:
     """No callbacks: the page is the stored answer."""
 
 
-OBEYED: Final = Obeyed("nodes are of the whole cluster.", "the answer is of one moment.", spans=False)
+OBEYED: Final = Obeyed("nodes belong to the whole cluster.", "the answer is for the present.", spans=False)
 PAGE: Final = Page(PATH, "Cluster size", "z", render, register, place=Place.PLACE, obeyed=OBEYED)

@@ -133,9 +133,9 @@ def node_in_hand(view: View, search: str) -> Component:
 
 def _note(lanes: NodeLanes | None) -> str:
     """Describe the source of the node's CPU over time, and how a dry run is drawn."""
-    hatched = "Hollow marks and hatched bars are a dry run: nothing was done."
+    hatched = "Hollow marks and hatched bars are a dry run: nothing was changed."
     if lanes is None:
-        return f"No CPU over time is known of this node: only what its agent reported. {hatched}"
+        return f"The CPU usage of this node over time is not known, only what its agent reported. {hatched}"
     return f"CPU from {lanes.source}. {hatched}"
 
 

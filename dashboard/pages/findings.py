@@ -73,7 +73,7 @@ def register(app: Dash, view: View) -> None:
     shares_bar.register(app, view, LIST)
 
 
-OBEYED: Final = Obeyed(time_range="findings are of the whole history.")
+OBEYED: Final = Obeyed(time_range="findings cover the whole history.")
 PAGE: Final = Page(
     "findings", "Findings", "i", render, register, place=Place.RIGHT_SIZE, parent="recommendations", obeyed=OBEYED
 )

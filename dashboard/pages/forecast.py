@@ -49,15 +49,15 @@ KEY_PARTS: Final = 5
 UNDER: Final = 0.9
 """Coverage of p95 below which a forecast counts as too sure of itself."""
 HOW: Final = (
-    "Each of the last days is forecast from what stood before it, by every model: the seasonal naive of the day and "
+    "Each of the last days is forecast by every model from the data before it: the seasonal naive of the day and "
     "of the week, the quantiles of each time of day, and the recent level.",
     "A series gets the model with the least quantile loss. Newer days weigh more, and the mean over all series counts "
-    "as a few days of its own, so that little history does not overrule what holds for most. Two close models are "
+    "as a few days of its own, so that a short history does not overrule the common result. Two close models are "
     "averaged.",
-    "rel. WQL is the loss of what would have been chosen, on days that choice had not seen, over that of the seasonal "
-    "naive of the day: below 1 is better. p95 coverage is the share of values at or below the 0.95 quantile: 95 % is "
-    "right.",
-    "With too little history to test anything, the quantiles of the portrait stand in, and the reason says so.",
+    "rel. WQL is the loss of the model that would have been chosen, on held-out days, divided by the loss of the "
+    "daily seasonal naive: below 1 is better. p95 coverage is the share of values at or below the 0.95 quantile: 95 "
+    "% is right.",
+    "With too little history for a test, the quantiles of the portrait are used, and the reason says so.",
 )
 
 
@@ -117,7 +117,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """The band and the quality of all above the list."""
-    lead = html.P("The next day in half hours, and how wrong such forecasts were. Enter or click: its band.")
+    lead = html.P("The next day in half hours, and the error of earlier forecasts. Enter or click: its band.")
     head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -167,7 +167,7 @@ def band(view: View, search: str, of: InHand) -> Component:
     subject, foreseen = subject_of(search, view.source.snapshot()), of()
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
     if foreseen is None:
-        why = "The link may be old, or its series is gone."
+        why = "The link may be old, or its series was deleted."
         command = "cotenant get forecast"
         return panels.panel(IN_HAND, panels.empty(f"No forecast of {title}.", why=why, command=command))
     resource = measured_resource(foreseen.row["resource"])
@@ -216,8 +216,8 @@ def models(row: Row) -> list[Component]:
     body = html.Table([html.Thead(head), html.Tbody(rows)], className="facts models")
     table = html.Div(body, className="scroll", tabIndex=0)
     mixed = html.P(
-        "A series is served by a mixture of models and by the trained booster, each the more the better it did on "
-        f"days that it had not seen: here mostly {row['model']}."
+        "A series is forecast by a mixture of models and the trained booster, weighted by their results on held-out "
+        f"days: here mostly {row['model']}."
     )
     return [html.P(summary), table, mixed]
 
@@ -301,7 +301,7 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
             items = [_item(row, value(row), search) for row in rows]
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:
-        return [html.P("None is worse than repeating yesterday, and none covers too little.", className="panel-note")]
+        return [html.P("Each beats repeating yesterday, and none has too little coverage.", className="panel-note")]
     return [html.Div(sections, className="row halves worst-lists")]
 
 
@@ -353,5 +353,5 @@ def register(app: Dash, view: View) -> None:
         )
 
 
-OBEYED: Final = Obeyed(time_range="it is of the forecast in hand; errors are of all tested days.", forecast=True)
+OBEYED: Final = Obeyed(time_range="it applies to the present forecast; errors are for all tested days.", forecast=True)
 PAGE: Final = Page(PATH, "Forecast", "f", render, register, place=Place.PEAKS, obeyed=OBEYED)

@@ -30,7 +30,7 @@ DAYS_HEIGHT: Final = 170
 
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when results change."""
-    lead = html.P("Where the data came from, what was missing in them, and when each job last did its work.")
+    lead = html.P("The source of the data, its gaps, and the last run of each job.")
     body = html.Div(panels.render_guarded(lambda: contents(view, search)), id="health-body")
     head = html.Div([html.H1("Health"), lead], className="page-head")
     return html.Div([head, body, permissions.panel_containers()], className="page")
@@ -84,7 +84,7 @@ def _permissions(now: Status) -> Component:
     return panels.panel(
         "Permissions",
         html.P(now.permissions, className="said"),
-        html.P("What a scan may read of Prometheus and the cluster, each with its fix, is tried by:", className="said"),
+        html.P("This command checks what a scan may read, and names fixes:", className="said"),
         html.Pre(html.Code("cotenant doctor"), className="command", tabIndex=0),
         html.H3("Notes of the last analysis"),
         html.Ul([html.Li(visible(n)) for n in now.notes] or [html.Li("Nothing to report.")], className="notes"),
@@ -102,7 +102,7 @@ def _recording_panel(now: Status) -> list[Component]:
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:
     note = "Newest first."
     if not pulls:
-        why = "The store holds no account of a pull."
+        why = "The store has no record of a pull."
         nothing = panels.empty(
             "Nothing was pulled yet.", why=why, command="cotenant scan --prometheus URL\ncotenant demo"
         )
@@ -139,10 +139,10 @@ def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
     if len({span.interval_seconds for span in spans}) < 2:
         return []
     note = (
-        "Each series is read at its own interval. A rate of rarer samples reaches over a longer time, and shorter "
-        "peaks are not seen in it. Containers and nodes count in the hours through which they lived."
+        "Each series is read at its own interval. With rarer samples a rate covers a longer time, and hides shorter "
+        "peaks. Containers and nodes count in the hours in which they existed."
     )
-    heads = ("From", "To", "Scraped each", "A rate reaches over at most", "Series")
+    heads = ("From", "To", "Scraped each", "A rate covers at most", "Series")
     rows = [
         (
             panels.moment(span.start_seconds),
@@ -160,7 +160,7 @@ def _defects(now: Status) -> Component:
     newest = now.pulls[0] if now.pulls else None
     defects = {d: n for d, n in newest.defects.items() if n} if newest else {}
     if not defects:
-        text = "The last pull found nothing to mend." if newest else "No pull yet, so nothing was looked at."
+        text = "The last pull found no problem." if newest else "No pull yet, so nothing was checked."
         return panels.panel("What was mended", html.P(text, className="said"))
     rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(defects.items(), key=lambda pair: -pair[1])]
     return panels.panel(
@@ -172,9 +172,7 @@ def _lost(now: Status) -> Component:
     if not now.lost_days:
         return panels.panel("Lost days", html.P("Every stored day can be read.", className="said"))
     rows = [(visible(s), panels.day(start), visible(path)) for s, start, path in now.lost_days]
-    note = (
-        "Their files could not be read and were set aside; the next scan fills the holes that the source still knows."
-    )
+    note = "Their files could not be read and were set aside; the next scan fills the gaps that the source still has."
     return panels.panel("Lost days", panels.facts(("Signal", "Day", "Set aside as"), rows, "Lost days"), note=note)
 
 
@@ -185,7 +183,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
     cards = []
     if upkeep.days:
         drawn = completeness.chart(upkeep.days)
-        note = "Of the samples that were due while pods lived, by UTC day."
+        note = "Share of the samples that were due while pods existed, by UTC day."
         cards.append(
             panels.panel("Samples present by day", panels.figure(drawn, "days-figure", DAYS_HEIGHT), note=note)
         )
@@ -231,6 +229,6 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "it is of Gaps by namespace; all else is of the whole cluster.", "all that is kept is listed.", spans=False
+    "it applies to Gaps by namespace; all else covers the whole cluster.", "everything stored is listed.", spans=False
 )
 PAGE: Final = Page(PATH, "Health", "h", render, register, place=Place.FOOT, obeyed=OBEYED)

@@ -73,7 +73,7 @@ def render(view: View, search: str) -> Component:
         "Requested against used",
         html.Div(panels.render_guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
         aside=switch,
-        note="One dot a node. Below the line a node uses less than is requested on it. A dot leads to its node.",
+        note="One dot a node. Below the line a node uses less than is requested on it. Click a dot for its node.",
     )
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -172,8 +172,8 @@ def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent
 def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
     stats = [_usage_stat(row, r) for r in Resource]
     for label, band, detail in (
-        ("Free for batch now", "batch", "from what services do not use"),
-        ("Free for a day", "mid", "from what services request and will not use soon; overlaps with batch"),
+        ("Free for batch now", "batch", "from capacity that services do not use"),
+        ("Free for a day", "mid", "from requests that services will not use soon; overlaps with batch"),
     ):
         cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
         stats.append(panels.stat(label, [cpu, " · ", memory], detail))
@@ -227,8 +227,8 @@ def _hours(
 ) -> Component:
     title = _title_of_hours(resource)
     note = (
-        "Batch fills the node up to its safety margin; what batch pods use already is part of it. It is what the "
-        "formula gave, gives now, and gives while prod follows its forecast."
+        "Batch may fill the node up to its safety margin, including what batch pods use already. The line is the "
+        "formula's result in the past, now, and in the future if prod follows its forecast."
     )
     hours = view.source.node_history(row["node"]).get(resource.value)
     if hours is None or not any(v is not None for v in hours["total"]):
@@ -245,7 +245,7 @@ def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
     free = "free for batch" if band == "batch" else "free for a day"
     title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
     if lent is None:
-        return panels.panel(title, panels.empty("The results hold no terms of this amount.", command="cotenant scan"))
+        return panels.panel(title, panels.empty("The results lack the terms of this amount.", command="cotenant scan"))
     signs = lending.signs(lent)
     rows = [
         html.Tr(
@@ -325,7 +325,7 @@ def _name_in(pathname: str) -> str:
     return unquote(pathname.rstrip("/").rsplit("/", 1)[-1])
 
 
-EVERY_POD: Final = "nodes are of no namespace; their figures are sums over all pods."
+EVERY_POD: Final = "nodes have no namespace; their figures are sums over all pods."
 PAGE: Final = Page(
     "nodes",
     "Nodes",
@@ -333,6 +333,6 @@ PAGE: Final = Page(
     render,
     register,
     below,
-    obeyed=Obeyed(EVERY_POD, "the list says what is now."),
-    obeyed_below=Obeyed(EVERY_POD, "it is of the hours; all else is of now.", spans=False),
+    obeyed=Obeyed(EVERY_POD, "the list shows the present."),
+    obeyed_below=Obeyed(EVERY_POD, "it applies to the hours; all else shows the present.", spans=False),
 )

@@ -41,7 +41,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
-    lead = "What each running pod asks for and uses now, and where. Enter or click: its workload's page."
+    lead = "What each running pod requests and uses now, and where. Enter or click: its workload's page."
     kindred = navigation.tabs(view, search, navigation.WORKLOADS, "pods")
     return list_page.page(LIST, view, search, [html.H1("Pods"), kindred, html.P(lead)])
 
@@ -51,5 +51,5 @@ def register(app: Dash, view: View) -> None:
     list_page.register(app, view, LIST)
 
 
-OBEYED: Final = Obeyed(time_range="the list says what is now.")
+OBEYED: Final = Obeyed(time_range="the list shows the present.")
 PAGE: Final = Page("pods", "Pods", "p", render, register, parent="workloads", obeyed=OBEYED)

@@ -86,7 +86,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     label, way = back(view.settings.base_path, search)
     crumbs = html.Nav(
         [
-            dcc.Link(f"← {label}", href=way, id="back", title="Back, the filters as they were (Esc)"),
+            dcc.Link(f"← {label}", href=way, id="back", title="Back, with the same filters (Esc)"),
             html.Span(f"{visible(ref.namespace)} / {visible(ref.kind)}"),
             dcc.Link("Pods", href=f"{view.settings.base_path}pods?{_exactly(ref)}", id="to-pods"),
         ],
@@ -113,7 +113,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     workload_story = view.source.story(ref)
     if workload_story is None:
         base = view.settings.base_path
-        why = "It may be gone since the link was made, or it was never seen in the window."
+        why = "It may have been deleted after the link was made, or it was never seen in the window."
         near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
         return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
     resource = shown_resource(search)
@@ -135,7 +135,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     if coverage is None or coverage >= FEW_SAMPLES:
         partial = []
     else:
-        text = f"{display.share(coverage)} of samples present; charts lack the rest. "
+        text = f"{display.share(coverage)} of samples present; charts show gaps for the rest. "
         partial = [
             html.Div(
                 [html.Strong("Partial. "), text, html.Code("cotenant doctor")], className="note-partial", role="status"
@@ -162,7 +162,7 @@ def _last_change(view: View, ref: WorkloadRef) -> Component:
     return panels.panel("Last change", change) if change else html.Div()
 
 
-LOG_NOTE: Final = "One line whenever a run proposed something else; amounts of one pod."
+LOG_NOTE: Final = "One row for each changed proposal; amounts per pod."
 
 
 def _framed_panel(title: str, content: Component, note: str = "") -> Component:
@@ -182,7 +182,7 @@ def facts(workload_story: Story, resource: Resource) -> Component:
             f"by {display.counted(row['replicas'] or 0, 'pod')}",
         ),
         panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
-        panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while any ran"),
+        panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while at least one ran"),
         panels.stat(
             "Highest",
             panels.amount(row[f"{name}_max"], resource),
@@ -292,7 +292,7 @@ def over_time(workload_story: Story, resource: Resource, back_seconds: float = m
 
 
 def _no_portrait() -> Component:
-    why = "These results were made without portraits. The next analysis makes them."
+    why = "These results have no portraits. The next analysis computes them."
     return panels.empty("Nothing is stored about this workload.", why=why, command="cotenant scan")
 
 
@@ -341,7 +341,7 @@ def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -
         stale = view.now_seconds() - overview.time_seconds >= view.settings.red_after_seconds
     body = proposals.containers(workload_story, stale=stale)
     ways = html.Span([*([_review(view, ref)] if workload_story.recommendations else []), link], className="panel-ways")
-    return panels.panel("Recommendation", body, aside=ways, note="One pod's values, and why they are what they are.")
+    return panels.panel("Recommendation", body, aside=ways, note="Values of one pod, and their reasons.")
 
 
 def _review(view: View, ref: WorkloadRef) -> Component:
@@ -364,7 +364,7 @@ def _exactly(ref: WorkloadRef) -> str:
 
 def _apply(workload_story: Story, view: View) -> Component:
     if not workload_story.recommendations:
-        why = "Its proposals say why, container by container."
+        why = "Its proposals give the reason for each container."
         command = proposals.explain_command(workload_story)
         return panels.panel("Apply", panels.empty("There is nothing to apply.", why=why, command=command))
     return panels.panel(
@@ -399,8 +399,8 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    namespace="this page is of one workload; the choice holds for the lists.",
-    time_range="it is of Usage and forecast; all else is of the whole history.",
+    namespace="this page shows one workload; the choice applies to the lists.",
+    time_range="it applies to Usage and forecast; all else covers the whole history.",
     forecast=True,
     spans=False,
 )

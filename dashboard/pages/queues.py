@@ -47,7 +47,7 @@ CLUSTER: Final = "cotenant dashboard --act\ncotenant get quotas"
 NO_QUOTA_WHY: Final = "A tree of ElasticQuotas says what each team is guaranteed and may use at most. An example:"
 ALL_QUOTAS: Final = "cotenant get quotas"
 """By who may read them all."""
-NARROWED_WHY: Final = "Quotas are shown that pods of the namespaces you see, and of no others, count against."
+NARROWED_WHY: Final = "Only quotas are shown whose pods are all in namespaces that you may see."
 TONES: Final = {
     GangState.RUNNING: "teal",
     GangState.PLACING: "blue",
@@ -60,9 +60,7 @@ TONES: Final = {
 
 def render(view: View, search: str) -> Component:
     """The page; its callback redraws it when queues change."""
-    lead = html.P(
-        "What each quota may use and uses, which pods wait and why, and jobs that start together or not at all."
-    )
+    lead = html.P("What each quota may use and uses, which pods wait and why, and gangs.")
     head = html.Div([html.H1("Queues"), lead], className="page-head")
     return html.Div([head, LIVE.store(view, search), LIVE.part("body", view, search)], className="page")
 
@@ -71,7 +69,7 @@ def contents(view: View, search: str) -> Component:
     """Everything below the heading."""
     service = view.given.queues
     if service is None:
-        why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or ask from the command line:"
+        why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     report = service.report(view.given.current_user())
     # List what could not be read or used; the rest of the page works without it.
@@ -91,7 +89,7 @@ def quota_panel(report: QueueReport, search: str) -> Component:
     """Bars of one resource, and the table of all."""
     if not report.quotas and report.narrowed:
         return panels.panel(
-            TREE, panels.empty("No quota is of your namespaces alone.", why=NARROWED_WHY, command=ALL_QUOTAS)
+            TREE, panels.empty("No quota belongs only to your namespaces.", why=NARROWED_WHY, command=ALL_QUOTAS)
         )
     if not report.quotas:
         return panels.panel(TREE, panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY))
@@ -170,7 +168,7 @@ def waiting_panel(report: QueueReport, search: str) -> Component:
     if not rows and report.waiting:
         return panels.panel(WAITING, panels.no_match("waiting pod"))
     if not rows:
-        why = "Pods that wait stand here with their reason, and on the command line:"
+        why = "Waiting pods are listed here with their reason, and on the command line:"
         state = panels.empty("No pod waits for quota or for its gang.", why=why, command="cotenant get waiting")
         return panels.panel(WAITING, state)
     _namespace, *heads = titles(WAITING_PODS)
@@ -232,8 +230,8 @@ def _state(view: View, _search: str) -> tuple[Any, ...] | None:
 
 LIVE: Final = LivePage(PATH, _state, {"body": LivePart(TREE, contents)})
 OBEYED: Final = Obeyed(
-    "it is of waiting pods and gangs; quotas are of the whole tree.",
-    "the history of a quota is the last day.",
+    "it applies to waiting pods and gangs; quotas show the whole tree.",
+    "the history of a quota covers the last day.",
     spans=False,
 )
 PAGE: Final = Page(

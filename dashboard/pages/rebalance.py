@@ -75,7 +75,7 @@ def render(view: View, search: str) -> Component:
 def overview(view: View, search: str) -> Component:
     """Show the result of the round, and the two maps."""
     if view.given.moves is None:
-        why = "A round is decided on a live cluster. Let the dashboard read one, or ask from the command line:"
+        why = "A round is decided on a live cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
     try:
         report = report_of(view, search)
@@ -120,7 +120,7 @@ def maps(report: RebalanceReport, search: str) -> list[Component]:
     note = f"Usage in % of capacity, one column a node; {load_maps.ABOVE}: above its threshold."
     drawn = [panels.panel(MAPS, now, aside=ways, note=note)]
     if all(row[f"{resource}_peak"] is None for row in rows):
-        why = "The manager publishes forecasts of nodes from its history; without them the present moment decides."
+        why = "The manager publishes forecasts of nodes from its history; without them the present usage decides."
         state = panels.empty("No node has a forecast.", why=why, command="kubectl get usageforecasts")
         return [*drawn, panels.panel(PEAKS, state)]
     peak = panels.figure(load_maps.at_peak(rows, resource), "rebalance-peak", load_maps.HEIGHT)
@@ -179,7 +179,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = panels.facts(titles(MOVES), [cells(MOVES, row) for row in rows[:MOST_ROWS]], MOVE_TITLE)
-        why = "These pods leave first, in the limits of a round; they follow from the nodes that are approved."
+        why = "These pods leave first, within the limits of a round; they depend on the nodes that are approved."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
@@ -257,7 +257,7 @@ def stay_panel(report: RebalanceReport) -> Component:
     """Pods of overloaded nodes that stay, each with its reason."""
     rows = [row for row in report.moves.rows() if row["decision"] != "move"]
     if not rows:
-        return panels.panel(STAY_TITLE, quiet("No pod was looked at that stays."))
+        return panels.panel(STAY_TITLE, quiet("No examined pod stays."))
     heads = ["Pod", "From", "Reason", "Why"]
     table_rows = [
         [
@@ -303,7 +303,7 @@ def _withdraw(view: View, row: Row) -> Any:
         return display.MISSING
     pod = str(row["pod"])
     may = view.given.current_user().may(Right.APPROVE, namespace_of(pod))
-    return approval.withdraw_button(str(row["job"]), pod, "" if may else "It takes role approver or admin.")
+    return approval.withdraw_button(str(row["job"]), pod, "" if may else "This needs role approver or admin.")
 
 
 def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
@@ -367,7 +367,7 @@ def register(app: Dash, view: View) -> None:
     approval.register(app, view)
 
 
-OBEYED: Final = Obeyed("a round is of whole nodes; every pod of theirs is listed.", "a round is of now.", spans=False)
+OBEYED: Final = Obeyed("a round covers whole nodes; all their pods are listed.", "a round is of now.", spans=False)
 PAGE: Final = Page(
     PATH, "Rebalance", "m", render, register, place=Place.PLACE, installed=with_cluster("moves"), obeyed=OBEYED
 )

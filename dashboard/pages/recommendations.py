@@ -74,10 +74,10 @@ NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
     Ready.WHOLE: "Passes the guardrails in one step.",
-    Ready.FIRST_STEP: "Larger than one step may be: the first of them passes the guardrails now.",
+    Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
     Ready.WAITING: "Its workload was changed lately; the next step waits: {}.",
-    Ready.SECOND_PERSON: "Passes the guardrails; its class takes two people: one accepts, another one approves.",
-    Ready.BLOCKED: "A guardrail stops it: {}. Its review says how far off it is.",
+    Ready.SECOND_PERSON: "Passes the guardrails; its class needs two people: one accepts, the other approves.",
+    Ready.BLOCKED: "A guardrail stops it: {}. Its review shows the difference.",
     Ready.NOTHING: "Nothing changes.",
 }
 """{}: what stops it."""
@@ -130,7 +130,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             column_def.pop("headerValueGetter", None)
         if column_def["field"] == "memory_observed_max":
             pair = {"parts": ["cpu_observed_max"]}
-            tip = "Highest CPU and memory use measured in one pod. Demand, with what was throttled: a column apart."
+            tip = "Highest CPU and memory use measured in one pod. Demand, including throttled CPU, has its own column."
             heading = {"headerName": "Highest seen", "headerTooltip": tip}
             column_def |= {**heading, "cellRenderer": "CotenantPair", "cellRendererParams": pair}
 
@@ -311,7 +311,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
     return render_review(view, search) if parts == ("review",) else render(view, search)
 
 
-OBEYED: Final = Obeyed(time_range="recommendations rest on the whole history.")
+OBEYED: Final = Obeyed(time_range="recommendations use the whole history.")
 PAGE: Final = Page(
     "recommendations", "To do", "r", render, register, below=below, place=Place.RIGHT_SIZE, obeyed=OBEYED
 )

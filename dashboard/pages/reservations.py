@@ -134,5 +134,5 @@ def _refresh_page(view: View, state: tuple[float, str, str], path: str, search: 
     return drawn, inside, mark, pace
 
 
-OBEYED: Final = Obeyed(time_range="plans are of the next 24 hours or 7 days, by the page's own switch.", forecast=True)
+OBEYED: Final = Obeyed(time_range="plans cover the next 24 hours or 7 days, by the page's own switch.", forecast=True)
 PAGE: Final[Page] = Page(PATH, "Plans", "v", render, register, below, place=Place.PEAKS, obeyed=OBEYED)

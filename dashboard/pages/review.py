@@ -38,10 +38,10 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 TITLES: Final = {
     DIFF: ("Proposed changes", "Per pod, against what runs now. Nothing is written before the last step."),
     GUARDRAILS: ("Guardrails", "Each rule on each workload, as the cluster is now."),
-    DRY_RUN: ("Server dry run", "The API server has tried every write with all its checks, and kept nothing."),
-    METHOD: ("Method", "The gentlest way that is possible is chosen already."),
-    CONFIRM: ("Confirm", "Tried on the server once more just now."),
-    DONE: ("Result", "Written down in the ledger before the cluster was touched."),
+    DRY_RUN: ("Server dry run", "The API server has checked every write, and stored nothing."),
+    METHOD: ("Method", "The possible method with the least disruption is preselected."),
+    CONFIRM: ("Confirm", "Checked on the server once more just now."),
+    DONE: ("Result", "Recorded in the ledger before anything was written to the cluster."),
 }
 P99: Final = 4
 """Place of p99 in a portrait's ladder."""
@@ -57,7 +57,7 @@ def render(view: View, search: str) -> Component:
     name, href = _list_page(view, reviewing.parse_terms(search))
     back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
-    head = html.Div([html.H1("Review"), html.P("From a proposal to a change, with a way back.")], className="page-head")
+    head = html.Div([html.H1("Review"), html.P("From a proposal to a reversible change.")], className="page-head")
     inside = panels.render_guarded(lambda: _frame(view, search))
     return html.Div([crumbs, head, inside, acting.outage_store(view)], className="page")
 
@@ -79,7 +79,7 @@ def _frame(view: View, search: str) -> Component:
         return panels.no_results()
     if trouble := acting.outage_reason(view):
         return panels.failure_state(
-            trouble, "Nothing can be reviewed before it answers. The page tries again by itself."
+            trouble, "Nothing can be reviewed before it answers. The page tries again automatically."
         )
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
@@ -127,7 +127,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _step_frame(DONE, html.Div([html.Div(outcome(view, terms), id="review-outcome"), poll]), None)
     refs = select_workloads(view, listing, terms, search)
     if not refs:
-        return panels.empty("None of these is in the results any more.", why="Choose anew.", link=_to_list(view, terms))
+        return panels.empty("The results no longer have any of these.", why="Choose anew.", link=_to_list(view, terms))
     answer = review_workloads(view, terms, refs)
     if isinstance(answer, ReviewJob):
         return _under_way(terms.step, answer)
@@ -158,7 +158,7 @@ def _partial(left: int, of: int) -> list[Component]:
     if not left:
         return []
     words = f"Stopped: {display.number(of - left)} of {display.counted(of, 'workload')} reviewed"
-    text = f"{words}; left out, and to be reviewed apart: {display.number(left)}."
+    text = f"{words}; left out, to be reviewed separately: {display.number(left)}."
     return [html.P(text, className="note-partial", role="note")]
 
 
@@ -472,7 +472,7 @@ def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStat
     if not terms.key or not refs:
         raise UsageError("nothing was chosen", fix="Begin the review anew.")
     if shown.get("version") != view.source.snapshot().results_version:
-        raise UsageError("newer results came in since you looked", fix="Go back to step 1 and look again.")
+        raise UsageError("there are newer results since your review", fix="Go back to step 1 and review again.")
     if old := acting.too_old(view):
         raise UsageError(old)
     if terms.overridden and not terms.because:

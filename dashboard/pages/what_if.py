@@ -20,8 +20,8 @@ BODY: Final = "what-if-body"
 MARK: Final = "what-if-mark"
 CHART_HEIGHT: Final = 280
 ASSUMED: Final = (
-    "A simulation in steps of five minutes: batch work is always waiting, pods are taken as nodes' totals, and p99 "
-    "comes from a model of interference. Node-time is short when services and what batch was promised exceed a node."
+    "A simulation in steps of five minutes: batch work is always waiting, pods count as totals of their node, and "
+    "p99 comes from a model of interference. A node is short when services plus the capacity lent to batch exceed it."
 )
 
 
@@ -104,6 +104,6 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "a replay is of nodes, which are of no namespace.", "it shows the days of its replay.", spans=False
+    "a replay covers nodes, and nodes have no namespace.", "it shows the days of its replay.", spans=False
 )
 PAGE: Final = Page(PATH, "Try a risk", "t", render, register, place=Place.LEND, obeyed=OBEYED)

@@ -55,5 +55,5 @@ def register(app: Dash, view: View) -> None:
     list_page.register(app, view, LIST)
 
 
-OBEYED: Final = Obeyed(time_range="the figures are of the whole history.")
+OBEYED: Final = Obeyed(time_range="the figures cover the whole history.")
 PAGE: Final = Page("workloads", "Workloads", "w", render, register, obeyed=OBEYED)

@@ -63,7 +63,7 @@ NODES: Final = ApprovalTexts(
     "node",
     "Mark",
     "marked",
-    "The manager moves all pods of a marked node, capacity first, and gives the node back when somebody needs it.",
+    "The manager moves all pods of a marked node, capacity first, and returns the node when it is needed.",
     "The table of nodes follows them.",
 )
 
@@ -110,7 +110,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: ApprovalTexts = MOVES) -> Compo
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
     reason = dmc.TextInput(
-        id=f"{prefix}-reason", label="Why (for those who read it later)", size="xs", value="", debounce=True
+        id=f"{prefix}-reason", label="Reason (for later readers)", size="xs", value="", debounce=True
     )
     label = f"{texts.does} {counted}"
     confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
@@ -204,7 +204,7 @@ def withdraw_move(view: View, name: str, texts: ApprovalTexts) -> Component:
     who = view.given.current_user()
     if texts is NODES:
         pod = visible(in_cluster(view.given.moves).withdraw_node(who, name).pod)
-        message = f"Gave {pod} back: its mark is taken away, moves under way end by themselves."
+        message = f"Gave {pod} back: its mark is removed, and running moves are completed."
     else:
         pod = visible(in_cluster(view.given.moves).withdraw(who, name).pod)
         message = f"Withdrew the move of {pod}: its job is deleted, the pod stays."

@@ -58,8 +58,8 @@ SHOW_WEEK: Final = "7d"
 LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
 NO_PLAN_WHY: Final = (
-    "No Deployment or StatefulSet with a CPU request is forecast to need more pods than run anyway, or these results "
-    "are older than the proposals. The forecasts say who comes nearest:"
+    "No Deployment or StatefulSet with a CPU request is forecast to need more pods than its baseline, or these "
+    "results are older than the proposals. The forecasts show the closest ones:"
 )
 WIDTHS: Final = {
     "reason": 200, "start": 96, "end": 96, "pods": 66,
@@ -92,7 +92,7 @@ def _total(label: str, value: str, parts: str) -> Component:
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
     for column_def in definitions:
         if column_def["field"] in ("wanted", "median"):
-            column_def["cellRendererParams"] = {"words": "Pods beyond the usual over 24 hours"}
+            column_def["cellRendererParams"] = {"words": "Pods beyond the baseline over 24 hours"}
 
 
 LIST: Final = Listing(
@@ -248,7 +248,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if not entries and not left_out:
         if is_filtered_out(view, plans):
             return panels.panel(LIVE, panels.no_match("plan"))
-        why = "Nothing is proposed, and the cluster holds no plan. Make one by hand, or look at the forecasts."
+        why = "Nothing is proposed, and the cluster holds no plan. Create one by hand, or see the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
@@ -417,13 +417,13 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         for r in Resource
     }
     lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
-    note = "Reservations take what no request holds. Whether a plan fits node by node, its preview says."
+    note = "Reservations use capacity without requests. The preview of a plan shows whether it fits node by node."
     if days > 1:
-        note = f"Forecasts reach a day ahead: what comes after is drawn from schedules and windows alone. {note}"
+        note = f"Forecasts cover one day: later plans are drawn only from schedules and windows. {note}"
     demand = lanes[Resource.MEMORY]
     most, free = (display.amount(v, Resource.MEMORY) for v in (demand.highest, demand.free))
     verdict = "more than is free" if demand.conflict.any() else "no conflict"
-    memory = html.P(f"Memory: at most {most} together, {free} free of requests now: {verdict}.")
+    memory = html.P(f"Memory: at most {most} together, {free} not requested now: {verdict}.")
     together = html.Details([html.Summary("Together against what is free"), lane, memory], className="more")
     why_not, switch = proposed_plans.withheld_reasons(rows), _switch(view, search, days)
     return panels.panel(title, *([over] if over else []), drawn, together, *why_not, note=note, aside=switch)

@@ -157,7 +157,7 @@ def _from_it(view: View, row: Row) -> list[Component]:
         **panels.asks(plan_actions.NEW_ASKED, workload=f"{ref.namespace}/{ref.kind}/{ref.name}"),
         **{"data-opens": "new-fields"},
     )
-    own = "The manager writes a plan of it at its next look." if proposed_plans.is_proposed(row) else ""
+    own = "The manager writes its plan in the next round." if proposed_plans.is_proposed(row) else ""
     return [button, html.P(refused or own, className="panel-note")]
 
 

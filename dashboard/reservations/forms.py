@@ -89,7 +89,7 @@ def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
     kinds = tuple((r.value, r.value) for r in Realisation)
     return [
         FieldOf("pods", "Pods", "number", terms.pods),
-        FieldOf("standby", "Standby, pods", "number", terms.standby, "capacity kept ready at any time; 0 is none"),
+        FieldOf("standby", "Standby, pods", "number", terms.standby, "capacity reserved at all times; 0 is none"),
         *(level if forecast else []),
         FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "the pods' start time is added"),
         FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window is over"),
@@ -157,7 +157,7 @@ def moment(text: Any, label: str) -> float:
     try:
         parsed = datetime.fromisoformat(str(text or "").strip().replace("Z", "+00:00"))
     except ValueError as error:
-        raise UsageError(f"{label}: {str(text or '')!r} is no moment", fix="Write 2026-11-20T18:00.") from error
+        raise UsageError(f"{label}: {str(text or '')!r} is not a time", fix="Write 2026-11-20T18:00.") from error
     return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
@@ -166,9 +166,9 @@ def _number(form: Mapping[str, Any], key: str, label: str) -> float:
     try:
         number = float(str(value))
     except ValueError as error:
-        raise UsageError(f"{label}: {str(value or '')!r} is no number", fix="Write a number.") from error
+        raise UsageError(f"{label}: {str(value or '')!r} is not a number", fix="Write a number.") from error
     if not math.isfinite(number):
-        raise UsageError(f"{label}: {value} is no number", fix="Write a number.")
+        raise UsageError(f"{label}: {value} is not a number", fix="Write a number.")
     return number
 
 

@@ -99,7 +99,7 @@ def plan_status(plan: Plan, now_seconds: float) -> list[Component]:
         html.P(story.next_step(plan, now_seconds), className="said", id="plan-next"),
     ]
     notes = _plan_notes(plan, "plan-beside")
-    lines += [html.Details([html.Summary("Other windows, and what is kept ready"), *notes], className="more")] * bool(
+    lines += [html.Details([html.Summary("Other windows, and standby capacity"), *notes], className="more")] * bool(
         notes
     )
     return [*lines, *units(plan)] if plan.status.units else lines
@@ -115,7 +115,7 @@ def _plan_notes(plan: Plan, id_: str) -> list[Component]:
     if plan.standby:
         size = f"{display.counted(plan.standby, 'pod')} of {plan.cores_per_pod:g} cores"
         idle = f"at most {plan.standby_core_hours:,.1f} idle core-hours a day"
-        parts.append(f" While it is approved, capacity for {size} is kept ready at any time: {idle}. Edit changes it.")
+        parts.append(f" While it is approved, capacity for {size} is reserved at all times: {idle}. Edit changes it.")
     return [html.P(parts, className="panel-note", id=id_)] if parts else []
 
 
@@ -170,9 +170,9 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
     skip = {"skip": "A plan for one window has no other occurrence: reject it instead."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
-        return {what: f"It was {decision_text(decision)}; what comes next stands above.", **skip}
+        return {what: f"It was {decision_text(decision)}; the next step is shown above.", **skip}
     if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
-        return {"approve": "Its policy has approved it; what comes next stands above.", **skip}
+        return {"approve": "Its policy has approved it; the next step is shown above.", **skip}
     return skip
 
 
@@ -234,9 +234,9 @@ def _fits(count: int, unplaced: int, nodes: Sequence[tuple[str, int]]) -> str:
 def _fit_at_start(preview: Preview) -> str:
     """Describe how the pods fit by the forecast of the window's first half hour."""
     if preview.unplaced_then is None:
-        return "not known: no node has a forecast of that moment; they reach a day ahead of the last scan"
+        return "not known: no node has a forecast for that time; forecasts cover one day after the last scan"
     fits = _fits(preview.count, preview.unplaced_then, preview.nodes_then)
-    return f"{fits}, by the forecast (p95) of what nodes use then"
+    return f"{fits}, by the forecast (p95) of the nodes' usage at that time"
 
 
 def _standby(preview: Preview, currency: str) -> str:
@@ -305,7 +305,7 @@ def skip_form(
         html.P(f"{note}; the others stay.", className="said"),
         _starts("plan-skip-start", starts, "Leave out the occurrence that begins"),
     ]
-    back = _starts("plan-unskip-start", skipped, "Let the skipped occurrence happen that begins")
+    back = _starts("plan-unskip-start", skipped, "Do not skip the occurrence that begins")
     parts = []
     if starts:
         written = _written_fields("skip", preview("skip", starts[0]))
@@ -313,7 +313,7 @@ def skip_form(
     if skipped:
         written = _written_fields("unskip", preview("unskip", skipped[0]))
         parts.append(_form("Bring back", [back, written], _submit("unskip", "Bring it back")))
-    return html.Div(parts or [html.P("There is no occurrence to come.", className="said")])
+    return html.Div(parts or [html.P("There is no future occurrence.", className="said")])
 
 
 def _starts(id_: str, starts: Sequence[float], label: str) -> Component:
@@ -329,7 +329,7 @@ def edit_form(plan: Plan) -> Component:
     """
     parts = [html.Div([_input("plan-term", f) for f in forms.fields(plan)], id="edit-fields", className="plan-fields")]
     if plan.source is WindowSource.FORECAST:
-        note = "Until this window is over, the forecast leaves a window or pods alone that you change."
+        note = "If you change a window or its pods, the forecast does not change them until this window is over."
         parts.append(html.P(note, className="panel-note"))
     preview = html.Button("Preview these", id="plan-edit-look", className="button")
     store = dcc.Store(id="plan-edit-of", data=plan.generation)
@@ -353,7 +353,7 @@ def policy_form(plan: Plan, currency: str) -> Component:
         )
         for key, label, v in limits
     ]
-    note = "Per occurrence, by the back-test; empty is not asked. The guards are asked as well."
+    note = "Per occurrence, by the back-test; empty: no condition. The guards apply as well."
     return _form(
         "Auto-approve",
         [
@@ -381,7 +381,7 @@ def next_three(windows: Sequence[Span]) -> list[Any]:
     parts: list[Any] = ["Next: "]
     for number, window in enumerate(windows):
         parts += [", " if number else "", panels.moment(window.start_seconds)]
-    return parts if windows else ["It has no occurrence to come."]
+    return parts if windows else ["It has no future occurrence."]
 
 
 def action_result(message: str, ref: PlanRef, base: str) -> Component:
@@ -414,7 +414,7 @@ def _written_fields(what: str, lines: Sequence[Component] = ()) -> Component:
     return html.Div(list(lines), id=f"plan-{what}-lines")
 
 
-def _why(what: str, label: str = "Why (for those who read it later)") -> Component:
+def _why(what: str, label: str = "Reason (for later readers)") -> Component:
     return dmc.TextInput(id=f"plan-{what}-reason", label=label, size="xs", value="", n_submit=0, debounce=True)
 
 

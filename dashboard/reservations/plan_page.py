@@ -57,7 +57,7 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     if len(parts) != REF_PARTS:
         return _bare(crumbs, head, panels.empty("No such plan.", why=ADDRESS, command="cotenant reservations list"))
     if service is None:
-        why = "This dashboard reads results only, and plans live in the cluster. Start it with --act, or ask:"
+        why = "This dashboard reads only results, and plans are objects of the cluster. Start it with --act, or run:"
         command = f"cotenant reservations show {name}"
         return _bare(crumbs, head, panels.empty("A plan is looked up in the cluster.", why=why, command=command))
     try:

@@ -246,7 +246,7 @@ ON_PROPOSED: Final = (
 ON_WITHHELD: Final = (
     BACKTEST,
     (
-        "A plan by hand for this window; it still has to be approved",
+        "A manual plan for this window; it still has to be approved",
         "plan {workload} --pods {pods} --start {start} --for {length} --yes",
     ),
 )

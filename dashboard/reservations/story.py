@@ -197,11 +197,11 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         when = reserve_words(plan, now_seconds) if window_of(plan) else ""
         return " ".join(part for part in (asks, when, why if phase is PlanPhase.APPROVED else "") if part)
     if phase.holds:
-        capacity = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is there"
+        capacity = f"Capacity for {available_pods(plan)} of {display.counted(wanted_pods(plan), 'pod')} is reserved"
         stands = f"{capacity}; {used_reservations(plan)} Reservations were taken by pods."
         return f"{stands} {why}".strip()
     sentences = {
-        PlanPhase.RELEASED: f"What nobody uses is released. {reserved.message if reserved else ''}".strip(),
+        PlanPhase.RELEASED: f"Unused capacity is released. {reserved.message if reserved else ''}".strip(),
         PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
         PlanPhase.SCORED: f"It is over. {plan_scores.summary(status.score) if status.score else ''}".strip(),
     }
@@ -212,7 +212,7 @@ def _asks(plan: Plan, approved: Condition | None) -> str:
     """Why it is not approved (yet)."""
     decision = decision_in_force(plan)
     if decision and decision.by:
-        return f"It was {decision_text(decision)}: the manager takes it up at its next look."
+        return f"It was {decision_text(decision)}: the manager handles it in the next round."
     if approved and approved.reason == "PolicyNotMet":
         return f"Its policy does not approve it: {approved.message}"
     return "Waiting for approval." if not plan.policy.auto else "Its policy is being asked."

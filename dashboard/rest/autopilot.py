@@ -88,7 +88,7 @@ def router(view: View, prefix: str) -> APIRouter:
     live_tables.add(api, "preview", QUEUE, preview)
     live_tables.add(api, "report", REPORT, report)
 
-    @api.get("", summary="Whether anything is changed now, and why not")
+    @api.get("", summary="Whether the autopilot may change anything now, and why not")
     def overview() -> Response:
         now = round_of(in_window=False)
         return json_answer({"decided_seconds": now.at_seconds, "enabled": now.enabled, **_halt(now)})
@@ -107,7 +107,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     who = view.given.current_user
 
-    @api.post("/pause", summary="Stop every act from now on", **body_doc(SwitchBody))
+    @api.post("/pause", summary="Stop all changes from now on", **body_doc(SwitchBody))
     def pause(body: JsonBody) -> Response:
         request = read_body(body, SwitchBody)
         return json_answer({"paused": service().pause(who(), request.reason)})
@@ -125,7 +125,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
         service().switch(who(), policy, request.mode, request.reason, request.digest)
         return json_answer({"policy": policy, "mode": request.mode})
 
-    @api.post("/preview", summary="What a policy would do tonight if it stood like this", **body_doc(DraftBody))
+    @api.post("/preview", summary="What a policy with this content would do tonight", **body_doc(DraftBody))
     def draft(body: JsonBody) -> Response:
         request = read_body(body, DraftBody)
         result = service().try_policy(who(), request.policy)

@@ -59,10 +59,10 @@ Key = Annotated[
     Header(
         alias="Idempotency-Key",
         pattern=KEY,
-        description="Made once by the caller; the same key again does nothing more.",
+        description="Chosen once by the caller; a repeated key has no effect.",
     ),
 ]
-Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Asked one by one; none: everywhere.")]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Checked one by one; none: everywhere.")]
 
 
 class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):
@@ -165,7 +165,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
-    @routes.get("/changes", summary="Changes that were accepted, and where each is", **_table_doc(CHANGES))
+    @routes.get("/changes", summary="Accepted changes, and the state of each", **_table_doc(CHANGES))
     def changes(
         request: Request,
         form: results.Format = "json",
@@ -178,7 +178,7 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
 
     @routes.get(
         "/changes/{change}",
-        summary="One change: its row, what moved, its rows of the ledger",
+        summary="One change: its row, the changed values, its rows of the ledger",
         **_doc(ChangeDetail, 404),
     )
     def change(change: str) -> Response:
@@ -190,7 +190,7 @@ def _add_reads(routes: APIRouter, view: View, source: change_tables.Changing) ->
 
 
 def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -> None:
-    @routes.get("/ledger", summary="Whether the ledger is what was written, against the head in the cluster",
+    @routes.get("/ledger", summary="Whether the ledger is unchanged, by the head in the cluster",
               **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         who = view.given.current_user()
@@ -207,7 +207,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
         _service(view)
         return results.answer(source.entries(), ENTRIES, request.url.query, _plain(form), slice(offset, offset + limit))
 
-    @routes.get("/permissions", summary="What the cluster allows whoever asks, by SelfSubjectAccessReview",
+    @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
               **_doc(list[Permission], 403, 503))  # fmt: skip
     @_in_words
     def permissions(namespaces: Namespaces = None) -> Response:
@@ -217,7 +217,7 @@ def _add_ledger(routes: APIRouter, view: View, source: change_tables.Changing) -
 
 
 def _add_previews(routes: APIRouter, view: View) -> None:
-    @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run what the server says",
+    @routes.post("/reviews", summary="What would change, each guardrail, and with dry_run the server's answer",
                **_doc(list[WorkloadReview], 403, 422, 503, body=ChangeRequestBody))  # fmt: skip
     @_in_words
     def reviews(body: Raw) -> Response:
@@ -243,7 +243,7 @@ def _add_previews(routes: APIRouter, view: View) -> None:
 def _add_writes(routes: APIRouter, view: View) -> None:
     @routes.post(
         "/changes",
-        summary="Accept: written down first, then done",
+        summary="Accept: recorded in the ledger first, then applied",
         **_doc(_CHANGED, 403, 409, 422, 503, body=ChangeRequestBody, created=True),
     )
     @_in_words
@@ -261,18 +261,16 @@ def _add_writes(routes: APIRouter, view: View) -> None:
         routes.add_api_route(path, endpoint, methods=["POST"], summary=summary, **_doc(_CHANGED, 403, 409, 422, 503))
 
     who = view.given.current_user
-    add_act("/changes/{change}/rollback", "Put back what stood there before", lambda d, id_: d.roll_back(who(), [id_]))
+    add_act("/changes/{change}/rollback", "Restore the values from before", lambda d, id_: d.roll_back(who(), [id_]))
     add_act(
         "/changes/{change}/verify",
         "Verify it now; nothing while its soak time runs",
         lambda d, id_: d.verify(who(), [id_]),
     )
-    add_act("/changes/{change}/confirm", "As its second person: do it, and all that was accepted with it",
+    add_act("/changes/{change}/confirm", "As the second person: apply it, and all that was accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
-    add_act(
-        "/changes/{change}/decline", "Never do what waits for a second person", lambda d, id_: d.decline(who(), id_)
-    )
-    add_act("/batches/{change}/rollback", "Put back all that was accepted together",
+    add_act("/changes/{change}/decline", "Cancel what waits for a second person", lambda d, id_: d.decline(who(), id_))
+    add_act("/batches/{change}/rollback", "Roll back all that was accepted together",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 
     @routes.post("/changes/settle", summary="Resolve changes with unknown outcome", **_doc(_CHANGED, 403, 503))
@@ -286,7 +284,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
 
     @routes.get(
         "/ladders",
-        summary="Cuts of several steps that were accepted as a whole, and how far each is",
+        summary="Cuts of several steps that were accepted as a whole, and their progress",
         **_doc(list[LadderDetail], 403),
     )
     def listed() -> Response:
@@ -294,7 +292,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
 
     @routes.post(
         "/ladders/{ladder}/stop",
-        summary="Take no further step of it; what was taken stays",
+        summary="Take no further step; earlier steps stay",
         **_doc(LadderDetail, 403, 422, 503, body=StopBody),
     )
     @_in_words
@@ -306,7 +304,7 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
 
     @routes.post(
         "/ladders/{ladder}/back",
-        summary="Take its steps back, the last one first, down to a step; 0: as it was before the first one",
+        summary="Roll its steps back, the last one first, down to a step; 0: all steps",
         **_doc(_CHANGED, 403, 409, 422, 503, body=BackBody),
     )
     @_in_words
@@ -330,7 +328,7 @@ def _add_postponing(routes: APIRouter, view: View) -> None:
         postponed = _service(view).postponed().values()
         return json_answer([_hidden(entry) for entry in postponed if who.may(Right.READ, entry.workload.namespace)])
 
-    @routes.post("/postponements", summary="Hide recommendations, for days or for good", status_code=204,
+    @routes.post("/postponements", summary="Hide recommendations, for days or permanently", status_code=204,
                **_doc(None, 403, 422, body=SnoozeBody))  # fmt: skip
     @_in_words
     def snooze(body: Raw) -> Response:
@@ -410,10 +408,10 @@ def _plain(form: str) -> str:
 # --- what /docs says --------------------------------------------------------------------------------------------------
 WORDS: Final[Mapping[int, str]] = {
     403: "A role, or a right in the cluster, is missing; nothing was done.",
-    404: "There is nothing of that name.",
+    404: "There is no object of that name.",
     409: "The object was changed meanwhile; nothing was overwritten.",
-    422: "A guardrail, the body, or a key that was used for something else stops it; nothing was done.",
-    503: "The cluster does not answer, or somebody else writes the ledger: try again.",
+    422: "A guardrail, the body, or a key of another request stops it; nothing was done.",
+    503: "The cluster does not answer, or another process writes the ledger: try again.",
 }
 _CELLS: Final[Mapping[Kind, str]] = {Kind.TEXT: "string", Kind.LIST: "array", Kind.INTEGER: "integer"}
 

@@ -153,7 +153,7 @@ def _add_reads(api: APIRouter, view: View) -> None:
         service, who, ref = _service(view), view.given.current_user(), PlanRef(namespace, name)
         return json_answer({**_plan_body(service, service.plan(who, ref), days), "history": service.history(who, ref)})
 
-    @api.get("/{namespace}/{name}/preview", summary="What approving it would mean now")
+    @api.get("/{namespace}/{name}/preview", summary="The effect of approving it now")
     def preview(namespace: str, name: str) -> Response:
         return json_answer(_service(view).preview(view.given.current_user(), PlanRef(namespace, name)))
 
@@ -185,14 +185,14 @@ def _add_acts(api: APIRouter, view: View) -> None:
     add(
         "POST",
         "approve",
-        "Let its capacity be reserved at start - lead",
+        "Approve it: its capacity is reserved at start - lead",
         PlanDecisionBody,
         lambda plan, body: ApprovePlan(plan, body.scope, body.reason, generation=body.generation),
     )
     add(
         "POST",
         "reject",
-        "Reserve nothing, and release what is reserved",
+        "Reject it: release reserved capacity, and reserve no more",
         PlanDecisionBody,
         lambda plan, body: RejectPlan(plan, body.reason, body.scope),
     )
@@ -206,14 +206,14 @@ def _add_acts(api: APIRouter, view: View) -> None:
     add(
         "POST",
         "unskip",
-        "Let a skipped occurrence happen after all",
+        "Do not skip an occurrence after all",
         SkipOccurrenceBody,
         lambda plan, body: RestoreOccurrence(plan, start(body)),
     )
     add(
         "PUT",
         "edit",
-        "Change it, if it still is the generation that was looked at",
+        "Change it, if its generation is still the given one",
         EditPlanBody,
         lambda plan, body: EditPlan(plan, body.terms(), body.generation),
     )

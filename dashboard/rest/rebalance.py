@@ -55,7 +55,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_reads(api: APIRouter, view: View) -> None:
-    @api.get("", summary="By which rules the round was decided, what could not be read, and who carries moves out")
+    @api.get("", summary="The rules of the round, what could not be read, and which program executes moves")
     def overview() -> Response:
         who = view.given.current_user()
         report, jobs = in_cluster(view.given.moves).report(who), in_cluster(view.given.moves).jobs(who)

@@ -69,7 +69,7 @@ FILTER_WORDS: Final = {
     "ns": "Rows of this namespace.",
     "row": "Single rows by their key columns, percent-escaped and joined by slashes.",
     "reason": "Rows that carry this reason code for CPU or memory.",
-    "range": "Rows of so long up to the newest row: 24h, 7d, 90m, all.",
+    "range": "Rows of this time up to the newest row: 24h, 7d, 90m, all.",
 }
 PAGE_ROWS: Final = 1_000
 """More are read, and sent, piece by piece."""
@@ -121,7 +121,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"no history of a node named {node}")
         return json_answer(history)
 
-    @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page: portraits to log")
+    @api.get("/workloads/{namespace}/{kind}/{name}", summary="Everything on a workload's page")
     def workload(namespace: str, kind: str, name: str) -> Response:
         story = source.story(WorkloadRef(namespace, kind, name))
         if story is None:
@@ -148,7 +148,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData("the stored history was never back-tested", fix="Run `cotenant backtest`.")
         return Response(report.html, media_type="text/html")
 
-    @api.get("/fit", summary="When a job's pod fits: earliest starts, nodes and pods, as on the batch page")
+    @api.get("/fit", summary="When a job's pods fit: earliest starts, nodes and pods, as on the batch page")
     def fit(cores: float = 2, gib: float = 4, hours: float = 2, deadline: float = 24) -> Response:
         return json_answer(_job_fit(view, batch.validate_job(Job(cores, gib, hours, deadline))))
 
@@ -190,7 +190,7 @@ def _job_fit(view: View, job: Job) -> Mapping[str, Any]:
         raise NoData(f"what nodes can lend is not known: {why}", fix="Run `cotenant scan` or `cotenant demo`.")
     now = view.now_seconds()
     if now >= lendable.end_seconds:
-        raise NoData("the forecasts of these results are over", fix="Run `cotenant scan`.")
+        raise NoData("the forecasts of these results have ended", fix="Run `cotenant scan`.")
     fit = batch.fit(lendable, job, now)
     return {"job": job, "now": int(now), "until": lendable.end_seconds, "known_nodes": lendable.known, "fit": fit}
 

@@ -64,7 +64,7 @@ class ApiTool:
             path = self.path.format_map({name: quote(_segment(name, values[name]), safe="") for name in in_path})
             query = urlencode({name: values[name] for name in values if name not in in_path}, doseq=True)
         except UnicodeEncodeError as error:
-            raise UsageError(f"an argument of {self.name} is no text: half of a surrogate pair stands in it") from error
+            raise UsageError(f"an argument of {self.name} has half of a surrogate pair") from error
         address = f"{path}?{query}" if query else path
         if len(address) > MOST_ADDRESS:
             raise UsageError(
@@ -102,7 +102,7 @@ def _segment(name: str, value: object) -> str:
     """A value as one part of a path; UsageError for what would lead to another path instead."""
     text = str(value)
     if text in ("", ".", ".."):
-        raise UsageError(f"{name} {text!r} is no name", fix="Write the name as the tables have it.")
+        raise UsageError(f"{name} {text!r} is no name", fix="Write the name as in the tables.")
     return text
 
 

@@ -97,7 +97,7 @@ class Incoming:
                     if message["type"] != "http.request" or not message.get("more_body"):
                         return b"".join(parts)
         except TimeoutError:
-            reason = f"the request's body did not come within {self._seconds:g} seconds"
+            reason = f"the request's body did not arrive within {self._seconds:g} seconds"
             raise Unreadable(408, reason, "Send it again.") from None
 
     def _too_large(self) -> Unreadable:
@@ -121,7 +121,7 @@ def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
         raise Unreadable(400, f"there is no callback with the output {call.output[:200]!r}", "Load the page again.")
     for name, sent in (("inputs", call.inputs), ("state", call.state)):
         if len(sent) != len(callback[name]):
-            reason = f"the callback takes {len(callback[name])} {name}, the body has {len(sent)}"
+            reason = f"the callback has {len(callback[name])} {name}, the body has {len(sent)}"
             raise Unreadable(400, reason, "Load the page again.")
     sent_outputs = len(call.outputs) if isinstance(call.outputs, list) else 1
     if sent_outputs != (call.output.count("...") + 1 if call.output.startswith("..") else 1):

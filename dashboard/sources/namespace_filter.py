@@ -39,8 +39,8 @@ from cotenant.scheduler_ext.cluster_size.report import SizeReport, narrow_report
 
 OF_THESE: Final = "of the namespaces you see"
 NOTE: Final = (
-    "Workloads, pods, waste, savings and reasons are of the namespaces you see; nodes, capacity, the curves and the "
-    "headline are of the whole cluster."
+    "Workloads, pods, waste, savings and reasons cover the namespaces that you may see; nodes, capacity, the curves "
+    "and the headline cover the whole cluster."
 )
 ADVICE: Final = (("severity",), ("cpu_reason",), ("memory_reason",))
 """Columns of recommendations whose texts an overview counts."""

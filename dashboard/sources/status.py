@@ -55,8 +55,8 @@ class Status:
     sentences: dict[str, str] = field(default_factory=lambda: {d.value: s for d, s in DEFECT_SENTENCES.items()})
 
 
-ACTS: Final = "Here changes may be made: with whose rights, and which of them the cluster gives, stands below."
-READS: Final = "The dashboard reads the store and asks nothing of the cluster: it holds no right in it."
+ACTS: Final = "Changes can be made here. The table shows whose rights are used, and which of them the cluster grants."
+READS: Final = "The dashboard reads only the store: it has no rights in the cluster."
 
 
 def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:

@@ -37,7 +37,7 @@ REVEALED_AT: Final = 4
 CELL_BYTES: Final = 100
 """What a kept text or number takes in memory, about."""
 MONEY: Final = ("saving_month", "cost")
-PATCHES: Final = "What applies the recommendations of these rows, as YAML to review and apply elsewhere"
+PATCHES: Final = "The recommendations of these rows as YAML, to review and apply elsewhere"
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +385,7 @@ def _empty_state(listing: Listing, view: View, query: Query) -> Component:
         return panels.no_match(listing.noun, _href(filters.clear_filters(query)))
     if state := listing.nothing(view):
         return state
-    why = "The history is too short, or the source showed nothing. Coverage and notes are on the overview."
+    why = "The history is too short, or the source had no data. The overview shows coverage and notes."
     return panels.empty(f"The analysis holds no {listing.noun}.", why=why, command="cotenant doctor")
 
 

@@ -43,7 +43,7 @@ def moved_by_burst(pod: PodReading, policy: NodePolicy, node: NodeReading) -> bo
 
 
 def ratio_of(node: NodeReading) -> float:
-    """The node's CPU normalization ratio, at least 1; also where the annotation is no number up to LARGEST_RATIO."""
+    """The node's CPU normalization ratio, at least 1; also where the annotation is not a number up to LARGEST_RATIO."""
     return read_ratio(node)[0]
 
 

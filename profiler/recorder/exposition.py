@@ -39,7 +39,7 @@ class ResourceAnswer:
     """Samples that a kubelet reports of its node and its containers.
 
     cpu: seconds of CPU time since the start; memory: bytes of the working set and of what is swapped out; starts: Unix
-    seconds. malformed: samples whose value is no number, which are left out.
+    seconds. malformed: samples whose value is not a number, which are left out.
     """
 
     container_cpu: SampleColumns

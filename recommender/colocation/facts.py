@@ -110,7 +110,7 @@ class _Annotations:
     def ratio(self) -> float:
         """CPU normalization: how many normalized cores one core of this node counts; 1 without the annotation.
 
-        A value outside of 0..RATIO_CAP, or that is no number, is ignored with a note.
+        A value outside of 0..RATIO_CAP, or that is not a number, is ignored with a note.
         """
         text = self.annotations.get(CPU_NORMALIZATION_RATIO_ANNOTATION)
         if text is None:

@@ -108,7 +108,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
 
 
 def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[str, float]:
-    """Unix time that an annotation of quotas says; a quota whose annotation is no moment is left out."""
+    """Unix time that an annotation of quotas says; a quota whose annotation is not a time is left out."""
     moments = {}
     for name, quota in quotas.items():
         with suppress(UsageError):

@@ -468,7 +468,7 @@ def _unusable_rates(migration: MigrationArgs, path: str) -> list[str]:
         usable = 0 < migration.evictions_per_second < float("inf")
     except ValueError:
         usable = False
-    return problems if usable else [*problems, f"{path}.evictQPS: {migration.evict_qps!r} is no number above zero"]
+    return problems if usable else [*problems, f"{path}.evictQPS: {migration.evict_qps!r} is not a number above zero"]
 
 
 def _crossed_threshold_problems(fields: LoadThresholdFields, path: str) -> list[str]:

@@ -187,9 +187,9 @@ def _outlooks(client: KubeClient, gaps: list[str]) -> Mapping[str, Outlook | Non
     except ClusterAbsent:
         return {}
     except ClusterForbidden as error:
-        gaps.append(f"forecasts are not looked at: {error.message}")
+        gaps.append(f"forecasts are not read: {error.message}")
         return {}
-    gaps.extend(f"forecast {name} is not looked at: {why}" for (_, name), why in refused.items())
+    gaps.extend(f"forecast {name} is not read: {why}" for (_, name), why in refused.items())
     return {name: outlook for (_, name), outlook in outlooks.items()}
 
 
@@ -199,9 +199,9 @@ def _workloads(client: KubeClient, namespace: str, gaps: list[str]) -> Mapping[W
     try:
         return outlooks_in(client.get(address.path))
     except ClusterForbidden as error:
-        gaps.append(f"forecasts of workloads are not looked at: {error.message}")
+        gaps.append(f"forecasts of workloads are not read: {error.message}")
     except ValueError as error:
-        gaps.append(f"forecasts of workloads are not looked at: {address} cannot be read: {error}")
+        gaps.append(f"forecasts of workloads are not read: {address} cannot be read: {error}")
     return {}
 
 

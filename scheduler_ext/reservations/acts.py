@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.reservations.service import terms as plan_terms
 
 @dataclass(frozen=True, slots=True)
 class ApprovePlan:
-    """Let its capacity be reserved at start - lead, with this standby (None: its own).
+    """Approve it: its capacity is reserved at start - lead, with this standby (None: its own).
 
     generation: of the plan that was read; a plan that has changed since is not approved.
     """
@@ -46,7 +46,7 @@ class ApprovePlan:
 
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
-    """Reserve nothing, and release what is reserved; a reason is needed."""
+    """Reject it: release reserved capacity, and reserve no more; a reason is needed."""
 
     plan: PlanRef
     reason: str
@@ -189,7 +189,7 @@ def _make(asked: MakePlan, context: PlanContext) -> Intent:
 
 
 def _edit(asked: EditPlan, context: PlanContext) -> Intent:
-    """Change it, if it still is the generation that was looked at; what is approved, by who may approve."""
+    """Change it, if its generation is still the given one; what is approved, by who may approve."""
     if context.live.approved_by_person:
         context.who.require(Right.APPROVE, asked.plan.namespace)
     return plan_terms.edit_patch(context.live, asked.terms, asked.generation)

@@ -1,4 +1,4 @@
-"""What proposals would have meant in the week after them, from stored usage."""
+"""Effect that proposals would have had in the week after them, from stored usage."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_change_is_found_by_mouse_told_whole_and_taken_back(open_page: Open, s
     with acting.served(scene, lambda: ADMIN) as url:
         page = settled(open_page(f"{url}/changes"))
         expect(page.locator("#count-changes")).to_have_text("2 changes")
-        expect(page.locator("#ledger-line")).to_contain_text("Audit log intact: 4 entries, none changed, none cut off")
+        expect(page.locator("#ledger-line")).to_contain_text("Audit log intact: 4 entries, none changed, none removed")
         page.locator(".ag-center-cols-container .ag-row").first.click()
         told = page.locator("#change-told")
         expect(told).to_contain_text("Applied")

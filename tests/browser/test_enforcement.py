@@ -168,11 +168,11 @@ def test_an_old_gathering_is_called_old(open_page: Open, tmp_path: Path) -> None
     fill(store, END)
     with support.served(support.app_on(StoreSource(store, support.QUICK), now_seconds=END + 7200)) as address:
         page = settled(open_page(f"{address}/enforcement"))
-        expect(page.locator("#enforcement-told .banner")).to_contain_text("The agents were asked 2 h ago")
+        expect(page.locator("#enforcement-told .banner")).to_contain_text("The agents' actions were collected 2 h ago")
 
 
 STATES = {
-    "nobody asked": (None, "Nobody has asked the node agents yet."),
+    "nobody asked": (None, "The node agents' actions have not been collected yet."),
     "no agents": (Gathering(END, agents=0), "No node agent runs."),
     "quiet": (Gathering(END, agents=4), "Healthy and quiet."),
     "forbidden": (
@@ -205,6 +205,6 @@ def test_an_empty_page_fills_by_itself(open_page: Open, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c1")
     with support.served(support.app_on(StoreSource(store, support.QUICK), now_seconds=END)) as address:
         page = open_page(f"{address}/enforcement")
-        expect(page.locator("#page .empty")).to_contain_text("Nobody has asked the node agents yet.")
+        expect(page.locator("#page .empty")).to_contain_text("The node agents' actions have not been collected yet.")
         fill(store, END)
         expect(page.locator("#count-enforcement")).to_have_text("14 actions", timeout=60_000)

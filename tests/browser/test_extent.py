@@ -41,7 +41,7 @@ def test_a_choice_is_in_the_address_and_holds_from_page_to_page_and_back(open_pa
     wait_for_column(page, "namespace", "t === 'pay'")
     ranged(page, "Last 7 days")
     page.wait_for_url(f"{address}/workloads?ns=pay&range=7d")
-    expect(page.locator("#extent-notes")).to_have_text("Time range: the figures are of the whole history.")
+    expect(page.locator("#extent-notes")).to_have_text("Time range: the figures cover the whole history.")
     # Another page, which has no namespaces, says so and lists all of its rows; the choice waits.
     go_to(page, "n")
     page.wait_for_url(f"{address}/nodes?ns=pay&range=7d")

@@ -60,7 +60,7 @@ def test_a_person_approves_every_move_follows_one_to_its_end_and_withdraws_the_o
             confirm = page.get_by_role("button", name="Make 2 jobs")
             expect(confirm).to_be_focused()
             assert (scene.jobs(), scene.rows()) == ([], []), "so far a dry run"
-            page.get_by_label("Why (for those who read it later)").fill("sale tonight")
+            page.get_by_label("Reason (for later readers)").fill("sale tonight")
             confirm.click()
             expect(page.locator("#moves-done")).to_contain_text("Made 2 jobs.")
             jobs = page.get_by_role("table", name="Jobs").locator("tbody tr")

@@ -280,7 +280,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     assert page.locator("img[src=x]").count() == 0
     page.locator("#plans-7d").click()
     expect(page.locator("#plan-day h2")).to_have_text("The next 7 days")
-    expect(page.locator("#plan-day")).to_contain_text("Forecasts reach a day ahead")
+    expect(page.locator("#plan-day")).to_contain_text("Forecasts cover one day")
     # Today's occurrence and those of the next six days.
     expect(page.locator("#plan-day figcaption").first).to_contain_text("7 windows approved")
     assert page.url.endswith("&show=7d")
@@ -406,7 +406,7 @@ def test_what_an_owner_may_not_do_stands_there_disabled_and_says_why(
     buttons = page.locator("#plan-acts button")
     expect(buttons).to_have_count(6)
     assert [b.text_content() for b in buttons.all() if b.is_enabled()] == ["Preview", "Skip", "Edit"]
-    why = "ann may not approve in namespace shop: it takes role approver or admin."
+    why = "ann may not approve in namespace shop: this needs role approver or admin."
     expect(page.locator("#plan-why-not")).to_contain_text(why)
     page.keyboard.press("a")
     expect(page.locator("#plan-work")).to_be_empty()

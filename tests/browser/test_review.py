@@ -389,7 +389,7 @@ def test_who_may_not_pass_over_or_accept_is_told_which_role_it_takes(
         with acting.served(scene, lambda: Person("vera")) as url:
             page = settled(open_page(f"{url}/recommendations"))
             expect(page.locator("#review-selected")).to_be_disabled()
-            expect(page.locator("#selection-why")).to_contain_text("vera may not review: it takes role owner")
+            expect(page.locator("#selection-why")).to_contain_text("vera may not review: this needs role owner")
             expect(page.locator("#said")).to_be_empty()
             page.goto(f"{url}/recommendations/review?ids={reviewing.name_of(ref)}")
             expect(page.locator(".empty")).to_contain_text("vera may not review")

@@ -208,8 +208,8 @@ def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene)
     assert (health.rows, health.notes, health_words(health)) == (
         0,
         (),
-        "The audit log is empty; whether entries were cut off its end cannot be checked: no head of it is kept in the "
-        "cluster",
+        "The audit log is empty; it cannot be checked whether entries at its end were removed: the cluster stores no "
+        "head of it",
     )
 
 
@@ -222,7 +222,7 @@ def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
     db.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete;")
     db.execute("UPDATE entries SET actor = 'eve' WHERE seq = 2")
     db.commit()
-    assert service.ledger().bad_row == 2 and "row 2 is not what was written" in service.ledger().words
+    assert service.ledger().bad_row == 2 and "row 2 was changed" in service.ledger().words
     db.execute("UPDATE entries SET actor = 'jane' WHERE seq = 2")
     db.execute("DELETE FROM entries WHERE seq > 2")
     db.commit()

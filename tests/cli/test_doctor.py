@@ -68,7 +68,7 @@ def test_a_prometheus_that_was_not_looked_for_is_told_last_with_why_and_what_to_
     result = invoke("-o", output, home=tmp_path)
     assert result.exit_code == 1
     (last,) = result.stderr.splitlines()
-    assert last.startswith("prometheus: nothing was checked: no address is set, and no cluster led to one.")
+    assert last.startswith("prometheus: nothing was checked: no address is set, and none was found through a cluster.")
     assert "cotenant doctor --prometheus http://localhost:9090" in last
     assert "nothing was checked" not in invoke("--prometheus", "http://127.0.0.1:9", home=tmp_path).output
 
@@ -267,7 +267,7 @@ def test_a_source_on_which_a_scan_must_fail_is_a_fatal_finding(data: object, nam
         (
             200,
             b'{"status":"success","data":[]}',
-            "holds no metric of the last 14 days",
+            "has no metric of the last 14 days",
             "Check the address and the tenant",
         ),
     ],
@@ -335,7 +335,7 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
     assert (interval.state, interval.found.split(",")[0]) == (ProbeState.WARNING, "300 s")
     # Two days that end at noon hold 11:55 of today and of yesterday; 11:55 of the day before is 5 minutes too early.
-    assert (span.state, span.found) == (ProbeState.WARNING, "containers are seen at 2 of 14 daily looks")
+    assert (span.state, span.found) == (ProbeState.WARNING, "containers are seen at 2 of 14 daily checks")
     assert (usage.state, refused.state, refused.required) == (ProbeState.OK, ProbeState.FAILED, True)
     assert "429" in refused.found
     assert "in_flight" in refused.fix

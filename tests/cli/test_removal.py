@@ -122,11 +122,11 @@ def test_what_the_server_refuses_stays_and_is_named_while_the_rest_goes(server: 
     rows = {row["object"]: (row["state"], row["note"]) for row in json.loads(done.stdout)}
     assert rows.keys() == {"metrics.k8s.io/v1beta1", "pods/shop/web", "nodes/n1", "configmaps/shop/ours"}
     assert rows["metrics.k8s.io/v1beta1"][0] == rows["pods/shop/web"][0] == "refused"
-    assert "not looked at: " in rows["metrics.k8s.io/v1beta1"][1] and "503" in rows["metrics.k8s.io/v1beta1"][1]
+    assert "not read: " in rows["metrics.k8s.io/v1beta1"][1] and "503" in rows["metrics.k8s.io/v1beta1"][1]
     assert "kyverno denied" in rows["pods/shop/web"][1]
     assert (rows["nodes/n1"][0], rows["configmaps/shop/ours"][0]) == ("give back", "delete")
     assert server.deleted == [CONFIG] and server.given_back == ["/status/capacity/kubernetes.io~1batch-cpu"]
-    assert "2 objects removed or given back" in done.stderr
+    assert "2 objects removed or restored" in done.stderr
 
 
 @pytest.mark.slow

@@ -170,9 +170,9 @@ def test_a_page_of_many_rows_says_what_it_leaves_out() -> None:
 
 def test_a_page_without_anything_is_a_page() -> None:
     empty = contents(overview=None)
-    assert "No container was asked for." in Parsed(page(empty)).texts()
+    assert "No container was selected." in Parsed(page(empty)).texts()
     nothing = contents(findings=Table.from_rows(FINDINGS, []))
-    assert "Nothing was found beside the recommendations." in Parsed(page(nothing)).texts()
+    assert "There are no findings." in Parsed(page(nothing)).texts()
 
 
 def test_what_is_unknown_is_called_unknown() -> None:

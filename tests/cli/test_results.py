@@ -156,13 +156,13 @@ def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(sto
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("a/b", "--scope", "node"), "one path is asked for"),
-        (("a/b", "-n", "a"), "one path is asked for"),
+        (("a/b", "--scope", "node"), "a single path is requested"),
+        (("a/b", "-n", "a"), "a single path is requested"),
         (("--fine",), "--fine is of one path"),
         (("-n", "a"), "the forecast of a cluster has no namespace"),
         (("--scope", "node", "-n", "a"), "the forecast of a node has no namespace"),
-        (("-r", "gpu-core", "--scope", "node"), "gpu-core is forecast for the cluster alone"),
-        (("a/b", "-r", "gpu-core"), "gpu-core is forecast for the cluster alone"),
+        (("-r", "gpu-core", "--scope", "node"), "gpu-core is forecast only for the cluster"),
+        (("a/b", "-r", "gpu-core"), "gpu-core is forecast only for the cluster"),
     ],
 )
 def test_options_that_say_nothing_beside_each_other_are_refused(words: tuple[str, ...], sentence: str) -> None:

@@ -52,7 +52,7 @@ def test_without_a_recorder_that_runs_a_source_has_to_be_named(store: Store, sec
     done = scan(store)
 
     assert done.returncode == 2
-    assert "no Prometheus is named" in done.stderr
+    assert "no Prometheus is configured" in done.stderr
     assert ("nothing was written since" in done.stderr) is (seconds_ago is not None)
 
 
@@ -62,7 +62,7 @@ def test_a_recorder_of_another_cluster_does_not_count(store: Store) -> None:
     done = scan(store, "--cluster", "another")
 
     assert done.returncode == 2
-    assert "no Prometheus is named" in done.stderr
+    assert "no Prometheus is configured" in done.stderr
 
 
 def test_a_recorder_without_a_whole_slot_says_when_it_began(tmp_path: Path) -> None:

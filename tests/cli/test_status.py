@@ -143,7 +143,7 @@ def test_before_the_first_analysis_it_says_what_a_recorder_has(tmp_path: Path) -
     done = run(store, tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert "error: the store has no results of cluster young yet: recording since " in done.stderr
-    assert "3 nodes from kubelet" in done.stderr and "fix: Analyse what is recorded: cotenant scan." in done.stderr
+    assert "3 nodes from kubelet" in done.stderr and "fix: Analyse the recorded history: cotenant scan." in done.stderr
 
 
 def test_a_context_that_is_not_there_is_an_error_that_names_it(made: Results, tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ def test_another_clusters_components_do_not_stand_beside_these_results(made: Res
     }
     (tmp_path / ".kube" / "config").write_text(yaml.safe_dump(body))
     status = document(made.store, tmp_path)
-    assert status["cluster_unknown"].startswith("the kubeconfig's context is of elsewhere, the results are of ")
+    assert status["cluster_unknown"].startswith("the kubeconfig's context belongs to elsewhere, the results to ")
 
 
 def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: 
     for words in ((), ("--all-clusters",)):
         refused = run(both, tmp_path, *words, "--context", "prod")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "kube.context is of one cluster" in refused.stderr and "--cluster NAME" in refused.stderr
+        assert "kube.context belongs to one cluster" in refused.stderr and "--cluster NAME" in refused.stderr
 
 
 def plans_in(api: Api) -> list[Any]:

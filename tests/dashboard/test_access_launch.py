@@ -192,7 +192,7 @@ def test_a_browser_changes_the_token_for_a_cookie_and_the_address_is_clean(url: 
 
 def test_a_page_without_the_token_has_a_field_for_it(url: str) -> None:
     page = Browser(url).get("/co/nodes", page=True)
-    assert page.status_code == 401 and 'name="token"' in page.text and "printed when it began" in page.text
+    assert page.status_code == 401 and 'name="token"' in page.text and "printed at its start" in page.text
 
 
 def test_a_script_sends_it_as_a_bearer_token_and_keeps_no_cookie(url: str) -> None:

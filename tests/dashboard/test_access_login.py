@@ -65,7 +65,7 @@ def test_a_stranger_is_sent_to_the_login_and_comes_back_to_the_same_view(address
 def test_a_stranger_reads_nothing(address: str, path: str) -> None:
     answer = Browser(address).get(path)
     assert answer.status_code == 401
-    assert answer.json()["message"] == "It is not known who you are."
+    assert answer.json()["message"] == "You are not logged in."
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
@@ -124,7 +124,7 @@ def test_a_code_is_worth_nothing_without_the_browser_that_began(address: str, pr
     victim, thief = Browser(address), Browser(address)
     back = victim.at_provider(victim.get("/auth/login").headers["Location"], ADA)
     answer = thief.session.get(back, timeout=30, allow_redirects=False)
-    assert answer.status_code == 401 and "no login is under way" in answer.json()["message"]
+    assert answer.status_code == 401 and "no login is in progress" in answer.json()["message"]
 
 
 def _foreign_issuer(claims: dict[str, Any]) -> dict[str, Any]:

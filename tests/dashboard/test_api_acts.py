@@ -156,7 +156,7 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
             "key": (posted(me, "changes", {"workloads": [two]}, **key), 422, "was used before"),
             "no key": (posted(me, "changes", {"workloads": [two]}), 422, "Idempotency-Key"),
             "name": (posted(me, "reviews", {"workloads": ["pay"]}), 422, "NAMESPACE/KIND/NAME"),
-            "field": (posted(me, "reviews", {"workload": [one]}), 422, "body is not what is expected"),
+            "field": (posted(me, "reviews", {"workload": [one]}), 422, "body is not valid"),
             "nothing": (posted(me, "reviews", {"workloads": []}), 422, "0 workloads"),
             "unknown": (posted(me, "changes/nope/rollback"), 422, "no change 'nope'"),
             "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),

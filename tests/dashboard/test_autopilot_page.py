@@ -101,10 +101,10 @@ def kept_by_flux(scene: EmbeddedAutopilot) -> None:
 
 
 def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot) -> None:
-    assert "A GitOps tool keeps" not in drawn(scene)
+    assert "A GitOps tool manages" not in drawn(scene)
     kept_by_flux(scene)
     offered = drawn(scene)
-    assert "A GitOps tool keeps 1 workload." in offered and "autopilot-bundle-asked" in offered
+    assert "A GitOps tool manages 1 workload." in offered and "autopilot-bundle-asked" in offered
     # of the namespace that is shown, and not of all
     row = {"namespace": "shop", "gitops": "flux"}
     assert '"namespaces\\": \\"shop\\"' in text_of(bundles.offer(view_of(scene), [row, row]))
@@ -221,7 +221,7 @@ def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: Emb
         (f"{HEAD}\nspec: &a {{selector: *a}}", "line 2 uses an anchor or alias"),
         (f"{HEAD}\nspec: {'[' * 5000}", "line 2 is nested deeper than 20"),
         (f"# {'x' * (1 << 18)}", "larger than 262144 bytes"),
-        (f"{HEAD}\nspec: {{1: 2}}", "key 1, which is no text"),
+        (f"{HEAD}\nspec: {{1: 2}}", "key 1, which is not a string"),
         (f"{HEAD}\nspec: {{mode: Off}}", "YAML reads Off without quotes as false"),
         (f"{HEAD}\nspec: {{selector: {{matchLables: {{a: b}}}}}}", "spec.selector.matchLables is no field"),
         (f"kind: Deployment\n{HEAD}", "kind: 'Deployment' is not that of a policy"),

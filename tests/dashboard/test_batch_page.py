@@ -159,7 +159,7 @@ def test_a_job_that_fits_at_the_median_only_is_not_called_sure() -> None:
     job = Job(cores=4, gib=1, hours=1, deadline=2)
     found = batch.fit(given_room, job, DAY)
     assert found.windows == () and found.likely is not None and found.likely.likely_nodes == 1
-    assert page.verdict(found, given_room).startswith("Not surely: such a pod fits")
+    assert page.verdict(found, given_room).startswith("Uncertain: such a pod fits")
 
 
 def test_a_job_that_fits_nowhere_hears_the_most_there_is() -> None:
@@ -175,7 +175,7 @@ def test_a_node_that_is_not_known_takes_nothing() -> None:
     job = Job(cores=1, gib=1, hours=1, deadline=2)
     found = batch.fit(given_room, job, DAY)
     assert found.windows == () and found.likely is None
-    assert "nothing can be said" in page.verdict(found, given_room)
+    assert "there is no answer" in page.verdict(found, given_room)
 
 
 def test_a_long_row_of_better_starts_keeps_the_earliest_and_the_best() -> None:
@@ -258,11 +258,11 @@ def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() ->
     # One line: what is ahead begins where the past ends, with the 8 cores of now.
     assert list(drawn["Batch, median"].y) == [8, 5, 3, 7] and drawn["Batch, median"].x[0] == drawn["Batch so far"].x[-1]
     assert list(drawn["Free for a day"].y) == [None] * 24 + [4, 4, 4]
-    assert "least, 2 cores at Thu 19 Nov 12:30 UTC, and most, 6 cores at Thu 19 Nov 13:00 UTC" in made.summary
+    assert "from 2 cores at Thu 19 Nov 12:30 UTC to 6 cores at Thu 19 Nov 13:00 UTC" in made.summary
 
 
 def test_a_chart_without_forecast_says_so() -> None:
-    assert "no forecast says" in chart.chart(lines_of([math.nan, math.nan]), None).summary
+    assert "no forecast of" in chart.chart(lines_of([math.nan, math.nan]), None).summary
     assert np.isnan(chart.pad_values([1.0], 2)).all()
 
 
@@ -319,12 +319,12 @@ def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, made: Res
     late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)
     with support.served(late) as address, pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
-    assert refused.value.code == 404 and b"are over" in refused.value.read()
+    assert refused.value.code == 404 and b"have ended" in refused.value.read()
 
 
 def test_a_bad_number_is_answered_in_the_panel(source: StoreSource, made: Results) -> None:
     text = text_of(page.answer(view_on(source, made.end_seconds), "?cores=many"))
-    assert "cores='many' is no number of cores." in text and "empty failed" in text
+    assert "cores='many' is not a number of cores." in text and "empty failed" in text
 
 
 def test_forecasts_that_are_over_say_nothing_about_the_hours_to_come(source: StoreSource, made: Results) -> None:

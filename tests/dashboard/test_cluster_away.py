@@ -75,4 +75,4 @@ def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
         view.now_seconds,
         DashboardContext(current_user=lambda: viewer, changes=view.given.changes),
     )
-    assert "it takes role" in callbacks.why_not(seen, Right.ACCEPT)
+    assert "this needs role" in callbacks.why_not(seen, Right.ACCEPT)

@@ -208,7 +208,7 @@ def empty_view(tmp_path: Path, told: Gathering | None, now: float = END) -> Any:
 @pytest.mark.parametrize(
     ("told", "words", "command"),
     [
-        (None, "Nobody has asked the node agents yet.", "cotenant node enforcement gather"),
+        (None, "The node agents' actions have not been collected yet.", "cotenant node enforcement gather"),
         (Gathering(END, agents=0), "No node agent runs.", "cotenant install --enforcer"),
         (Gathering(END, agents=5, dry_agents=2), "Healthy and quiet.", "cotenant node status"),
         (
@@ -245,7 +245,7 @@ def test_filters_narrow_chart_and_choice_of_nodes(made_page: Any) -> None:
     text = text_of(page.node_in_hand(view, "?mode=dry-run"))
     assert "node-001, " in text and "node-000 (" not in text
     assert "No action matches these filters." in text_of(page.node_in_hand(view, "?reason=none-such"))
-    assert "is no moment" in text_of(page.node_in_hand(view, "?since=yesterday"))
+    assert "is not a time" in text_of(page.node_in_hand(view, "?since=yesterday"))
 
 
 def test_an_old_gathering_is_called_old_and_trouble_stands_beside_what_was_gathered(made_page: Any) -> None:
@@ -272,11 +272,13 @@ def test_a_node_s_own_page_shows_the_lanes_and_leads_here(made_page: Any) -> Non
     view, _ = made_page
     text = text_of(enforcing.on_node(view, "node-000"))
     assert "node-lanes" in text and "/enforcement?node=node-000&open=node-000" in text
-    assert "Nothing is known of an agent" in text_of(enforcing.on_node(view, "elsewhere"))
+    assert "No action of an agent is known" in text_of(enforcing.on_node(view, "elsewhere"))
 
 
 def test_a_node_s_page_without_any_act_says_why(tmp_path: Path) -> None:
-    assert "Nobody has asked the node agents yet." in text_of(enforcing.on_node(empty_view(tmp_path, None), "n"))
+    assert "The node agents' actions have not been collected yet." in text_of(
+        enforcing.on_node(empty_view(tmp_path, None), "n")
+    )
 
 
 # ---- rows

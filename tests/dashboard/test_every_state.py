@@ -112,7 +112,7 @@ def test_a_missing_right_is_forbidden_and_neither_empty_nor_broken(
     well({case.name: text})
     # Which right is missing, what helps, and the command that tries all rights.
     assert "empty forbidden" in text and RIGHT in text and panels.RIGHTS_COMMAND in text
-    assert (error.fix or "whoever gives it out can add it") in text
+    assert (error.fix or "an administrator can grant it") in text
     assert "empty failed" not in text and "No results yet" not in text
     for title in case.out:
         assert "empty forbidden" in framed(text, title), title

@@ -77,7 +77,7 @@ def test_what_is_no_range_is_refused_with_what_to_write(text: str) -> None:
 
 @pytest.mark.parametrize("part", ["range!=7d", "range notin (7d)", "since!=2026-11-19", "until!=100"])
 def test_a_time_is_not_excluded(part: str) -> None:
-    with pytest.raises(UsageError, match=r"is no (time range|moment)"):
+    with pytest.raises(UsageError, match=r"is (no time range|not a time)"):
         filters.parse(part, ENFORCEMENT)
 
 
@@ -185,7 +185,7 @@ def test_a_choice_that_a_page_cannot_obey_is_said_there(results: Overview) -> No
     obeyed = nodes.PAGE.obeyed
     assert extent.notes(results, obeyed, "") == []
     namespace, time_range = extent.notes(results, obeyed, "?ns=pay&range=7d")
-    assert namespace.startswith("Namespace: nodes are of no namespace") and "what is now" in time_range
+    assert namespace.startswith("Namespace: nodes have no namespace") and "shows the present" in time_range
     assert extent.notes(results, enforcement.PAGE.obeyed, "?ns=pay&range=7d") == []
     assert extent.notes(results, enforcement.PAGE.obeyed, "?range=next") == [extent.NO_FORECAST]
     (refused,) = extent.notes(results, enforcement.PAGE.obeyed, "?range=soon")
@@ -208,11 +208,11 @@ def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: 
     notes = extent.notes(results, page.obeyed, search)
     if isinstance(listing, Listing):
         assert not notes
-        with pytest.raises(UsageError, match=r"'abc' is no moment|unknown filter"):
+        with pytest.raises(UsageError, match=r"'abc' is not a time|unknown filter"):
             listing.query(search)
     else:
         (note,) = notes
-        assert note.startswith("since=abc, until=2026-11-19T12:00:00Z is not read on this page")
+        assert note.startswith("since=abc, until=2026-11-19T12:00:00Z has no effect on this page")
         assert f"charts take range=. {time_span.RANGE_FIX}" in note
 
 

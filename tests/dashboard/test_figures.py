@@ -132,7 +132,7 @@ def test_the_heat_map_names_the_busiest_and_the_quietest_hour() -> None:
 def test_a_week_never_seen_says_so() -> None:
     chart = heat.chart([[math.nan] * 24] * 7)
     plotted(chart)
-    assert chart.summary == "No usage has been seen yet."
+    assert chart.summary == "No usage has been measured yet."
 
 
 WASTE = [NamespaceWaste("a", 1000, 5 * GIB), NamespaceWaste("b", 9000, GIB), NamespaceWaste("<b>x</b>&", 4000, 0)]
@@ -150,7 +150,7 @@ def test_a_namespace_is_text_in_a_chart_whatever_it_is_called() -> None:
 
 
 def test_no_waste_is_said() -> None:
-    assert waste.chart([], Resource.CPU, 5).summary == "Nothing is requested and left unused."
+    assert waste.chart([], Resource.CPU, 5).summary == "There are no unused requests."
 
 
 def test_days_on_an_axis_keep_space_for_their_words() -> None:

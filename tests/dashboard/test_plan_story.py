@@ -116,7 +116,7 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
     assert story.next_step(plan(approval=yes), SIX - HOUR).startswith(
-        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager takes it up"
+        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager handles it"
     )
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
     assert story.next_step(old, SIX - HOUR).startswith("Waiting for approval.")
@@ -268,11 +268,11 @@ def test_a_schedule_keeps_what_its_form_does_not_show() -> None:
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ({"pods": "many"}, "Pods: 'many' is no number"),
-        ({"pods": ""}, "Pods: '' is no number"),
-        ({"pods": "nan"}, "Pods: nan is no number"),
-        ({"start": "tomorrow"}, "From: 'tomorrow' is no moment"),
-        ({"lead": None}, "Lead: '' is no number"),
+        ({"pods": "many"}, "Pods: 'many' is not a number"),
+        ({"pods": ""}, "Pods: '' is not a number"),
+        ({"pods": "nan"}, "Pods: nan is not a number"),
+        ({"start": "tomorrow"}, "From: 'tomorrow' is not a time"),
+        ({"lead": None}, "Lead: '' is not a number"),
         ({"when": "schedule", "schedule": " "}, "Schedule is empty"),
     ],
 )

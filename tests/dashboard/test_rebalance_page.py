@@ -98,7 +98,7 @@ def test_of_many_nodes_those_with_moves_are_drawn_and_the_rest_is_counted() -> N
     for draw in (load_maps.now_and_after, load_maps.at_peak):
         assert "busy" in draw([*full, busy], "cpu").figure["layout"]["xaxis"]["ticktext"]
         assert "busy" not in draw([*full, busy], "memory").figure["layout"]["xaxis"]["ticktext"]
-    assert load_maps.at_peak([], "memory").summary.endswith("not known of any node.")
+    assert load_maps.at_peak([], "memory").summary.endswith("not known for any node.")
 
 
 def asks(act: str, of: str, name: str) -> str:
@@ -206,7 +206,7 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
         (FixedMoves(NO_METRICS), APPROVER, ("nobody reports what nodes use", "cotenant install --components")),
         (FixedMoves(ClusterForbidden("you may not list nodes", fix="Bind it.")), APPROVER, ("forbidden", "list nodes")),
         (FixedMoves(carrier=OFF), APPROVER, ("is off: nobody would", "descheduler.enabled=true serve manager --write")),
-        (FixedMoves(), VIEWER, ("ann may not approve", "it takes role approver or admin")),
+        (FixedMoves(), VIEWER, ("ann may not approve", "this needs role approver or admin")),
         (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),
     ],
 )  # fmt: skip

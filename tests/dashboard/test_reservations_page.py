@@ -187,14 +187,15 @@ def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
     assert given_pods is not None
     chart = gantt.pods(given_pods)
     room = next(t for t in plotted(chart).data if t.name == "Reserved pods, 90 %")
-    # 3 pods run anyway and 6 more are wanted; the room is filled down to what usually runs.
+    # 3 pods run as the baseline and 6 more are wanted; the room is filled down to what usually runs.
     assert max(room.y) == 9 and min(room.y) == 3 and room.fill == "tonexty"
-    assert "3 pods run anyway; capacity for up to 6 more pods" in chart.summary and "10 half hours" in chart.summary
+    assert "3 pods run as the baseline; capacity for up to 6 more pods" in chart.summary
+    assert "10 half hours" in chart.summary
 
 
 def test_a_plan_without_a_path_has_no_chart() -> None:
     assert proposed_plans.pods(plan("x", 1, 2, 1, wanted=[], median=[])) is None
-    assert "asks for no more" in gantt.pods(Pods(DAY, 2.0, np.zeros(48), np.zeros(48), 0.5)).summary
+    assert "needs no more" in gantt.pods(Pods(DAY, 2.0, np.zeros(48), np.zeros(48), 0.5)).summary
 
 
 def test_sums_leave_out_what_is_withheld() -> None:

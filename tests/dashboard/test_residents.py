@@ -49,7 +49,7 @@ def test_the_panel_holds_every_pod_of_the_node_and_the_api_the_same_rows(made: R
 
 def test_a_node_without_pods_says_so_and_what_helps(snapshot: Snapshot) -> None:
     text = drawn(snapshot, "node-404")
-    assert "No pod is named on this node." in text and "cotenant scan" in text
+    assert "No pod is listed on this node." in text and "cotenant scan" in text
 
 
 def test_hostile_names_are_written_out_and_the_links_find_them_again(made: Results, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_without_a_service_or_a_right_the_page_says_what_it_takes(scene: Scene) 
     nobody = text(review.render(view_of(scene, changes=None), search))
     assert "cotenant dashboard --act" in nobody and "review-body" not in nobody
     viewer = text(review.render(view_of(scene, VIEWER), search))
-    assert "vera may not review: it takes role owner or approver or admin." in viewer and "review-body" not in viewer
+    assert "vera may not review: this needs role owner or approver or admin." in viewer and "review-body" not in viewer
 
 
 def test_an_empty_selection_and_workloads_that_are_gone_are_told_apart(scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     diff = step(view, [ref], "diff")
     assert "As YAML" in diff and "Highest seen, one pod" in diff and "Next: guardrails" in diff
     assert "Every rule" in step(view, [ref], "guardrails")
-    assert "Exactly as proposed; nothing was kept." in step(view, [ref], "dry-run")
+    assert "Exactly as proposed; nothing was stored." in step(view, [ref], "dry-run")
     method = step(view, [ref], "method")
     assert all(label in method for label, _ in review_steps.METHODS.values())
     confirm = step(view, [ref], "confirm")
@@ -201,7 +201,7 @@ def test_what_was_shown_is_accepted_once_under_its_key(scene: Scene) -> None:
     [
         ({"ids": [], "version": "x"}, "nothing was chosen"),
         (None, "nothing was chosen"),
-        ({"ids": ["pay/Deployment/web"], "version": "older"}, "newer results came in since you looked"),
+        ({"ids": ["pay/Deployment/web"], "version": "older"}, "there are newer results since your review"),
     ],
 )
 def test_nothing_is_accepted_that_was_not_shown(scene: Scene, seen: Any, words: str) -> None:

@@ -109,7 +109,7 @@ def test_a_move_ahead_says_how_far_it_is_and_who_administers_stops_it_on_its_way
         assert words and time.monotonic() < deadline
         time.sleep(0.01)
     assert f" to {display.clock(begun + 20 * 3600)} UTC: " in str(words)
-    assert "stopped on its way" in str(press(address, "steer-end", "steer-end.title"))
+    assert "stopped before its target" in str(press(address, "steer-end", "steer-end.title"))
     assert course.going_to is None and course.halted
     assert course.now_seconds() < begun + 20 * 3600
 

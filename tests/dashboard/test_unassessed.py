@@ -96,7 +96,7 @@ def test_no_amount_of_nodes_that_are_not_known_is_drawn_as_zero(home: OverviewPa
 def test_a_forecast_that_nobody_back_tested_is_not_praised(view: View) -> None:
     text = json.dumps(forecast.quality(view, ""), cls=PlotlyJSONEncoder)
     assert "Nothing was measured" in text
-    assert "None is worse" not in text
+    assert "Each beats" not in text
 
 
 def status(store: Store, folder: Path, *options: str) -> str:

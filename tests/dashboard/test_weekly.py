@@ -71,15 +71,15 @@ def test_axes_do_not_overlap_and_fill_the_chart() -> None:
 
 
 def test_how_it_did_is_told_or_that_it_could_not_be_tried() -> None:
-    assert "error 0.83 x that of repeating the week before" in weekly.error_sentence(row())
+    assert "error 0.83 x the error of repeating the week before" in weekly.error_sentence(row())
     untried = weekly.error_sentence(row(relative_loss=None))
-    assert untried == "Too little history to try the week on a past one."
+    assert untried == "Too little history to test the forecast on a past week."
 
 
 def test_a_series_without_a_week_says_who_has_one() -> None:
     text = json.dumps(weekly.body(None).to_plotly_json(), default=lambda part: part.to_plotly_json())
-    assert "No week ahead of this series." in text
-    assert "the 10 workloads that use most CPU have a week ahead" in text
+    assert "No forecast of the next week for this series." in text
+    assert "the 10 workloads that use most CPU get a forecast of the next week" in text
     assert ForecastingSettings().week_workloads == 10, "the number in that sentence"
 
 

@@ -114,10 +114,12 @@ def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_sto
     assert len(set(marks)) == 4, "an open page draws itself anew at each"
 
 
-TOO_FEW = "14.0 days of nodes are there; 14 of history and a day after it are needed."
+TOO_FEW = "14.0 days of nodes are stored; 14 of history and a day after it are needed."
 
 
-@pytest.mark.parametrize("reason", [f"It failed: {TOO_FEW}", "It was stopped. A scan of the next day begins it again."])
+@pytest.mark.parametrize(
+    "reason", [f"It failed: {TOO_FEW}", "It was stopped. The scan of the next day starts it again."]
+)
 @pytest.mark.parametrize("days", [0.5, 14.0, 14.9])
 def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
     made: Results, days: float, reason: str
@@ -126,7 +128,7 @@ def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
     shown = replace(view_on(source), given=DashboardContext(replay=Replaying(None, reason)))
     for page in (text_of(risk.no_replay(shown)), text_of(risk.panel(shown))):
         # 14 days come before the first day that is tried, which is the 15th
-        assert "It appears by itself after a scan with 15 days of history; now there are" in page
+        assert "It appears after a scan with 15 days of history; now there are" in page
         assert reason.removeprefix("It failed: ") in page and "failed" not in page and risk.COMMAND not in page
 
 
@@ -134,7 +136,7 @@ def test_a_replay_of_a_history_that_is_long_enough_says_that_it_failed(made: Res
     source = Young(StoreSource(made.store, support.QUICK), 15.0)
     job = Replaying(None, "It failed: the disk is full.")
     page = text_of(what_if.render(replace(view_on(source), given=DashboardContext(replay=job)), ""))
-    assert "It failed: the disk is full." in page and risk.COMMAND in page and "It appears by itself" not in page
+    assert "It failed: the disk is full." in page and risk.COMMAND in page and "It appears after" not in page
 
 
 def test_the_page_reads_the_replay_that_the_command_stores(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -413,7 +413,7 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     assert "free for batch now: not known: The node's metric is too old; once the manager saw it stand still" in words
     view = view_on(dashboard.StoreSource(stale.store, dashboard.QUICK), stale.end_seconds)
     page = text_of(overview_page.render(view, ""))
-    card = page.split("What can be lent is not known")[1][:2000]
+    card = page.split("The capacity that can be lent is not known")[1][:2000]
     why = why_unknown(view.source.snapshot().tables[RECLAIMABLE.name])
     assert why and why in card
     assert "95 %" not in card and "at least" not in card

@@ -324,5 +324,5 @@ def test_the_doctor_counts_pods_that_run_on_nodes_that_are_not_scraped(url: str)
     own = PrometheusSettings(url=url, labels={LABEL: "the kubelet of one node is not scraped"})
     findings = metrics.probes(ProfilerSettings(window_days=1, prometheus=own), FixedClock(END))
     (one,) = (finding for finding in findings if finding.probe == "prometheus inventory")
-    assert "2 pods run and use nothing that is scraped (by node: node-2 2)" in one.found
+    assert "2 pods run and use no scraped target (by node: node-2 2)" in one.found
     assert "every node's cAdvisor" in one.fix

@@ -120,7 +120,7 @@ def test_decisions_of_the_past_add_up_to_the_frontier(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("risks", "text"),
-    [(1.0, "is no sequence"), ("1", "is no sequence"), ((), "is empty"), ((1, 1), "a risk twice"),
+    [(1.0, "is not a sequence"), ("1", "is not a sequence"), ((), "is empty"), ((1, 1), "a risk twice"),
      ((0,), "risk_percent=0 is not between"), (("1",), "risk_percent='1' is not between")],
 )  # fmt: skip
 def test_a_risk_that_is_none_is_named(risks: Any, text: str) -> None:
@@ -216,11 +216,11 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.backtest(u, origins=1.5), "origins=1.5"),  # type: ignore[arg-type]
         (lambda u: cotenant.backtest(u, known_share=5), "known_share=5"),
         (lambda u: cotenant.backtest(u, known_share=-1), "known_share=-1"),
-        (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is no sequence of texts"),
+        (lambda u: cotenant.backtest(u, baselines="B1"), "baselines='B1' is not a sequence of texts"),
         (lambda u: cotenant.backtest(u, baselines=["B99"]), "no baseline 'B99'"),
-        (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is no sequence of texts"),  # type: ignore[arg-type]
+        (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is not a sequence of texts"),  # type: ignore[arg-type]
         (lambda u: cotenant.backtest(u, baselines=(1,)), "no baseline '1'"),  # type: ignore[arg-type]
-        (lambda u: cotenant.forecast(u, models="x"), "models='x' is no sequence of models"),  # type: ignore[arg-type]
+        (lambda u: cotenant.forecast(u, models="x"), "models='x' is not a sequence of models"),  # type: ignore[arg-type]
         (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is no forecast model"),  # type: ignore[list-item]
         (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is no forecast model"),  # type: ignore[list-item]
         (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models holds 'broken', a name that is taken"),

@@ -12,17 +12,17 @@ import cotenant
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"nodes": 0}, "nodes=0 is no whole number of at least 1"),
-        ({"pods": 0}, "pods=0 is no whole number of at least 1"),
-        ({"days": 1}, "days=1 is no whole number of at least 2"),
-        ({"days": 2.5}, "days=2.5 is no whole number of at least 2"),
+        ({"nodes": 0}, "nodes=0 is not a whole number of at least 1"),
+        ({"pods": 0}, "pods=0 is not a whole number of at least 1"),
+        ({"days": 1}, "days=1 is not a whole number of at least 2"),
+        ({"days": 2.5}, "days=2.5 is not a whole number of at least 2"),
         ({"seeds": ()}, r"seeds=\(\) is empty"),
         ({"ways": []}, r"ways=\[\] is empty"),
-        ({"ways": None}, "ways=None is no sequence of texts"),
+        ({"ways": None}, "ways=None is not a sequence of texts"),
         ({"ways": [["none"]]}, r"ways=\[\['none'\]\] are not known"),
-        ({"seeds": 1}, "seeds=1 is no sequence of numbers"),
-        ({"seeds": ["a"]}, "seed='a' is no whole number of at least 0"),
-        ({"seeds": [-1]}, "seed=-1 is no whole number of at least 0"),
+        ({"seeds": 1}, "seeds=1 is not a sequence of numbers"),
+        ({"seeds": ["a"]}, "seed='a' is not a whole number of at least 0"),
+        ({"seeds": [-1]}, "seed=-1 is not a whole number of at least 0"),
     ],
 )
 def test_a_run_of_nothing_is_refused(given: dict[str, Any], said: str) -> None:
@@ -33,5 +33,5 @@ def test_a_run_of_nothing_is_refused(given: dict[str, Any], said: str) -> None:
 
 @pytest.mark.parametrize("given", [{"nodes": 0}, {"pods": -1}, {"days": 1}])
 def test_an_incident_on_nothing_is_refused(given: dict[str, int]) -> None:
-    with pytest.raises(cotenant.UsageError, match="is no whole number of at least"):
+    with pytest.raises(cotenant.UsageError, match="is not a whole number of at least"):
         cotenant.simulate_incident("flash-crowd", **given)

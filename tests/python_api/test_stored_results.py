@@ -254,7 +254,7 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
         assert since["time"].iloc[0] == max(pd.Timestamp(float(seconds), unit="s", tz="UTC"), every["time"].iloc[0])
     pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))
     wrong: dict[str, dict[str, Any]] = {
-        "no workload is pay/chekout": {"workload": "pay/chekout"},
+        "there is no workload pay/chekout": {"workload": "pay/chekout"},
         "since='noon' is no time": {"since": "noon"},
         "since='' is no time": {"since": ""},
         "since=nan is no time": {"since": np.nan},
@@ -285,7 +285,7 @@ def test_a_demo_of_no_size_is_refused_and_leaves_no_folder(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ((name, value),) = size.items()
-    with pytest.raises(cotenant.UsageError, match=f"{name}={value} is no whole number of at least"):
+    with pytest.raises(cotenant.UsageError, match=f"{name}={value} is not a whole number of at least"):
         cotenant.demo_store(**size)
     assert list(tmp_path.iterdir()) == []
 

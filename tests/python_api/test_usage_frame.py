@@ -77,7 +77,8 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
          f"frame['{CPU}'] = 1000 * frame['cpu_usage_cores']"),
         (frame().rename(columns={CPU: "cpu_usage_millicore"}), f"no column '{CPU}'", "Rename 'cpu_usage_millicore'"),
         (frame().rename(columns={"workload": "deployment"}), "no column 'workload'", "It has: time, deployment"),
-        (frame(**{CPU: ["1", "250m"]}), f"{CPU} is '250m' in row 1, which is no number", "plain numbers of millicores"),
+        (frame(**{CPU: ["1", "250m"]}), f"{CPU} is '250m' in row 1, which is not a number", "plain numbers of "
+        "millicores"),
         (frame(**{CPU: [1, -5]}), f"{CPU} is -5 millicores in row 1", "not below 0"),
         (frame(**{CPU: [np.inf, np.inf]}), f"{CPU} is inf millicores in row 0 and 1 more", "finite"),
         (frame(workload=["a", None]), "workload is empty in row 1", "fill in its workload"),
@@ -89,7 +90,7 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
         (frame(time=["2026-11-02T00:00Z", "1926-11-02T00:00Z"]), "days in slots of 1800 s, more than", "years away"),
         (frame().set_index(pd.to_datetime([START, START + 300], unit="s")).drop(columns="time"),
          "has the time as its index", "reset_index(names='time')"),
-        (pd.concat([frame(), frame()[[CPU]]], axis=1), f"column '{CPU}' stands twice", "Drop one"),
+        (pd.concat([frame(), frame()[[CPU]]], axis=1), f"column '{CPU}' is twice", "Drop one"),
         (pd.concat([frame(cluster="east"), frame(workload="b", cluster="west")]), "of 2 clusters: east, west",
          "clusters.frame(lambda one: "),
         (pd.concat([frame(cluster="east"), frame(workload="b")]), "of 2 clusters: (none), east",
@@ -149,7 +150,7 @@ def test_a_wrong_unit_beside_a_right_one_is_not_passed_over(mistaken: Any, text:
 def test_an_empty_frame_and_a_single_moment_are_too_little_to_read() -> None:
     with pytest.raises(NoData, match=f"no row of the DataFrame has a value in {CPU}"):
         read(frame().iloc[:0], WORKLOAD, [CPU])
-    with pytest.raises(NotEnoughHistory, match="a single moment"):
+    with pytest.raises(NotEnoughHistory, match="a single time"):
         read(frame().iloc[:1], WORKLOAD, [CPU])
 
 

@@ -41,9 +41,9 @@ POLL_SECONDS: Final = 0.2
 MOST_SECONDS: Final = 3600.0
 MOST_MEMORY_SHARE: Final = 0.7
 """Of the memory that is free when it begins."""
-STOPPED: Final = "It was stopped. A scan of the next day begins it again."
-TOO_LONG: Final = "It took more than an hour, and was ended."
-TOO_LARGE: Final = "It needs more memory than is free here, and was ended. It can run on another machine."
+STOPPED: Final = "It was stopped. The scan of the next day starts it again."
+TOO_LONG: Final = "It was stopped after an hour."
+TOO_LARGE: Final = "It was stopped because it needs more memory than is free here. Run it on another machine."
 _log = structlog.get_logger(__name__)
 
 

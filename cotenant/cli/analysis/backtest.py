@@ -69,14 +69,15 @@ OriginsOption = Annotated[
 ]
 KnownOption = Annotated[
     float,
-    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Of 14 days a series must be known."),
+    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that a series must cover."),
 ]
 BaselinesOption = Annotated[
-    str | None, typer.Option("--baselines", metavar="B1,B14,...", help="Whom to compare with; default: all fast.")
+    str | None,
+    typer.Option("--baselines", metavar="B1,B14,...", help="Baselines; default: all fast ones."),
 ]
 PodsOption = Annotated[
     int | None,
-    typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N such series could lend (-o html)."),
+    typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N series could lend (-o html)."),
 ]
 ReclaimOption = Annotated[
     bool,
@@ -171,9 +172,9 @@ def _check(ctx: typer.Context) -> None:
     """UsageError for options that say nothing beside each other."""
     options = ctx.params
     if options["trace"] is not None and (options["store"] or options["cluster"] or options["all_clusters"]):
-        raise UsageError("a trace and a store cannot be back-tested at once", fix="Leave out one of the two.")
+        raise UsageError("a trace and a store cannot be back-tested together", fix="Leave out one of the two.")
     if options["trace"] is None and (options["column"] or options["limit_column"] or options["limit"] is not None):
-        raise UsageError("--column, --limit and --limit-column are those of a TRACE", fix="Name its file or folder.")
+        raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name its file or folder.")
     if options["reclaim"] and (options["trace"] is not None or options["baselines"] or options["pods_per_node"]):
         raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
     if options["all_clusters"] and options["output"] is BacktestFormat.HTML:
@@ -254,7 +255,7 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
         if not form.quiet:
             message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
-        message("the scores are kept with the results: the overview offers a switch that they speak for")
+        message("the scores are stored with the results: the overview offers the policy that they support")
     exit_if_partial(failures)
 
 
@@ -266,10 +267,10 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
     column, limit, limit_column = columns
     for name in (column, limit_column):
         if name is not None and name not in opened.columns:
-            raise UsageError(f"{trace} has no column of numbers {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
+            raise UsageError(f"{trace} has no numeric column {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
     if column is None and len(opened.columns) != 1:
         raise UsageError(
-            f"{trace} has {len(opened.columns)} columns of numbers", fix=f"--column: {', '.join(opened.columns)}."
+            f"{trace} has {len(opened.columns)} numeric columns", fix=f"--column: {', '.join(opened.columns)}."
         )
     return TraceSeries(opened, column or opened.columns[0], limit, limit_column)
 
@@ -331,4 +332,4 @@ def _print_outcome(contents: BacktestContents, *, saved: bool, head: str = "") -
             f"{first['vs_b14']:.3f} x B14's, 95 % interval {first['vs_b14_low']:.3f}..{first['vs_b14_high']:.3f}"
         )
     if saved:
-        message(f"{head}the report is kept with the results: the dashboard's Forecast page links to it")
+        message(f"{head}the report is stored with the results: the dashboard's Forecast page links to it")

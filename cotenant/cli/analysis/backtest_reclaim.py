@@ -34,7 +34,7 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 DECISIONS_PASSED: Final = (
-    "Decisions after which, within 24 hours, more {} was needed than was kept, if all lent was used."
+    "Decisions after which, within 24 hours, services needed more {} than was reserved, if batch used all it got."
 )
 SCHEMA: Final = Schema(
     "policy_scores",
@@ -44,17 +44,17 @@ SCHEMA: Final = Schema(
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
         Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
-        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU above what was left, by the next decision."),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU needed beyond what was left."),
         Column(
             "gib_hours_short",
             "GiB-hours short",
             Kind.NUMBER,
-            "Memory above what was left, by the next decision.",
+            "Memory needed beyond what was left.",
             wide=True,
         ),
-        Column("proven", "Proven", Kind.RATIO, "Decisions on CPU that the forecast made alone.", wide=True),
+        Column("proven", "Proven", Kind.RATIO, "CPU decisions made by the forecast alone.", wide=True),
         Column("tested_days", "Tested days", Kind.NUMBER, "Days of decisions, one every six hours."),
-        Column("verdict", "Verdict", Kind.TEXT, "Of CPU, beside the policy in force."),
+        Column("verdict", "Verdict", Kind.TEXT, "For CPU, compared with the present policy."),
     ),
     ("policy",),
 )
@@ -75,7 +75,7 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
         raise NoData(
             f"not enough history: {days:.1f} days of nodes are stored for cluster {store.cluster}, "
             f"{NEEDED_DAYS} are needed ({RECORD_DAYS} before the first decision, one after it)",
-            fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
+            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
     own = {r: 100 * settings.node_peak.risk(r) for r in Resource}
     policy_scores: list[PolicyScore] = []

@@ -116,7 +116,7 @@ def _kinds(what: list[str] | None) -> list[str]:
     kinds = [k.value for k in FindingKind]
     unknown = [w for w in what or () if w not in kinds]
     if unknown:
-        raise UsageError(f"--what {unknown[0]!r} is no kind of finding", fix=f"Write one of {', '.join(kinds)}.")
+        raise UsageError(f"--what {unknown[0]!r} is not a kind of finding", fix=f"Write one of {', '.join(kinds)}.")
     return what or kinds
 
 
@@ -124,9 +124,7 @@ def _check(output: FindingsFormat, folder: Path | None, all_clusters: bool) -> N
     if folder is not None and output is not FindingsFormat.KUSTOMIZE:
         raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
     if output.is_change and all_clusters:
-        raise UsageError(
-            f"-o {output} is of one cluster: it does not say where it goes", fix="Name it: --cluster NAME."
-        )
+        raise UsageError(f"-o {output} takes one cluster: its rows do not name theirs", fix="Name it: --cluster NAME.")
 
 
 def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:
@@ -144,4 +142,4 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
         write_components(shares, folder)
     if others := left_out_count(len(rows), len(shares)):
         said = agree(others, "finding is", "findings are")
-        message(f"note: {said} no change of a template: only proposed shares of GPUs are")
+        message(f"note: {said} are no changes of a template: only proposed GPU shares are")

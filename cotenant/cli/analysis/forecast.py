@@ -75,7 +75,7 @@ def forecast(
         str | None,
         typer.Argument(
             metavar="NAMESPACE/KIND/NAME",
-            help="One workload's path, or as node/NAME a node's.",
+            help="Path of one workload, or of a node as node/NAME.",
             autocompletion=workload_addresses,
         ),
     ] = None,
@@ -85,7 +85,7 @@ def forecast(
         typer.Option("--resource", "-r", help="cpu, memory, or of the cluster gpu-core: percent of one GPU."),
     ] = ForecastResource.CPU,
     fine: Annotated[
-        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, not of half hours.")
+        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, instead of half hours.")
     ] = False,
     cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
@@ -99,13 +99,13 @@ def forecast(
 
     _require_fit(workload, scope, resource, fine=fine, namespaces=namespace)
     if workload and all_clusters:
-        raise UsageError("one path is of one cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("a path belongs to one cluster", fix="Name it: --cluster NAME.")
     scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
     stored = scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
         raise NoData(
-            f"the last scan made no forecast of {resource}", fix=f"It had no usage of {resource} to learn from."
+            f"the last scan made no forecast of {resource}", fix=f"There was no usage of {resource} to forecast from."
         )
     if workload is None:
         rows = chosen_of_scan(scans, of_resource.take(of_resource.columns["scope"] == scope.value), namespace)
@@ -128,9 +128,9 @@ def _require_fit(
 ) -> None:
     """UsageError for options that say nothing beside each other."""
     if resource is ForecastResource.GPU_CORE and (address or scope is not ForecastScope.CLUSTER):
-        raise UsageError("gpu-core is forecast for the cluster alone", fix="cotenant get forecast --resource gpu-core")
+        raise UsageError("gpu-core is forecast only for the cluster", fix="cotenant get forecast --resource gpu-core")
     if address and (namespaces or scope is not ForecastScope.CLUSTER):
-        raise UsageError("--scope and --namespace choose rows, and one path is asked for", fix="Leave them out.")
+        raise UsageError("--scope and --namespace select rows, and a single path is requested", fix="Leave them out.")
     if fine and not address:
         raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
     if namespaces and scope is not ForecastScope.WORKLOAD:

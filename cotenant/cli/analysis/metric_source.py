@@ -64,10 +64,10 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
         except ClusterError as error:
             if not prometheus.url:
                 raise
-            message(f"note: the Kubernetes API was not asked: {error.message}")
+            message(f"note: the Kubernetes API was not read: {error.message}")
     if not prometheus.url:
         raise UsageError(
-            "no Prometheus is named and there is no kubeconfig to find one by",
+            "no Prometheus is configured, and there is no kubeconfig to find one with",
             fix="Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history.",
         )
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None

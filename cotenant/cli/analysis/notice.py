@@ -34,7 +34,7 @@ NotifyOption = Annotated[
     typer.Option(
         "--notify-url",
         metavar="URL|FILE",
-        help="Send a summary to this webhook; a file keeps the address, a secret, out of the list of processes.",
+        help="Send a summary to this webhook; a file holds the address, because process lists would show this secret.",
     ),
 ]
 DryRunOption = Annotated[
@@ -140,7 +140,7 @@ def send(url: str, summary: Summary, settings: NotifySettings) -> None:
     from cotenant.base.http.webhook import post
 
     if not worth_sending(summary, settings):
-        message(f"note: no summary was sent: nothing is as severe as {settings.minimum_severity}")
+        message(f"note: no summary was sent: no result has severity {settings.minimum_severity} or worse")
         return
     try:
         post(url, json.dumps(payload(summary, settings)).encode(), settings)

@@ -31,7 +31,7 @@ app = new_app()
 @app.command(
     epilog=examples(
         "cotenant get reclaimable",
-        "cotenant get reclaimable node-07 --terms  # how the number came about",
+        "cotenant get reclaimable node-07 --terms  # how the number was computed",
         "cotenant get reclaimable -o json",
     )
 )

@@ -24,7 +24,7 @@ app = new_app()
     epilog=examples(
         "cotenant get replicas",
         "cotenant get replicas -n shop -o wide",
-        "cotenant get replicas --filter workload=checkout -o json  # with the floor of each half hour",
+        "cotenant get replicas --filter workload=checkout -o json  # with the minimum of each half hour",
     )
 )
 def replicas(
@@ -57,5 +57,5 @@ def replicas(
     for row in rows.rows():
         if row["most"] and row["needed"] and row["needed"] > row["most"]:
             name = f"{row['namespace']}/{row['kind']}/{row['workload']}"
-            message(f"{name}: maxReplicas {row['most']} is below the {row['needed']} that the forecast asks for")
+            message(f"{name}: maxReplicas {row['most']} is below the {row['needed']} that the forecast needs")
     print_totals(replica_totals(rows), output)

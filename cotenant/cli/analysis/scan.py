@@ -54,7 +54,8 @@ app = new_app()
 
 PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
 Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels through this cluster.")
+    str | None,
+    typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels in this cluster."),
 ]
 ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
 WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
@@ -76,7 +77,7 @@ FolderOption = Annotated[
         "cotenant scan --context prod-1  # finds the Prometheus of that cluster by its Service's labels",
         "cotenant scan --all-clusters  # every cluster that the settings declare (docs/clusters.md)",
         "cotenant scan --prometheus https://prom.example --bearer-token-file token -n shop -o csv",
-        "cotenant scan --offline --strategy vpa -o wide  # what VPA would say about the stored history",
+        "cotenant scan --offline --strategy vpa -o wide  # what VPA would recommend from the stored history",
         "cotenant scan --offline --fail-on severity=critical -o patch",
         "cotenant scan --offline -n shop -o kustomize --output-dir deploy/cotenant  # also helm, ssa",
         "cotenant scan --offline -o html > report.html",
@@ -95,11 +96,11 @@ def scan(
     window_days: WindowOption = None,
     strategy: StrategyOption = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Ask nobody; use what is stored. With --strategy: compare, keep nothing.")
+        bool, typer.Option("--offline", help="Use only stored history. With --strategy: show results, store none.")
     ] = False,
     cluster: ClusterOption = None,  # noqa: ARG001 - the session knows it
     all_clusters: Annotated[
-        bool, typer.Option("--all-clusters", help="Every cluster of the settings, read side by side.")
+        bool, typer.Option("--all-clusters", help="Every cluster of the settings, read in parallel.")
     ] = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
@@ -204,7 +205,7 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
             try:
                 return _asked_history(job.settings, older, progress, quiet=quiet), older
             except (SourceError, NoData) as error:
-                message(f"note: {older.how} does not tell what was before the recording: {error.message}")
+                message(f"note: {older.how} has no data from before the recording: {error.message}")
         return recorded.require_usage(), None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     return _asked_history(job.settings, target, progress, quiet=quiet), target
@@ -231,8 +232,8 @@ def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *
             place.remove()
         days = settings.profiler.window_days
         raise NoData(
-            f"{target.source.describe()} answers, and holds no usage of containers in the last {days:g} days",
-            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what it lacks. "
+            f"{target.source.describe()} answers, but has no usage of containers in the last {days:g} days",
+            fix="Name the Prometheus that scrapes the kubelets of this cluster; cotenant doctor says what is missing. "
             "Series of windows_exporter are not read.",
         )
     if target.live is not None and (inventory := place.read_inventory()) is not None:
@@ -278,7 +279,8 @@ def _analyse_and_publish(
         stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
         if stored is not None and stored.strategy != tried:
             message(
-                f"note: these results are of {tried} and are not kept; the stored ones stay those of {stored.strategy} "
+                f"note: these results are of {tried} and are not stored; the stored results remain those of "
+                f"{stored.strategy} "
                 "(recommender.strategy chooses)"
             )
             place = Place(trials.as_uri(), store.cluster)
@@ -349,7 +351,7 @@ def _summary(results: Results, of: str) -> None:
     else:
         hours = measures.age_seconds(overview.time_seconds, overview.learned_seconds) / HOUR_SECONDS
         if hours < 0.5:
-            backtest_sentence = "Forecasts rest on back-tests up to now."
+            backtest_sentence = "Forecasts use back-tests up to now."
         else:
             backtest_sentence = (
                 f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
@@ -371,8 +373,8 @@ def _kept_results_sentence(overview: Overview, count: int, oldest_seconds: int) 
     hours = measures.age_seconds(overview.time_seconds, oldest_seconds) / HOUR_SECONDS
     hold = "holds" if overview.kept_recommendations == 1 else "hold"
     return (
-        f"{overview.kept_recommendations} of {count} recommendations {hold} from up to {hours:.0f} h ago: nothing new "
-        "was seen of their workloads."
+        f"{overview.kept_recommendations} of {count} recommendations {hold} from up to {hours:.0f} h ago: their "
+        f"workloads have no new samples."
     )
 
 

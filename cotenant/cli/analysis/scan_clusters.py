@@ -171,12 +171,10 @@ def chosen_rows(
 def check_form(output: ScanFormat, folder: Path | None) -> None:
     """UsageError for what cannot be written for all clusters together."""
     if output is ScanFormat.PATCH:
-        raise UsageError(
-            "-o patch is of one cluster: a command does not say where it runs", fix="Name it: --cluster NAME."
-        )
+        raise UsageError("-o patch takes one cluster: its commands do not name theirs", fix="Name it: --cluster NAME.")
     if output.is_files and folder is None:
         raise UsageError(
-            f"-o {output} of all clusters needs a folder", fix="Add --output-dir DIR; each has its own there."
+            f"-o {output} for all clusters needs a folder", fix="Add --output-dir DIR; each has its own there."
         )
 
 

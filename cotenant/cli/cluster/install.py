@@ -46,14 +46,14 @@ ComponentsOption = Annotated[
         "cotenant install --apply",
         "cotenant install --enforcer --apply  # with the agent on every node, as a dry run",
         "cotenant install --components crds,priority-classes --context test --apply",
-        "cotenant install --print > cotenant.yaml  # for kubectl, GitOps or a look; asks no cluster",
+        "cotenant install --print > cotenant.yaml  # for kubectl, GitOps or a review; reads no cluster",
         "cotenant install -o json",
     )
 )
 def install(
     ctx: typer.Context,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it, after a dry run of every object.")] = False,
-    show: Annotated[bool, typer.Option("--print", help="Write the manifests (YAML) and do nothing.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Apply it, after a dry run of every object.")] = False,
+    show: Annotated[bool, typer.Option("--print", help="Print the manifests (YAML) and change nothing.")] = False,
     components: ComponentsOption = "",
     enforcer: Annotated[
         bool, typer.Option("--enforcer", help="Also the node agent: its rights, guards and DaemonSet (a dry run).")
@@ -117,7 +117,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
         )
     writes = measures.matching_count(step.writes for step in steps)
     if applied:
-        message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all is as it should be")
+        message(f"{writes} of {len(steps)} objects written" if writes else "nothing to do: all objects are up to date")
         # Say what the new pods need, and where their first page is.
         started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
         if started:
@@ -129,7 +129,7 @@ def _end(steps: list[InstallStep], *, applied: bool) -> None:
     elif writes:
         message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
     else:
-        message("nothing would be written: all is as it should be")
+        message("nothing would be written: all objects are up to date")
     if any(step.state is StepState.LACKING for step in steps):
-        message("something that is left alone lacks what cotenant needs: see the notes", style="yellow")
+        message("an object that is left alone lacks fields that cotenant needs: see the notes", style="yellow")
         raise typer.Exit(EXIT_FINDINGS)

@@ -28,7 +28,7 @@ INTENTS = Schema(
         Column("object", "Object", Kind.TEXT, "What is written."),
         Column("subresource", "Part", Kind.TEXT, "Subresource, empty for the object itself."),
         Column("why", "Why", Kind.TEXT, "The reason."),
-        Column("old", "Now", Kind.TEXT, "What stands there now, as JSON.", wide=True),
+        Column("old", "Now", Kind.TEXT, "Present value, as JSON.", wide=True),
         Column("new", "New value", Kind.TEXT, "What it becomes, as JSON.", wide=True),
     ),
     ("feature", "object", "subresource"),
@@ -37,9 +37,9 @@ INTENTS = Schema(
 
 @app.command(
     epilog=examples(
-        "cotenant serve manager --once  # what would be written, as a table; nothing is",
+        "cotenant serve manager --once  # a table of what would be written; writes nothing",
         "cotenant serve manager --once -o json",
-        "cotenant serve manager --write  # the real thing, until SIGTERM",
+        "cotenant serve manager --write  # writes, until SIGTERM",
         "cotenant serve manager --write --prometheus http://prometheus:9090 --store s3://bucket/cotenant",
         "cotenant serve manager --write --at 2027-03-05T17:40:00Z  # fast-forward a test cluster",
         "cotenant --set manager.features_off=[recommendations,forecasts] serve manager --write",
@@ -51,7 +51,7 @@ def manager(
         bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: settings manager.write.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Look once, say (or with --write do) what is due, and end.")
+        bool, typer.Option("--once", help="Decide once, show (with --write: write) what is due, and exit.")
     ] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
@@ -64,7 +64,9 @@ def manager(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="TIME", help="Fast-forward: the manager's clock begins there. Test clusters only."
+            "--at",
+            metavar="TIME",
+            help="Fast-forward: the manager's clock begins there. Test clusters only.",
         ),
     ] = "",
     output: OutputOption = Format.TABLE,
@@ -85,7 +87,7 @@ def manager(
             f"The manager WRITES to the cluster, once it holds the Lease {settings.manager.namespace}/cotenant-manager."
         )
     else:
-        message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, for the real thing.")
+        message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, to write.")
     if once:
         _print_one_round(settings, cluster, at, output, headers=not no_headers)
     else:
@@ -129,7 +131,7 @@ def _run(settings: Settings, cluster: str | None, at: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
     run(manager, settings, metrics, lambda: _wait(ended))
-    message("The manager has ended; the Lease is free.")
+    message("The manager has stopped and released the Lease.")
 
 
 def _wait(ended: threading.Event) -> None:

@@ -26,10 +26,10 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant uninstall  # what would go; removes nothing",
+        "cotenant uninstall  # what would be removed; removes nothing",
         "cotenant uninstall --yes",
-        "cotenant uninstall --crds --yes  # also definitions in which objects are stored, with these objects",
-        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace goes too",
+        "cotenant uninstall --crds --yes  # also CRDs with stored objects, and these objects",
+        "cotenant uninstall --crds --audit-log --yes  # and the audit log's head, so that the namespace is removed too",
         "cotenant uninstall --components rbac --context test --yes",
         "cotenant uninstall --after-helm --yes  # what the processes wrote, once `helm uninstall` has ended them",
     )
@@ -37,7 +37,7 @@ app = new_app()
 def uninstall(
     ctx: typer.Context,
     yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects: these objects go too.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects, and these objects.")] = False,
     audit_log: Annotated[
         bool,
         typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
@@ -49,8 +49,8 @@ def uninstall(
         bool,
         typer.Option(
             "--after-helm",
-            help="Only what the processes wrote and what acts without them; waits until they have ended. While the "
-            "release stands: of the features that its settings switch off.",
+            help="Only what the processes wrote and what has effect without them; waits until they have ended. While "
+            "the release is installed: only of features that its settings disable.",
         ),
     ] = False,
     kubeconfig: Kubeconfig = None,
@@ -80,19 +80,19 @@ def uninstall(
     marked = measures.matching_count(removal.address.resource in WORKLOADS for removal in removals)
     if marked and not yes:
         message(
-            f"{agree(marked, 'workload bears', 'workloads bear')} the mark of an accepted change. Judge or take back "
-            "first what still soaks (cotenant recs verify, recs rollback): the roles for that go too."
+            f"{agree(marked, 'workload bears', 'workloads bear')} the mark of an accepted change. First verify or "
+            f"roll back what still soaks (cotenant recs verify, recs rollback): the roles for that are removed too."
         )
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)
     if not going:
         message("nothing was removed" if refused else "nothing of cotenant's to remove")
     elif yes:
-        message(f"{going} objects removed or given back")
+        message(f"{going} objects removed or restored")
     else:
-        message(f"{going} objects would be removed or given back; none was. Do it with --yes.")
+        message(f"{going} objects would be removed or restored; none was. Do it with --yes.")
     if refused:
-        message("some could not be looked at or changed, see their notes")
+        message("some could not be read or changed: see their notes")
         raise typer.Exit(EXIT_PARTIAL)
 
 

@@ -60,7 +60,7 @@ def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
     """The whole file of `cotenant backtest --reclaim`."""
     shown = scores.schema.columns
     body = f"{section('Reclaim policies', scores, shown)}\n{column_glossary(scores)}"
-    return _document(title, computed_seconds, body, "Each decision rests on what stood before it.")
+    return _document(title, computed_seconds, body, "Each decision uses only data from before it.")
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:

@@ -89,7 +89,7 @@ def page(contents: ReportContents) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
         f"<title>cotenant: {text(name)}</title><style>{STYLE}</style></head><body><main>\n"
         + "\n".join(sections)
-        + "\n<footer>Made by <code>cotenant scan -o html</code>. Times are UTC. Every value explains itself: "
+        + "\n<footer>Made by <code>cotenant scan -o html</code>. Times are UTC. Each value has an explanation: "
         "<code>cotenant explain NAMESPACE/KIND/NAME</code>.</footer></main></body></html>\n"
     )
 
@@ -168,7 +168,7 @@ def _keys() -> str:
 def _waste(overview: Overview) -> str:
     shown = overview.waste[:10]
     if not shown:
-        return '<p class="dim">Nothing is requested in vain.</p>'
+        return '<p class="dim">No request is larger than the usage.</p>'
     top = max(w.cpu_millicores for w in shown) or 1
     lines = (
         f"<span>{text(w.namespace)}</span>"
@@ -188,7 +188,7 @@ def _findings(table: Table | None) -> str:
         return ""
     rows = list(table.rows())
     if not rows:
-        return "<section><h2>Findings</h2><p>Nothing was found beside the recommendations.</p></section>"
+        return "<section><h2>Findings</h2><p>There are no findings.</p></section>"
     body = "".join(_finding_row(row) for row in rows[:MOST_FINDINGS])
     return (
         "<section><h2>Findings</h2>"
@@ -216,7 +216,7 @@ def _finding_row(row: Row) -> str:
 def _table(contents: ReportContents) -> str:
     rows = sorted(contents.rows.rows(), key=_weight)
     if not rows:
-        return "<section><h2>Recommendations</h2><p>No container was asked for.</p></section>"
+        return "<section><h2>Recommendations</h2><p>No container was selected.</p></section>"
     workloads = contents.workloads
     if workloads is None:
         lines = {}
@@ -227,7 +227,7 @@ def _table(contents: ReportContents) -> str:
         f'<th scope="col"{" class=num" if numeric else ""}>{title}</th>'
         for title, numeric in (
             ("Severity", False), ("Workload", False), ("CPU of a pod", True), ("Memory of a pod", True),
-            ("Over all pods", True), ("Last days, had it been applied", False),
+            ("Over all pods", True), ("Last days, if it had been applied", False),
         )
     )  # fmt: skip
     return (

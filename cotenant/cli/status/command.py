@@ -85,7 +85,7 @@ def status(
             raise typer.Exit(EXIT_PARTIAL)
         return
     if output is Format.CSV:
-        raise UsageError("-o csv is of several clusters", fix="Give --all-clusters, or -o json.")
+        raise UsageError("-o csv takes several clusters", fix="Give --all-clusters, or -o json.")
     options = {path: value for path, value in given.items() if value is not None}
     _print_one(ctx, {"store.url": store, **options}, cluster, output)
 

@@ -46,7 +46,7 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
             said = "; ".join(recording.lines(clock.now_seconds()))
             results = NoData(
                 f"the store has no results of cluster {store.cluster} yet: {said}",
-                fix="Analyse what is recorded: cotenant scan.",
+                fix="Analyse the recorded history: cotenant scan.",
             )
         raise results
     tables = {schema.name: store.relation(schema) for schema in TABLES}
@@ -80,7 +80,7 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
         present = client.access.cluster
         if not (given or loaded.cluster is not None) and present not in (cluster, IN_CLUSTER):
             return InCluster(
-                unknown=f"the kubeconfig's context is of {present}, the results are of {cluster}; give --context"
+                unknown=f"the kubeconfig's context belongs to {present}, the results to {cluster}; give --context"
             )
         try:
             # The Deployments and DaemonSets of cotenant, by name.

@@ -38,7 +38,7 @@ def _component_lines(status: ClusterStatus) -> Iterator[Line]:
     if status.cluster_unknown:
         yield "Runs", f"not known: {visible(status.cluster_unknown)}"
     elif not status.running:
-        yield "Runs", "nothing of cotenant in this cluster; `cotenant install` puts it there"
+        yield "Runs", "cotenant is not installed in this cluster; `cotenant install` installs it"
     for index, part in enumerate(status.running):
         short = "" if part.ready >= part.wanted else "  <- not all are ready"
         yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
@@ -51,10 +51,10 @@ def _both(amounts: Amounts) -> str:
 def _lent(status: ClusterStatus) -> Iterator[Line]:
     lent = status.lent
     if lent.free_for_batch_now.cpu_millicores is None:
-        yield "Lent", f"what could be is not known: {lent.why_unknown or 'No node is known.'}"
+        yield "Lent", f"what could be lent is not known: {lent.why_unknown or 'No node is known.'}"
     else:
         yield "Lent", f"free for batch now: {_both(lent.free_for_batch_now)}"
-        overlap = "part of it is free for batch too: do not add them"
+        overlap = "it overlaps with free for batch: do not add the two"
         yield "", f"free for a day: {_both(lent.free_for_a_day)}; {overlap}"
     yield "", f"batch pods use {_both(lent.batch_use)} ({counted(lent.batch_pods, 'pod')})"
 
@@ -108,7 +108,7 @@ def _peak(status: ClusterStatus) -> str:
     if peak is None:
         return f"unknown: {visible(status.peak_reason)}"
     led = f", led by {visible(peak.led_by)}" if peak.led_by else ""
-    rise = f"{percent(peak.above_mean, signed=True)} over the day's mean{led}"
+    rise = f"{percent(peak.above_mean, signed=True)} above the day's mean{led}"
     return f"{moment(peak.start_seconds)}, {amount(peak.height_millicores, Resource.CPU)} ({PEAK_NAME}); {rise}"
 
 

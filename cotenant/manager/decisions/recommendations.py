@@ -146,7 +146,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
             # Mark stale, once, what history no longer covers; its last amounts stay readable.
             advice_owner = view.owners[published.workload]
             states = [
-                _ConditionState("Ready", False, "Stale", "The history holds nothing of this workload any more."),
+                _ConditionState("Ready", False, "Stale", "The history no longer has this workload."),
                 _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
                 _ConditionState("Withheld", False, "None", "Nothing is withheld."),
             ]
@@ -168,7 +168,7 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
         end = max(until_seconds, seconds_of(_published_evidence(published, "to")) or 0)
         if owner is None or not is_stale(end, now_seconds):
             continue
-        message = f"No run of the pipeline gives results; the history ended {moment(int(end))} or before."
+        message = f"No run of the pipeline has produced results; the history ended {moment(int(end))} or before."
         states = [_NOT_READY, _ConditionState("Stale", True, HISTORY_ENDED, message), *_published_withheld(published)]
         intents += _mark_stale(published, owner, states, now_seconds, "no run gives results")
     return ControllerDecision(tuple(intents), (), _before(intents, view.there))

@@ -177,7 +177,7 @@ def _run_on_workers(
                 if attempts[number] >= ATTEMPTS:
                     raise WorkerLost(
                         f"a worker ended {ATTEMPTS} times while it computed {tasks[number]}",
-                        fix="Is there memory enough? Set pipeline.workers lower.",
+                        fix="If memory was short, lower pipeline.workers.",
                     ) from None
                 worker.renew()
                 waiting.append(number)
@@ -277,13 +277,13 @@ class Dask:
                     result = future.result()
                 except distributed.KilledWorker as error:
                     raise WorkerLost(
-                        f"workers ended again and again while they computed {tasks[number]}",
-                        fix="Is there memory enough? Give the Dask workers more of it, or fewer threads.",
+                        f"workers ended repeatedly while they computed {tasks[number]}",
+                        fix="If memory was short, give the Dask workers more, or fewer threads.",
                     ) from error
                 except CancelledError as error:
                     raise CotenantError(
                         f"the Dask scheduler at {self.address} was lost before {tasks[number]} was computed",
-                        fix="Run it again when the scheduler is back; what was published before stands.",
+                        fix="Run it again when the scheduler is back; the results published before remain.",
                     ) from error
                 yield number, result
 

@@ -212,7 +212,7 @@ def equals(config: Path) -> Iterator[str]:
     yield "  cotenant reservations approve feed/deployment-rank --once   # dry run; --yes does it"
     yield "  cotenant serve descheduler --once         # which pods should leave which nodes, and why others stay"
     yield "  cotenant autopilot preview --in-window    # what the autopilot would do tonight; it only observes"
-    yield "  cotenant get quotas                       # who may use what, who borrows, who waits"
+    yield "  cotenant get quotas                       # quotas: guarantees, borrowing, waiting pods"
     yield "  cotenant size --show steps                # which nodes could leave, and the way there"
     yield "use your own data, read-only: cotenant scan --prometheus URL"
 

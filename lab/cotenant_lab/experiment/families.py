@@ -1,6 +1,6 @@
 """EDGE: pods' usage from a folder of trace files, for worlds of `world.trace_world`.
 
-A table has `series_id`, `timestamp` and columns of numbers (docs/backtest.md says more). A family says which column is
+A table has `series_id`, `timestamp` and numeric columns (docs/backtest.md says more). A family says which column is
 CPU, which memory, and what the pods requested. Two families are known by the names of their tables.
 """
 

@@ -56,8 +56,8 @@ class Chains:
                 else f"the {next(kind for kind, (name, _) in LINKS.items() if name == metric)}s that own them"
             )
             yield (
-                f"the owners of {len(pods)} pods (such as {first}) are not known to the top: {metric} has no series of "
-                f"{whose}; nothing is proposed for them and for what they may belong to"
+                f"the owners of {len(pods)} pods (such as {first}) are not known up to the workload: {metric} has no "
+                f"series of {whose}; nothing is proposed for them and for what they may belong to"
             )
 
 

@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.queues.model.gang import Gang
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:
-    """Return the sub-priority in the label koordinator.sh/priority; 0 without the label, or when it is no number."""
+    """Return the sub-priority in the label koordinator.sh/priority; 0 without the label, or when it is not a number."""
     try:
         return int(labels.get(SUB_PRIORITY_LABEL, "0"))
     except ValueError:

@@ -24,7 +24,7 @@ class ObjectFormat(StrEnum):
 
 @app.callback(epilog=examples("cotenant config convert reservation sketch.yaml | kubectl apply -f -"))
 def _family() -> None:
-    """Turn objects in old forms into today's."""
+    """Convert objects of old versions."""
 
 
 @app.command(

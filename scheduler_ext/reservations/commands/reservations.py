@@ -290,7 +290,7 @@ def _parse_window(schedule: str, zone: str, start: str, length: str) -> Recurren
         return Recurrence(schedule, zone, seconds)
     begin = moment_of(start, "--start")
     if begin is None:
-        raise UsageError(f"--start {start!r} is no moment", fix="Write it in UTC, as 2027-03-05T17:00:00Z.")
+        raise UsageError(f"--start {start!r} is not a time", fix="Write it in UTC, as 2027-03-05T17:00:00Z.")
     return Span(begin, begin + seconds)
 
 

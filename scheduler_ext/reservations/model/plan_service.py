@@ -74,8 +74,8 @@ class Preview(
 ):
     """Answers before an approval. nodes: (name, pods); unplaced: pods that fit nowhere now.
 
-    nodes_then, unplaced_then: the same when the window begins, by the forecast of what nodes use then; None: there is
-    no forecast of that moment.
+    nodes_then, unplaced_then: the same when the window begins, by the forecast of the nodes' usage at that time;
+    None: there is no forecast of that moment.
 
     quota_left: after the plan's pods, per resource that a quota bounds; displaced_core_hours: batch work on those nodes
     that shares its CPU with the capacity while pods use it; reserved_cost: of the reserved

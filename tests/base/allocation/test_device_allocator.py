@@ -156,5 +156,5 @@ def test_a_holding_takes_a_card_for_each_switch_of_its_gpus_and_no_more(joint: s
 
 def test_a_node_without_devices_and_a_pod_that_cannot_be_served_are_refused_with_the_reason() -> None:
     assert allot({GPU: 50}, body=None).refusal == allot({GPU: 50}, body={"spec": 3}).refusal == NO_DEVICES
-    with pytest.raises(UsageError, match=r"koordinator\.sh/gpu 150 is no number of whole devices"):
+    with pytest.raises(UsageError, match=r"koordinator\.sh/gpu 150 is not a whole number of devices"):
         allot({GPU: 150})

@@ -105,8 +105,8 @@ def test_a_request_of_gpus_is_a_number_of_devices_and_a_share_of_each(
 @pytest.mark.parametrize(
     ("requests", "words"),
     [
-        ({GPU: 150}, "koordinator.sh/gpu 150 is no number of whole devices"),
-        ({RDMA: 101}, "koordinator.sh/rdma 101 is no number of whole devices"),
+        ({GPU: 150}, "koordinator.sh/gpu 150 is not a whole number of devices"),
+        ({RDMA: 101}, "koordinator.sh/rdma 101 is not a whole number of devices"),
         ({GPU: 50, NVIDIA_GPU: 1}, "cannot be asked for together"),
         ({GPU_CORE: 50}, "does not say how much GPU memory"),
         ({GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 10}, "does not say how much GPU memory"),

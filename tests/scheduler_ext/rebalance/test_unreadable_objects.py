@@ -60,7 +60,7 @@ def test_a_round_takes_the_node_for_silent_and_says_why(client: KubeClient) -> N
     assert (by_node["bad"].metric, by_node["bad"].outlook) == (None, None)
     metric, outlook, *_ = reading.gaps
     assert metric.startswith("NodeMetric bad cannot be read, so its node counts as silent: ")
-    assert outlook.startswith("forecast bad is not looked at: ")
+    assert outlook.startswith("forecast bad is not read: ")
 
 
 def test_what_a_running_extender_would_see_has_the_other_node(client: KubeClient) -> None:

@@ -186,4 +186,4 @@ def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
     finally:
         api.delete(f"/api/v1/nodes/{name}")
     assert done.exit_code == 2
-    assert "is no test cluster" in done.stderr
+    assert "is not a test cluster" in done.stderr

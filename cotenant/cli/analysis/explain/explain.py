@@ -118,7 +118,7 @@ def node(
     ctx: typer.Context,
     name: NodeArgument,
     from_cluster: Annotated[
-        bool, typer.Option("--from-cluster", help="As its cluster's objects are now, without stored results.")
+        bool, typer.Option("--from-cluster", help="From the cluster's present objects, without stored results.")
     ] = False,
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -149,10 +149,11 @@ def node_slo(
     ctx: typer.Context,
     name: NodeArgument,
     config_map: Annotated[
-        str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
+        str | None,
+        typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's."),
     ] = None,
     labels: Annotated[
-        str | None, typer.Option("--labels", metavar="K=V,...", help="These labels instead of the node's own.")
+        str | None, typer.Option("--labels", metavar="K=V,...", help="Use these labels instead of the node's own.")
     ] = None,
     cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: DocumentOption = DocumentFormat.TABLE,

@@ -97,7 +97,7 @@ def require_ended(names: list[str]) -> None:
         raise CotenantError(
             f"{', '.join(names)} still run by the settings of before after {LONGEST_END_SECONDS:.0f} s, so that nothing"
             " is taken away",
-            fix="See why their successors do not start: kubectl -n cotenant get pods. Then do it again.",
+            fix="Find out why the new pods do not start: kubectl -n cotenant get pods. Then try again.",
         )
 
 

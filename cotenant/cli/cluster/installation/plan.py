@@ -24,7 +24,7 @@ STEPS: Final = Schema(
     (
         Column("component", "Component", Kind.TEXT, "Part of the installation."),
         Column("object", "Object", Kind.TEXT, "Resource, namespace and name."),
-        Column("state", "State", Kind.TEXT, "What happens, or has happened, to it."),
+        Column("state", "State", Kind.TEXT, "What is done, or was done, with it."),
         Column("note", "Note", Kind.TEXT, "What changes, or why not."),
     ),
     ("object",),

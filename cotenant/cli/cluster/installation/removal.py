@@ -216,7 +216,7 @@ def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
 
 def unread_removal(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
     """The row of what the server does not let us look at."""
-    return Removal(component, address, Fate.REFUSED, f"not looked at: {_why(client, error)}")
+    return Removal(component, address, Fate.REFUSED, f"not read: {_why(client, error)}")
 
 
 def _removal(

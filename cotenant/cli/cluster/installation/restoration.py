@@ -167,4 +167,4 @@ def status_release(address: Address, reservation: Json) -> Patch | None:
 
 
 def _reject_lending(node: str, resource: Any, capacities: Sequence[int]) -> Any:  # noqa: ARG001 - the shape of `Lend`
-    raise AssertionError("nothing is offered, so nothing is spread over zones")
+    raise AssertionError("nothing is lent, so nothing is spread over zones")

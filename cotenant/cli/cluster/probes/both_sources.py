@@ -53,19 +53,17 @@ def _compare(
     finally:
         source.close()
     if recorded is None:
-        return ProbeOutcome(
-            ProbeState.SKIPPED, f"{name}: the finer values of Prometheus stand in place of recorded ones"
-        )
+        return ProbeOutcome(ProbeState.SKIPPED, f"{name}: Prometheus' finer values replace the recorded ones")
     store = Store(url, name)
     pairs = {signal: (store.read(signal, usage.grid), usage) for signal, usage in scraped.items()}
     found = compare_sources(pairs, recorded)
     if not found.rows:
-        fix = "Wait for a quarter of an hour of both; else Prometheus is of another cluster: name that of this one."
+        fix = "Wait for 15 minutes of both; if that does not help, name the Prometheus of this cluster."
         return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both in the same slots", fix)
     said = f"{name}: {found.sentence(SHOWN)}"
     if not found.differing:
         return ProbeOutcome(ProbeState.OK, said)
-    fix = "Relabelling that drops or doubles series, or containers that share a name, make Prometheus' values others."
+    fix = "Relabelling that drops or doubles series, or containers that share a name, change Prometheus' values."
     return ProbeOutcome(ProbeState.WARNING, said, fix)
 
 

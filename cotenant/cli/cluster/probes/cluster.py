@@ -103,7 +103,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
     found = older_definitions(client)
     if found:
         return ProbeOutcome(ProbeState.WARNING, "; ".join(found), OLD_DEFINITION)
-    return ProbeOutcome(ProbeState.OK, "none that is served is older than this version")
+    return ProbeOutcome(ProbeState.OK, "no served definition is older than this version")
 
 
 def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
@@ -117,7 +117,7 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, "it may not be read")
     findings = SloConfig().updated(body.data if body else None).findings
     if not findings:
-        return ProbeOutcome(ProbeState.OK, "all of it is in force")
+        return ProbeOutcome(ProbeState.OK, "all of it is in effect")
     fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
     return ProbeOutcome(ProbeState.WARNING, "; ".join(finding.advice for finding in findings), fix)
 

@@ -44,11 +44,11 @@ def probes(
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url and recorded:
-        found = "none is named, and none is needed: a recorder measures"
+        found = "none is configured, and none is needed: a recorder measures"
         yield Probe(reach.name, reach.tried).run(lambda: ProbeOutcome(ProbeState.SKIPPED, found))
         return
     if not settings.prometheus.url:
-        found = "nothing was checked: no address is set, and no cluster led to one"
+        found = "nothing was checked: no address is set, and none was found through a cluster"
         fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
         yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, found, fix))
         return
@@ -58,7 +58,7 @@ def probes(
     yield finding
     if finding.fatal:
         return
-    yield Probe("prometheus metrics", "the metrics that numbers rest on", required=True).run(
+    yield Probe("prometheus metrics", "the metrics that results are computed from", required=True).run(
         lambda: probe_metric_names(names)
     )
     source = source_of(settings)
@@ -82,17 +82,17 @@ def _of_samples(
     yield finding
     if finding.fatal:
         return
-    yield Probe("prometheus newest sample", "a scan's questions for the inventory", required=True).run(
+    yield Probe("prometheus newest sample", "a scan's queries for the inventory", required=True).run(
         lambda: freshness(source, window)
     )
-    yield Probe("prometheus inventory", "whether kube-state-metrics tells of every pod that uses something").run(
+    yield Probe("prometheus inventory", "whether kube-state-metrics reports every pod with usage").run(
         lambda: coverage(source, window)
     )
     if alone:
-        yield Probe("prometheus bounds", "whether kube-state-metrics tells what the Kubernetes API would").run(
+        yield Probe("prometheus bounds", "whether kube-state-metrics reports what the Kubernetes API would").run(
             lambda: bounds(source, window)
         )
-    yield Probe("prometheus usage", "a scan's questions for 15 minutes up to the newest sample", required=True).run(
+    yield Probe("prometheus usage", "a scan's queries for the 15 minutes up to the newest sample", required=True).run(
         lambda: usage(source, window)
     )
     yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
@@ -111,7 +111,7 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
     finally:
         client.close()
     if not names:
-        problem = f"{client.url} answers, but holds no metric of the last {settings.window_days} days"
+        problem = f"{client.url} answers, but has no metric of the last {settings.window_days} days"
         return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
     return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
 
@@ -155,11 +155,11 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """
     inventory = source.inventory(window[1], window)
     if source.lateness:
-        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads what is there up to then."
+        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads the samples up to then."
         return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
     running = measures.matching_count(pod.running for pod in inventory.pods)
     if not running:
-        fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods by their usage alone."
+        fix = "Let Prometheus scrape kube-state-metrics; until then a scan knows pods only by their usage."
         return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
     return ProbeOutcome(
         ProbeState.OK,
@@ -168,7 +168,7 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check how many of the pods that use something are named, with their owners, amounts and phases.
+    """Check how many of the pods with usage are reported, with their owners, amounts and phases.
 
     A pod that started less than half an hour before the newest sample may not have been listed yet: it is not counted
     as missing.
@@ -187,17 +187,15 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         where = Counter(namespace for namespace, _ in lost).most_common(_SHOWN)
         names = ", ".join(f"{namespace} {count}" for namespace, count in where)
         verb = "is" if len(lost) == 1 else "are"
-        troubles.append(
-            f"{len(lost)} of {len(settled)} pods that use something {verb} not told of (by namespace: {names})"
-        )
+        troubles.append(f"{len(lost)} of {len(settled)} pods with usage {verb} not reported (by namespace: {names})")
     idle = list(unmeasured_pods(inventory, used, end))
     if idle:
         by_node = Counter(pod.node for pod in idle).most_common(_SHOWN)
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in by_node)
         run = agree(len(idle), "pod runs and uses", "pods run and use")
-        troubles.append(f"{run} nothing that is scraped (by node: {nodes})")
+        troubles.append(f"{run} no scraped target (by node: {nodes})")
     if unowned:
-        troubles.append(f"the owners of {counted(unowned, 'pod')} are not known to the top")
+        troubles.append(f"the owners of {counted(unowned, 'pod')} are not known up to the workload")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
     troubles += [note for note in inventory.notes if "has no series of" in note]
     if troubles:
@@ -209,19 +207,19 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
     all_named = agree(
         len(settled),
-        "pod that uses something is named, with its owner",
-        "pods that use something are named, with their owners",
+        "pod with usage is reported, with its owner",
+        "pods with usage are reported, with their owners",
     )
     return ProbeOutcome(ProbeState.OK, f"all {all_named}")
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether annotations, classes, LimitRanges and autoscalers are told by kube-state-metrics alone."""
+    """Check whether annotations, classes, LimitRanges and autoscalers are reported by kube-state-metrics alone."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
     blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
     if not blind:
-        return ProbeOutcome(ProbeState.OK, "annotations, classes, LimitRanges and autoscalers are told")
+        return ProbeOutcome(ProbeState.OK, "annotations, classes, LimitRanges and autoscalers are reported")
     fix = (
         "Let scans read the Kubernetes API (deploy/rbac/reader.yaml); or let kube-state-metrics export them "
         "(--metric-annotations-allowlist, --metric-labels-allowlist, --resources with limitranges and "
@@ -264,10 +262,10 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
     finally:
         client.close()
     days_covered = max((len(values) for _, values in decode_series(answer)), default=0)
-    detail = f"containers are seen at {days_covered} of {days} daily looks"
+    detail = f"containers are seen at {days_covered} of {days} daily checks"
     if days_covered < days:
         return ProbeOutcome(
-            ProbeState.WARNING, detail, "Recommendations rest on less history; raise Prometheus' retention."
+            ProbeState.WARNING, detail, "Recommendations use less history; raise Prometheus' retention."
         )
     return ProbeOutcome(ProbeState.OK, detail)
 

@@ -62,7 +62,7 @@ class Probe:
         except Exception as error:  # noqa: BLE001 - reported as a finding
             translated = in_words(error)
             if translated is None:
-                fix = "This is a fault of cotenant: report it with the output of `cotenant version`."
+                fix = "This is an error in cotenant: report it with the output of `cotenant version`."
                 outcome = ProbeOutcome(ProbeState.FAILED, f"unexpected {type(error).__name__}: {error}", fix)
             else:
                 outcome = ProbeOutcome(

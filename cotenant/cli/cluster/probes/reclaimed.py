@@ -48,7 +48,7 @@ def probes(client: KubeClient) -> Iterator[ProbeFinding]:
         return
     tried = "LimitRanges and ResourceQuotas of namespaces in which a profile makes batch or mid pods"
     yield Probe("reclaimed pods", tried).run(lambda: probe_namespace_limits(client, list(_profiles(bodies))))
-    tried = "pods that a profile selects, and what they carry of it"
+    tried = "pods that a profile selects, and which of its fields they have"
     yield Probe("pods without their profile", tried).run(lambda: probe_unprofiled_pods(client, bodies))
 
 
@@ -89,7 +89,7 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
     ]
     if not named:
         return ProbeOutcome(ProbeState.OK, "none was created without the profile that selects it")
-    found = f"the webhook was not asked about {_first_named(named, ', ')}: they run as their authors wrote them"
+    found = f"the webhook was not called for {_first_named(named, ', ')}: they run unchanged"
     return ProbeOutcome(ProbeState.WARNING, found, RECREATE)
 
 

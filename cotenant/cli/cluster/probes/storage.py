@@ -84,7 +84,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
         )
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
-    fix = "Run cotenant scan again; what it says about the source names the cause." if troubled else ""
+    fix = "Run cotenant scan again; its message about the source names the cause." if troubled else ""
     return ProbeOutcome(
         ProbeState.WARNING if troubled else ProbeState.OK, "; ".join(line for line, _ in described), fix
     )
@@ -151,5 +151,5 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
         fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
         return ProbeOutcome(ProbeState.WARNING, said, fix)
     unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
-    fix = "Each reason above names its fix; what nobody reads stays a gap." if unread else ""
+    fix = "Each reason above names its fix; what is not measured remains a gap." if unread else ""
     return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, said, fix)

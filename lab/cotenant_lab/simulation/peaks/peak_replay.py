@@ -168,7 +168,7 @@ def _evaluated_days(usage: Usage[WorkloadRef], most: int) -> int:
         raise NoData(
             f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
             f"{HISTORY_DAYS} of history and a day after it are needed",
-            fix="Scan on, or scan once with a longer profiler.window_days where the source has it.",
+            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
     return days
 
