@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -192,10 +193,10 @@ class WebhookMirrors:
         # Reservations, and running pods that are some.
         reservations = (*snapshots["reservations"].values(), *snapshots["standby"].values())
         # The demands of LimitRanges and ResourceQuotas, by namespace.
-        demands: dict[str, tuple[Demand, ...]] = {}
+        demands: defaultdict[str, list[Demand]] = defaultdict(list)
         for kind in _DEMANDING:
             for (namespace, _), those in sorted(snapshots[kind].items()):
-                demands[namespace] = (*demands.get(namespace, ()), *those)
+                demands[namespace] += those
         return ClusterView(
             profiles=tuple(sorted(snapshots["profiles"].values(), key=lambda profile: profile.name)),
             namespaces={name: labels for (_, name), labels in snapshots["namespaces"].items()},
@@ -206,7 +207,7 @@ class WebhookMirrors:
             annotated={(kind, *place): noted for kind in KINDS for place, noted in snapshots[kind].items()},
             queues_served_until_seconds=_promises(snapshots)[1],
             natives=self._natives(snapshots),
-            demands=demands,
+            demands={namespace: tuple(those) for namespace, those in demands.items()},
         )
 
     def _natives(self, snapshots: Mapping[str, Mapping[Any, Any]]) -> NativeGangs | None:
