@@ -25,7 +25,7 @@ from cotenant.base.commands.results import (
     open_scans,
     open_store,
 )
-from cotenant.base.errors import CotenantError, UsageError
+from cotenant.base.errors import CotenantError, NoData, UsageError
 from cotenant.base.text import visible
 from cotenant.changes.commands.ledger_access import open_actions, workload_recommendations
 from cotenant.changes.commands.recs_options import (
@@ -79,6 +79,7 @@ def bundle(
     Workloads are named, or those that --namespace and --filter show. Exit code 3 when a commit leaves one out.
     """
     from cotenant.changes.bundle_export import commit_bundle, export_bundle
+    from cotenant.changes.decide.patches import resources
 
     if bool(branch) == (folder is not None):
         raise UsageError("give --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
@@ -87,9 +88,12 @@ def bundle(
     recommendations = workload_recommendations(settings, cluster, names)
     key, recommender = secrets.token_hex(4), settings.section(RecommenderSettings)
     with open_actions(settings) as actions:
-        hidden = {} if workloads else actions.postponements()
-        shown = [r for r in recommendations if r.container.workload not in hidden]
-        reviews = actions.review(shown, approved_by, Method.BUNDLE)
+        if not workloads:  # of what the filters show: what changes, and is not hidden
+            due = {r.container.workload for r in recommendations if resources(r)} - set(actions.postponements())
+            recommendations = [r for r in recommendations if r.container.workload in due]
+        if not recommendations:
+            raise NoData("nothing of what the filters show would change", fix="cotenant recs list --all shows why.")
+        reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         if folder is None:
             asked = CommitBundle(branch, str(repository), write=yes)
             _report_commit(commit_bundle(actions, reviews, asked, recommender, key), repository)

@@ -220,12 +220,12 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     return [html.P(text), said, *_every_change(written)]
 
 
-def commit(planned: BundleCommit) -> list[Component]:
+def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
     """A commit that would be made, or was: the sentence, what is left out with the remedy, and the diff."""
     said = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
-    outs = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
+    unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
     diff = [review_steps.diff_text(planned.diff[:MOST_TEXT])] if planned.diff else []
-    return [html.P(visible(said), className="said", role="status"), *diff, *review_steps.left_out(outs)]
+    return [html.P(visible(said), className="said", role="status"), *diff, *review_steps.left_out([*outs, *unplaced])]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:

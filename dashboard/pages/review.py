@@ -171,7 +171,7 @@ def _confirm(view: View, terms: ReviewTerms, method: Method, looks: Sequence[Wor
     answer = html.Div(id="review-answer")
     if method is Method.BUNDLE and going and terms.commit:
         planned = commit_bundle(view, terms, [review.workload for review in going], write=False)
-        return [*review_end.commit(planned), *review_steps.left_out(outs), answer]
+        return [*review_end.commit(planned, outs), answer]
     if method is Method.BUNDLE and going:
         return [*review_end.before_files(going, terms.form), *review_steps.left_out(outs), answer]
     shown = {

@@ -423,6 +423,27 @@ def test_files_are_written_instead_and_the_cluster_stays_as_it_is(scene: Scene, 
     assert scene.live(ref)["metadata"]["resourceVersion"] == before and states(scene, ref) == []
 
 
+def test_a_commit_is_chosen_shown_and_made_on_a_branch(made: Prepared, open_page: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "deploy"
+    actions = replace(acting.ACTIONS, git_repository=str(folder))
+    with acting.embedded(tmp_path, made, actions) as scene, acting.served(scene) as url:
+        (ref,) = free(scene)
+        acting.git_repository(scene, folder, ref)
+        page = reviewed(open_page(f"{url}/recommendations"), url, [ref], step="method")
+        shown(page, "Method")
+        page.get_by_role("radio", name="GitOps bundle").check()
+        with page.expect_response(lambda answer: "review-body.children" in (answer.request.post_data or "")):
+            page.locator("#review-form").get_by_text("commit on a branch").click()
+        shown(page, "Method")
+        page.locator("#review-next").click()
+        shown(page, "Confirm")
+        expect(page.locator("#review-step .diff")).to_contain_text(f"+++ b/{ref.name}.yaml")
+        assert acting.git(folder, "branch") == "* main\n"
+        page.locator("#review-bundle").click()
+        expect(page.locator("#review-answer")).to_contain_text("on the new branch cotenant/")
+        assert f"{ref.name}.yaml" in acting.git(folder, "log", "-1", "--stat", "--all", "--not", "main")
+
+
 @pytest.mark.parametrize("theme", THEMES)
 def test_every_step_has_no_serious_accessibility_fault(
     scene: Scene, url: str, open_page: Open, axe: str, theme: str, tmp_path: Path

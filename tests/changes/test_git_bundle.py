@@ -294,6 +294,15 @@ def test_an_autoscalers_target_moves_with_the_request_or_the_workload_is_refused
     git(tmp_path, "commit", "-qm", "Scale")
     assert make_commit(found, proposal("checkout", value)).files == ("a.yaml", "hpa.yaml")
     assert "+      target: {averageUtilization: 80, type: Utilization}" in changed_lines(found)
+    # a JSON patch puts the old target back, whatever the manifest says
+    (tmp_path / "kustomization.yaml").write_text(
+        "resources: [a.yaml, hpa.yaml]\npatches:\n- target: {kind: HorizontalPodAutoscaler}\n"
+        "  patch: '[{op: replace, path: /spec/metrics/0/resource/target/averageUtilization, value: 50}]'\n"
+    )
+    git(tmp_path, "add", "-A")
+    git(tmp_path, "commit", "-qm", "Keep it")
+    plan = make_commit(found, proposal("checkout", value), branch="other")
+    assert "no one manifest has that target at 50 %" in refusal_of(plan)
 
 
 # --- Kustomize ---
@@ -345,7 +354,7 @@ def test_a_base_of_one_overlay_is_edited_itself(tmp_path: Path) -> None:
     [
         ("- target: {kind: Deployment, name: check.*}\n  patch: |-\n    - op: replace\n"
          "      path: /spec/template/spec/containers/0/resources/requests/cpu\n      value: 500m\n",
-         r"changes containers by a JSON patch \(RFC 6902\)"),
+         r"changes the values by a JSON patch \(RFC 6902\)"),
         ("- patch: |\n    kind: Deployment\n    metadata: {name: checkout}\n    spec:\n      template:\n        spec:\n"
          "          containers:\n          - name: app\n            resources: {requests: {cpu: 500m}}\n",
          "overlays/prod/kustomization.yaml sets it in an inline patch"),
@@ -448,6 +457,12 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
 def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why: str) -> None:
     found = repository(tmp_path, {**CHART, ".cotenant.yaml": f"workloads:\n{mapping}\n"})
     assert why in refusal_of(make_commit(found, proposal()))
+
+
+def test_a_mapping_file_that_is_no_yaml_stops_the_whole_commit(tmp_path: Path) -> None:
+    found = repository(tmp_path, {**CHART, ".cotenant.yaml": "workloads: [\n"})
+    with pytest.raises(UsageError, match=r"\.cotenant\.yaml is no YAML"):
+        make_commit(found, proposal())
 
 
 def test_an_entry_without_a_file_stops_the_whole_commit(tmp_path: Path) -> None:

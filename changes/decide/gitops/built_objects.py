@@ -16,8 +16,10 @@ from cotenant.base.errors import UsageError
 from cotenant.changes.decide.gitops.yaml_edit import Document, child, read_documents, text_of
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-_TOUCHES_RESOURCES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$")
-"""JSON pointers below which a container's resources stand or change."""
+_TOUCHES_VALUES: Final = re.compile(
+    r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$|/metrics(/|$)|/targetCPUUtil"
+)
+"""JSON pointers by which a container's resources or an autoscaler's targets change."""
 
 
 @dataclass(frozen=True)
@@ -189,8 +191,8 @@ class _Reader:
         for document in documents:
             if document.root.id == "sequence":
                 pointers = [text_of(child(document, operation, "path")) or "" for operation in document.root.value]
-                touches = any(_TOUCHES_RESOURCES.search(pointer) for pointer in pointers)
-                why = f"{document.path} changes containers by a JSON patch (RFC 6902)" if touches else ""
+                touches = any(_TOUCHES_VALUES.search(pointer) for pointer in pointers)
+                why = f"{document.path} changes the values by a JSON patch (RFC 6902)" if touches else ""
                 yield Layer(document, document.root, "", "", "", why)
             else:
                 yield replace(_layer(document, document.root), obstacle=obstacle)

@@ -16,6 +16,7 @@ from cotenant.changes.decide.gitops.built_objects import read_manifests
 from cotenant.changes.decide.gitops.bundle import ReviewedWorkload, file_list, pull_request_lines
 from cotenant.changes.decide.gitops.placement import MAPPING, FileEdits, place, place_rules
 from cotenant.changes.decide.gitops.yaml_edit import apply_edits
+from cotenant.changes.decide.rule import GuardrailOutcome
 from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundle, UnplacedWorkload
 from cotenant.recommender.settings import RecommenderSettings
 
@@ -32,6 +33,8 @@ def decide_commit(
 ) -> tuple[BundleCommit, Mapping[str, str]]:
     """The commit, and its changed files as text by path. base: its parent; files: YAML text by path as it is there."""
     manifests = read_manifests(files)
+    if MAPPING in manifests.unread:
+        raise UsageError(f"{MAPPING} is no YAML", fix="Mend it: it says where values stand.")
     rules = place_rules(manifests.documents.get(MAPPING, ()))
     edits: dict[WorkloadRef, FileEdits] = {}
     refused: list[UnplacedWorkload] = []
@@ -53,7 +56,12 @@ def decide_commit(
         for path in sorted({path for found in edits.values() for path in found})
     }
     whys = {out.workload: out.why for out in refused}
-    told = [replace(o, recommendations=(), error=whys[o.workload]) if o.workload in whys else o for o in reviewed]
+    told = [
+        replace(o, recommendations=(), error=whys[o.workload])
+        if o.workload in whys
+        else replace(o, rules=tuple(rule for rule in o.rules if rule.outcome is not GuardrailOutcome.PASS))
+        for o in reviewed
+    ]
     changed, currency = f"Changed: {file_list(list(texts))}", settings.prices.currency
     lines = pull_request_lines(told, BundleForm.KUSTOMIZE, changed, currency)
     # Git takes lines that begin with "#" for comments when somebody edits the message; its title stands bare.

@@ -230,7 +230,7 @@ def _targets(
             for layer in built.layers
             if (target := _target(layer, move.resource)) and not layer.obstacle and len(manifests.users_of(layer)) == 1
         ]
-        if len(found) != 1 or not places or text_of(places[-1][2]) != str(move.before):
+        if len(found) != 1 or found[0].obstacles or not places or text_of(places[-1][2]) != str(move.before):
             raise UsageError(
                 f"{move.sentence}, and no one manifest has that target at {move.before} %",
                 fix="Set the requests and this target by hand, together.",
