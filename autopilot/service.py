@@ -184,8 +184,8 @@ class ClusterAutopilotService:
         config = ChangeServiceConfig(
             self._access,
             self._ledger,
-            self._settings.section(ActionSettings),
             self._clock,
+            self._settings.section(ActionSettings),
             recommended=lambda workloads: [r for workload in workloads for r in steps[workload]],
             requested_millicores=lambda: 0,
             anchor_namespace=self._anchor,

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
+
+import msgspec
 
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, UsageError
 from cotenant.base.identity import WorkloadRef
@@ -46,7 +48,7 @@ from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, Wri
 from cotenant.changes.model.judgement import UsageTrace
 from cotenant.changes.model.ladder import Ladder, ladder_id
 from cotenant.changes.model.ledger_marks import postponement_sentence
-from cotenant.changes.model.service import Method, PostponedRecommendation
+from cotenant.changes.model.service import ChangeTerms, Method, PostponedRecommendation
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.model.trial import Trial
 from cotenant.changes.resize import answers, read_new_pod_writes
@@ -87,24 +89,14 @@ def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) 
     return ()
 
 
-@dataclass(frozen=True, slots=True)
-class AcceptanceTerms:
-    """On what terms a batch is accepted: rules that a person overrides, the second person, the batch's id.
+class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
+    """The terms on which a batch is accepted. step_of: id of the ladder of which the changes are a later step.
 
-    canary: share of the workloads (of the pods, where one workload is resized in place) that goes first; the rest
-    waits until those have soaked without harm. 0: all at once.
+    canary: of the pods, where one workload is resized in place.
     """
 
-    overridden: tuple[str, ...] = ()
-    second_person: str = ""
-    batch: str = field(default_factory=lambda: secrets.token_hex(4))
-    canary: float = 0.0
-    because: str = ""
-    """Why rules are overridden, in the person's words; kept with each of them."""
-    ladder: bool = False
-    """Whether all steps of a cut are accepted, and not the first one alone."""
+    batch: str = msgspec.field(default_factory=lambda: secrets.token_hex(4))
     step_of: str = ""
-    """Id of the ladder of which the changes are a later step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -424,13 +416,7 @@ class Actions:
         first = review.recommendations[0]
         return Change(
             id=review.id,
-            batch=terms.batch,
-            namespace=review.workload.namespace,
-            kind=review.workload.kind,
-            name=review.workload.name,
-            actor=self.person.name,
-            groups=self.person.groups,
-            method=review.method.value,
+            **self._accepted(review, terms),
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
@@ -439,6 +425,13 @@ class Actions:
             images=images_of(review.live, review.workload.kind),
         ).promising(review.savings)
 
+    def _accepted(self, review: Review, terms: AcceptanceTerms) -> dict[str, Any]:
+        """Return what a change and a ladder of a review are said of: the workload, the person, the method."""
+        workload, person = review.workload, self.person
+        of_workload = {"namespace": workload.namespace, "kind": workload.kind, "name": workload.name}
+        of_person = {"actor": person.name, "groups": person.groups}
+        return {"batch": terms.batch, "method": review.method.value, **of_workload, **of_person}
+
     def _ladders(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> dict[WorkloadRef, Ladder]:
         """The ladder of each workload of which all steps are approved; empty where nobody asked for that."""
         now_seconds = self.journal.clock.now_seconds()
@@ -446,13 +439,7 @@ class Actions:
             review.workload: planned_ladder(
                 Ladder(
                     id=ladder_id(terms.batch, review.workload),
-                    namespace=review.workload.namespace,
-                    kind=review.workload.kind,
-                    name=review.workload.name,
-                    actor=self.person.name,
-                    groups=self.person.groups,
-                    method=review.method.value,
-                    batch=terms.batch,
+                    **self._accepted(review, terms),
                     targets=(),
                     steps=(*moves_of(review.recommendations, now_seconds), *review.next_steps),
                     canary=terms.canary,

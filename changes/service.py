@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -103,27 +103,34 @@ def nothing_proposed(_: Collection[WorkloadRef]) -> Sequence[Recommendation]:
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeServiceConfig:
-    """Dependencies of a `ClusterChangeService`. anchor_namespace: where the ledger's head is kept; "": nowhere.
+class ActDependencies:
+    """Dependencies of who changes workloads. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+
+    access: ClusterAccess
+    ledger: LedgerPlace
+    clock: Clock
+    _: KW_ONLY
+    anchor_namespace: str = ""
+    compare: Compare = nothing_compared
+    trace: Trace = nothing_traced
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeServiceConfig(ActDependencies):
+    """Dependencies of a `ClusterChangeService`.
 
     for_autopilot: whether the autopilot calls it, to which keys with its prefix are reserved.
     """
 
-    door: ClusterAccess
-    ledger: LedgerPlace
     settings: ActionSettings
-    clock: Clock
     recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
     requested_millicores: Callable[[], int]
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
     """Shares of GPUs that findings propose for these workloads."""
-    anchor_namespace: str = ""
     switch_namespace: str = "koordinator-system"
     """Namespace of the switch that stops every program."""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """How bundles are written, and what they call money."""
-    compare: Compare = nothing_compared
-    trace: Trace = nothing_traced
     guard: Guard = allow_every_write
     for_autopilot: bool = False
     raising: tuple[type[CotenantError], ...] = ()
@@ -182,15 +189,7 @@ class ClusterChangeService:
             if earlier:
                 return earlier
             reviews = self._reviews(actions, who, request)
-            terms = AcceptanceTerms(
-                request.overridden,
-                request.second_person,
-                request.key,
-                request.canary,
-                request.because,
-                request.ladder,
-            )
-            return actions.accept(reviews, terms)
+            return actions.accept(reviews, AcceptanceTerms(batch=request.key, **request.terms))
 
     def changes(self, who: Person) -> list[ChangeStatus]:
         """The newest first, of the namespaces that the person may read."""
@@ -397,7 +396,7 @@ class ClusterChangeService:
                     more = {"event_name": row.event, "change": row.subject, "actor": row.actor, "source": who.source}
                     _log.info("ledger_row", seq=row.seq, hash=row.hash, **more)
                 if ledger.head().seq > before:
-                    keep_head(self._config.door, ledger, self._config.anchor_namespace)
+                    keep_head(self._config.access, ledger, self._config.anchor_namespace)
                 ledger.close()
 
     def _clock(self) -> Clock:
@@ -423,7 +422,7 @@ class ClusterChangeService:
         if not self._slots.acquire(blocking=False):
             raise StoreBusy(f"{MOST_AT_ONCE} other requests to the cluster are running", fix="Try again in a moment.")
         try:
-            with self._config.door(who) as client:
+            with self._config.access(who) as client:
                 self._server_clock = client.server_clock
                 yield client
         finally:
@@ -440,7 +439,7 @@ class ClusterChangeService:
             try:
                 yield ChangeLedger(ledger, self._clock(), who.name, self._known, who.source)
             finally:
-                keep_head(self._config.door, ledger, self._config.anchor_namespace)
+                keep_head(self._config.access, ledger, self._config.anchor_namespace)
                 ledger.close()
 
     @contextmanager
@@ -459,7 +458,7 @@ class ClusterChangeService:
         """Ask the cluster for the head, which also says whether it answers."""
         namespace = self._config.anchor_namespace
         try:
-            with self._config.door(Person("")) as client:
+            with self._config.access(Person("")) as client:
                 self._server_clock = client.server_clock
                 if not namespace:
                     client.get("/version")

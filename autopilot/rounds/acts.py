@@ -22,14 +22,14 @@ from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.settings import Way
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.base.identity import WorkloadRef
+from cotenant.base.json_documents.inherited import inherited
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
-from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
+from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
 from cotenant.base.people import Grant, Person, Role
-from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.manager import ManagerSettings
-from cotenant.changes.accept import Actions, Compare, Guard, Trace, allow_every_write, nothing_compared, nothing_traced
+from cotenant.changes.accept import Actions, Guard, allow_every_write
 from cotenant.changes.api_advice import describe_with_advice
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.change_windows import is_open
@@ -39,7 +39,7 @@ from cotenant.changes.live_context import who as person_of
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, accepted_by_autopilot
 from cotenant.changes.model.service import ChangeRequest, WorkloadReview
 from cotenant.changes.model.settings import ActionSettings
-from cotenant.changes.service import ChangeServiceConfig, ClusterAccess, ClusterChangeService
+from cotenant.changes.service import ActDependencies, ChangeServiceConfig, ClusterChangeService
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import Watcher, WatchScope
@@ -81,17 +81,11 @@ class ActWithheld(CotenantError):
 
 
 @dataclass(frozen=True, slots=True)
-class ActConfig:
-    """Dependencies of acts. access: clients that write under the Lease; anchor_namespace: of the ledger's head."""
+class ActConfig(ActDependencies):
+    """Dependencies of acts. access: clients that write under the Lease."""
 
-    access: ClusterAccess
-    ledger: LedgerPlace
     settings: SettingSections
-    clock: Clock
     requested_millicores: Callable[[], int] = lambda: 0
-    anchor_namespace: str = ""
-    compare: Compare = nothing_compared
-    trace: Trace = nothing_traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,16 +214,11 @@ class Acts:
         config = self._config
         service = ClusterChangeService(
             ChangeServiceConfig(
-                door=config.access,
-                ledger=config.ledger,
+                **inherited(config, ActDependencies),
                 settings=under.settings,
-                clock=config.clock,
                 recommended=lambda _workloads: candidate.allowed,
                 requested_millicores=config.requested_millicores,
-                anchor_namespace=config.anchor_namespace,
                 recommender=config.settings.section(RecommenderSettings),
-                compare=config.compare,
-                trace=config.trace,
                 guard=self.guard(reading),
                 for_autopilot=True,
                 raising=(ClusterForbidden, ClusterUnreachable, NotLeader),

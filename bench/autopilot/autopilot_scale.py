@@ -96,7 +96,7 @@ class ScaleScene(AutopilotScene):
 
     def rounds(self) -> Rounds:
         """See AutopilotScene; their clock is turned with the scene's."""
-        config = ActConfig(self.access, self.folder / "ledger.db", self.settings, self, anchor_namespace=self.namespace)
+        config = ActConfig(self.access, self.folder / "ledger.db", self, self.settings, anchor_namespace=self.namespace)
         return Rounds(config, self._of_namespace)
 
     def enrol(self, namespace: str, windows: list[str]) -> None:

@@ -45,7 +45,7 @@ from tests.cluster.fake_nodes import NodeShape, create_nodes
 from tests.cluster.namespaces import create_namespace
 
 METHODS = (Method.TEMPLATE, Method.IN_PLACE, Method.ANNOTATE)
-TERMS = AcceptanceTerms(("rollout", "webhook", "cool-down"))
+TERMS = AcceptanceTerms(overridden=("rollout", "webhook", "cool-down"))
 """No webhook of ours runs here, and workloads are not waited for: these two rules are passed over."""
 SETTINGS = ActionSettings(soak_minutes=0.0, resize_seconds=20.0)
 QUIET_SECONDS = 2.5

@@ -90,7 +90,7 @@ def main(sizes: Sequence[int]) -> None:
         place, who = ledger_location(actions, os.environ), at_this_machine(settings.kube)()
         proposed = lambda some: [r for ref in some for r in proposals.get(ref, ())]  # noqa: E731
         service = ClusterChangeService(
-            ChangeServiceConfig(door_of(settings), place, actions, clock, proposed, lambda: 0)
+            ChangeServiceConfig(door_of(settings), place, clock, actions, proposed, lambda: 0)
         )
 
         def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:

@@ -41,7 +41,7 @@ def change_service_of(
     from cotenant.changes.soak.usage_comparison import comparison_of
 
     config = ChangeServiceConfig(
-        door=door or door_of(settings),
+        access=door or door_of(settings),
         ledger=ledger_location(settings.section(ActionSettings), os.environ),
         settings=settings.section(ActionSettings),
         clock=clock or SystemClock(),

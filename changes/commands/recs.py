@@ -148,7 +148,7 @@ def apply(
     settings = settings_of(ctx, store, kubeconfig, context)
     recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
     requested = requested_millicores(open_store(settings, cluster))
-    terms = AcceptanceTerms(tuple(override or ()), approved_by, canary=canary, ladder=ladder)
+    terms = AcceptanceTerms(overridden=tuple(override or ()), second_person=approved_by, canary=canary, ladder=ladder)
     with open_actions(settings) as actions:
         actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)

@@ -136,14 +136,8 @@ class Write:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
-    """An accepted change: its workload, the person who accepted it, and the evidence for it.
-
-    id: also the annotation on the object by which a change is recognized; batch: changes accepted together;
-    recommendation: digest and end of the history that it rests on; guardrails: rule -> "pass", "warn: ...",
-    "overridden: ..."; wave: 0 goes first, each other one waits until those before it have soaked without harm;
-    next_steps: what is left of a cut of which this is the first step.
-    """
+class AcceptedWork:
+    """What a person accepted for a workload. batch: of the changes accepted together."""
 
     id: str
     batch: str
@@ -151,6 +145,23 @@ class Change:
     kind: str
     name: str
     actor: str
+
+    @property
+    def ref(self) -> WorkloadRef:
+        """The workload that is changed."""
+        return WorkloadRef(self.namespace, self.kind, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Change(AcceptedWork):
+    """An accepted change: its workload, the person who accepted it, and the evidence for it.
+
+    id: also the annotation on the object by which a change is recognized; recommendation: digest and end of the history
+    that it rests on; guardrails: rule -> "pass", "warn: ...", "overridden: ..."; wave: 0 goes first, each other one
+    waits until those before it have soaked without harm; next_steps: what is left of a cut of which this is the first
+    step.
+    """
+
     groups: tuple[str, ...]
     method: str
     recommendation: str
@@ -191,11 +202,6 @@ class Change:
         )
         frees = RequestTotals(self.saved_millicores + raises.millicores, self.saved_bytes + raises.bytes)
         return Savings(frees, raises)
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that is changed."""
-        return WorkloadRef(self.namespace, self.kind, self.name)
 
     @property
     def workload(self) -> str:

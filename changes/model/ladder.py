@@ -15,7 +15,7 @@ from typing import Final
 from cotenant.base.errors import UsageError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.resource import Resource
-from cotenant.changes.model.change import ChangeState, ChangeStatus
+from cotenant.changes.model.change import AcceptedWork, ChangeState, ChangeStatus
 from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.steps import NextStep
 
@@ -54,32 +54,21 @@ class LadderTarget:
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class Ladder(AcceptedWork):
     """The approval of all steps of one workload's cut, by a person.
 
-    batch: of the first step; first: the id of its change; targets: where all steps together end; heaps: the largest
+    batch: of the first step; targets: where all steps together end; heaps: the largest
     heap of each container at the end, bytes; steps: all of them, the first one included, as they were shown; canary:
     share of the pods that go first in each step.
     """
 
-    id: str
-    namespace: str
-    kind: str
-    name: str
-    actor: str
     method: str
-    batch: str
     targets: tuple[LadderTarget, ...]
     steps: tuple[NextStep, ...]
     heaps: Mapping[str, int] = field(default_factory=dict)
     canary: float = 0.0
     groups: tuple[str, ...] = ()
     cluster: str = ""
-
-    @property
-    def ref(self) -> WorkloadRef:
-        """The workload that is changed."""
-        return WorkloadRef(self.namespace, self.kind, self.name)
 
     def key(self, taken: int) -> str:
         """The batch of the step after so many: the same step twice is one change."""

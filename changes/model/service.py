@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -131,10 +131,14 @@ class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
     gpu_shares: bool = False
     ladder: bool = False
 
+    @property
+    def terms(self) -> dict[str, Any]:
+        """These terms by name."""
+        return {name: getattr(self, name) for name in ChangeTerms.__struct_fields__}
+
     def request(self, workloads: Sequence[WorkloadRef], method: Method, key: str | None = None) -> ChangeRequest:
         """Return the request to change these workloads on these terms. key: of the request; None: a new one."""
-        given = {name: getattr(self, name) for name in ChangeTerms.__struct_fields__}
-        request = ChangeRequest(tuple(workloads), method, **given)
+        request = ChangeRequest(tuple(workloads), method, **self.terms)
         return request if key is None else msgspec.structs.replace(request, key=key)
 
 

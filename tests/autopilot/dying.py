@@ -67,5 +67,5 @@ def dying_round(dying: DyingRound) -> None:
     def recommended(namespace: str) -> list[Recommendation]:
         return [one for one in dying.recommendations if one.container.workload.namespace == namespace]
 
-    rounds = Rounds(ActConfig(access, dying.ledger, dying.settings, SystemClock()), recommended)
+    rounds = Rounds(ActConfig(access, dying.ledger, SystemClock(), dying.settings), recommended)
     rounds.carry_out(rounds.read(SystemClock().now_seconds()))

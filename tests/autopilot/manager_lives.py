@@ -93,8 +93,8 @@ def lived(life: ManagerLife, pipe: Connection) -> None:
     config = ActConfig(
         access,
         life.ledger,
-        life.settings,
         clock,
+        life.settings,
         anchor_namespace=life.settings.manager.namespace,
         compare=lambda *_: life.compared,
     )

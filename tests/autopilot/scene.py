@@ -106,8 +106,8 @@ class AutopilotScene:
         config = ActConfig(
             self.access,
             self.folder / "ledger.db",
-            self.settings,
             ShiftedClock(self.ahead_seconds),
+            self.settings,
             anchor_namespace=self.namespace,
             compare=lambda *_: self.compared,
         )

@@ -33,7 +33,7 @@ class ScriptedRounds(Rounds):
     """Rounds over one policy, whose cluster is away while `away`."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(ActConfig(nowhere, folder / "ledger.db", Settings(), SystemClock()), lambda _namespace: [])
+        super().__init__(ActConfig(nowhere, folder / "ledger.db", SystemClock(), Settings()), lambda _namespace: [])
         self.away = False
         self.reads = 0
 

@@ -52,7 +52,7 @@ class FloorLooks:
         def access(who: Person) -> AbstractContextManager[KubeClient]:
             return kubeconfig_door(self.scene.settings.kube)(who)  # by the rights that the file has now
 
-        config = ActConfig(access, self.folder / "ledger.db", self.scene.settings, self.scene.clock)
+        config = ActConfig(access, self.folder / "ledger.db", self.scene.clock, self.scene.settings)
         ledger = AuditedActs(config.access, config.ledger, "")
         return Floors(config, ledger, Acts(config).paused, lambda: {WEB: self.forecast})
 

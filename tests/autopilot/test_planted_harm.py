@@ -73,8 +73,8 @@ class PlantedWorld:
         config = ActConfig(
             kubeconfig_door(self.settings.kube),
             Path(self.settings.actions.ledger),
-            self.settings,
             self.clock,
+            self.settings,
             compare=self.compare,
         )
         return Rounds(config, lambda _namespace: self.recommendations)

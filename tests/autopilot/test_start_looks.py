@@ -89,7 +89,7 @@ def config_of(scene: EmbeddedAutopilot, folder: Path) -> ActConfig:
     def access(who: Person) -> AbstractContextManager[KubeClient]:
         return kubeconfig_door(scene.settings.kube)(who)
 
-    return ActConfig(access, folder / "ledger.db", scene.settings, scene.clock)
+    return ActConfig(access, folder / "ledger.db", scene.clock, scene.settings)
 
 
 def become_ready(scene: EmbeddedAutopilot, name: str) -> None:

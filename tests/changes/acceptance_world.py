@@ -69,7 +69,7 @@ class AskedService(ClusterChangeService):
             yield AskingClient.of(conversation)
 
         config = ChangeServiceConfig(
-            door=door,
+            access=door,
             ledger=Path("ledger"),
             settings=SETTINGS,
             clock=FixedClock(act.now_seconds),

@@ -56,7 +56,7 @@ def acting(where: Where, workload: WorkloadRef, method: Method, amount: int) -> 
     """Accept, judge, roll back."""
     actions = actions_of(where)
     (review,) = actions.review([recommended(workload, amount)], method=method)
-    (done,) = actions.accept([review], AcceptanceTerms(("cool-down", "webhook")))
+    (done,) = actions.accept([review], AcceptanceTerms(overridden=("cool-down", "webhook")))
     if done.state.in_force:
         actions.roll_back(verify(actions, done))
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from cotenant.base.cluster import ContainerRole
 from cotenant.base.errors import ClusterForbidden, ClusterInvalid, NoData, UsageError
@@ -36,7 +37,7 @@ from tests.cluster.waiting import wait_for
 from tests.support.command_line import cotenant
 
 SETTINGS = ActionSettings(soak_minutes=0.0)
-TERMS = AcceptanceTerms(("rollout",), batch="b1")
+TERMS = AcceptanceTerms(overridden=("rollout",), batch="b1")
 """Nothing runs here: no replica is ever ready, so the rule about rollouts is passed over."""
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -126,7 +127,7 @@ def test_a_failed_guardrail_stops_everything_and_is_named(
         actions.accept([review], TERMS)
     assert request_of(control_plane, workload) == "1"
     assert [e.event for e in actions.journal.ledger.entries()] == ["stopped"] and actions.journal.statuses() == {}
-    (done,) = actions.accept([review], replace(TERMS, overridden=("rollout", "cpu-step")))
+    (done,) = actions.accept([review], structs.replace(TERMS, overridden=("rollout", "cpu-step")))
     assert done.change.guardrails["cpu-step"].startswith("overridden: app is cut by 80 %")
     assert (request_of(control_plane, workload), done.change.next_steps) == ("200m", ())
 
@@ -216,7 +217,7 @@ def test_a_batch_whose_later_wave_we_may_not_write_is_refused_before_anything_is
         second = replace(second, writes=(failing, *second.writes))
     # Half of two workloads go first: the other one waits, and would be written by another account.
     with pytest.raises(ClusterForbidden, match="other"):
-        acts.accept([first, second], replace(TERMS, canary=0.5))
+        acts.accept([first, second], structs.replace(TERMS, canary=0.5))
     assert [request_of(control_plane, one) for one in (mine, other)] == ["1", "1"]
     assert acts.journal.statuses() == {}
 
@@ -307,7 +308,7 @@ def reached(name):
 journal = ChangeLedger(Ledger(Path(ledger)), SystemClock(), "ann")
 actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), reached)
 reviews = actions.review([msgspec.json.decode(found, type=Recommendation)])
-done = actions.accept(reviews, AcceptanceTerms(("rollout",)))
+done = actions.accept(reviews, AcceptanceTerms(overridden=("rollout",)))
 if back == "yes":
     actions.roll_back(done[0])
 """

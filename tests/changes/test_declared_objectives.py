@@ -326,7 +326,7 @@ class Promised:
         self.actions = Actions(scene.client, journal, merged, who(scene.client))
         self.before = scene.resources(self.workload)
         reviews = self.actions.review(recommended_of(scene.store)([self.workload]))
-        (status,) = self.actions.accept(reviews, AcceptanceTerms(("cool-down",)))
+        (status,) = self.actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
         assert status.state is ChangeState.APPLIED and scene.resources(self.workload) != self.before
         acting.settle_rollouts(scene)
 

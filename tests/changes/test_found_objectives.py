@@ -367,7 +367,7 @@ def moved_by_watching(
     ledger = ChangeLedger(Ledger(folder / "l.db"), SystemClock(), "ann")
     actions = Actions(scene.client, ledger, merged, who(scene.client))
     reviews = [one for ref in refs for one in actions.review(recommended_of(scene.store)([ref]))]
-    accepted = actions.accept(reviews, AcceptanceTerms(("cool-down",)))
+    accepted = actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
     assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
     acting.settle_rollouts(scene)
     actions.compare = PrometheusComparison(source, {})

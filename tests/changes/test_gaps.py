@@ -108,4 +108,4 @@ def begin_and_stop(actions: Actions, workload: WorkloadRef) -> None:
 
     actions.reached = stop
     with pytest.raises(KeyboardInterrupt):
-        actions.accept(actions.review([recommended(workload)]), AcceptanceTerms(("cool-down",)))
+        actions.accept(actions.review([recommended(workload)]), AcceptanceTerms(overridden=("cool-down",)))

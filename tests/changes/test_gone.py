@@ -28,7 +28,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 
-TERMS = AcceptanceTerms(("cool-down", "webhook", "node-fit", "rollout"))
+TERMS = AcceptanceTerms(overridden=("cool-down", "webhook", "node-fit", "rollout"))
 HOUR = 3600.0
 LATER = ShiftedClock(10.0)
 """Past the time in which a request of the dead may still be on its way."""

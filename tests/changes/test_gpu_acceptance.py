@@ -20,7 +20,7 @@ from tests.cluster.crds import install_crd
 
 NVIDIA = "nvidia.com/gpu"
 SHARE = {GPU_CORE: "40", GPU_MEMORY_RATIO: "50"}
-TERMS = AcceptanceTerms(("rollout",), batch="gpus")
+TERMS = AcceptanceTerms(overridden=("rollout",), batch="gpus")
 """No node has a GPU here, so that no replica is ever ready."""
 
 

@@ -61,7 +61,7 @@ class Judged:
     def accept(self) -> None:
         """The change, rolled out."""
         found = recommended_of(self.scene.store)([self.workload])
-        terms = AcceptanceTerms(("cool-down", "tried-before"))
+        terms = AcceptanceTerms(overridden=("cool-down", "tried-before"))
         (self.status,) = self.actions.accept(self.actions.review(found), terms)
         acting.settle_rollouts(self.scene)
 

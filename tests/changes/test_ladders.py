@@ -52,7 +52,7 @@ def of(*values: Value, **more: Any) -> Recommendation:
 
 def ladder(*whole: Recommendation) -> Ladder:
     steps = planned_steps(LIMITS, whole, 0.0)
-    plain = Ladder("l1", "pay", "Deployment", "web", "ann", "template", "b0", (), steps)
+    plain = Ladder("l1", "b0", "pay", "Deployment", "web", "ann", "template", (), steps)
     return planned_ladder(plain, whole)
 
 

@@ -25,7 +25,7 @@ from tests.changes.world import RESOURCES, Kubelet, cpus, deployed, live, pods, 
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 
-TERMS = AcceptanceTerms(("cool-down",))
+TERMS = AcceptanceTerms(overridden=("cool-down",))
 
 
 def on(kubelet: Kubelet, plane: ControlPlane, namespace: str, **more: Any) -> WorkloadRef:
@@ -121,7 +121,7 @@ def test_pods_of_a_template_with_other_labels_are_resized_and_judged_too(
     old = {pod["metadata"]["name"] for pod in pods(control_plane, workload)}
     review = reviewed(actions, workload, Method.IN_PLACE)
     assert review.error == "" and {write.address.name for write in review.writes} == {*old, "web"}
-    (done,) = actions.accept([review], AcceptanceTerms(("cool-down", "rollout")))
+    (done,) = actions.accept([review], AcceptanceTerms(overridden=("cool-down", "rollout")))
     assert (done.state, done.words) == (ChangeState.APPLIED, "2 pods resized in place")
     first = min(old)
     ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": moment(done.changed_seconds + 1)}

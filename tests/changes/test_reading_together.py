@@ -51,8 +51,8 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
         config = ChangeServiceConfig(
             door_of(settings),
             place,
-            actions,
             clock,
+            actions,
             lambda refs: [r for ref in refs for r in proposals[ref]],
             lambda: 0,
         )

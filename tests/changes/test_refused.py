@@ -40,7 +40,7 @@ def stopped(actions: Actions, workload: WorkloadRef, amount: int = 800) -> str:
     """The words with which accepting stops before anything is asked of the cluster."""
     reviews = actions.review([recommended(workload, amount)])
     with pytest.raises(UsageError) as refused:
-        actions.accept(reviews, AcceptanceTerms(("cool-down",)))
+        actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
     (row,) = actions.journal.ledger.entries()
     assert row.event == "stopped" and str(workload) in row.body and refused.value.fix in row.body
     return str(refused.value)
@@ -112,7 +112,7 @@ def test_a_namespace_that_does_not_allow_it(
     (review,) = actions.review([recommended(web, amount)], method=Method.IN_PLACE)
     dry = dry_run_review(actions, review)
     assert not dry.accepted and said in dry.words and dry.fix.startswith(step)
-    (done,) = actions.accept([review], AcceptanceTerms(OVER))
+    (done,) = actions.accept([review], AcceptanceTerms(overridden=OVER))
     assert done.state is ChangeState.FAILED and said in done.words and step in done.words
     assert cpus(control_plane, web) == ["1", "1"] and events(actions) == ["stopped", "accepted", "refused"]
 
@@ -134,7 +134,7 @@ def test_two_workloads_share_what_a_quota_has_left(
     assert rule.rule == "quota" and f"has 1400m left after 1600m for {web} and 1600m more would be needed" in rule.why
 
     # Who asks for the other one right after the first was accepted, while its pods are still the old ones, as well.
-    actions.accept([first], AcceptanceTerms(("cool-down",)))
+    actions.accept([first], AcceptanceTerms(overridden=("cool-down",)))
     (later,) = actions.review([recommended(other, 1800)])
     assert [rule.rule for rule in later.blocked(("cool-down",))] == ["quota"]
     ready(control_plane, web)
@@ -150,7 +150,7 @@ def test_somebody_else_s_change_in_between(control_plane: ControlPlane, web: Wor
     control_plane.api().patch(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web", patch, kind="strategic")
     dry = dry_run_review(actions, review)
     assert (dry.accepted, dry.fix) == (False, MOVED), dry.words
-    (done,) = actions.accept([review], AcceptanceTerms(OVER))
+    (done,) = actions.accept([review], AcceptanceTerms(overridden=OVER))
     assert done.state is ChangeState.FAILED and done.words.endswith(MOVED)
     assert template(control_plane, web)["requests"]["cpu"] == "3" and events(actions) == ["accepted", "refused"]
 

@@ -225,7 +225,7 @@ def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_o
     (seen,) = service.review(ADMIN, ChangeRequest((judged.workload,)))
     assert "tried-before" in [rule.name for rule in seen.blocked(())]
     assert [one.change for one in service.trials()[judged.workload]] == [judged.status.change.id]
-    terms = AcceptanceTerms(("cool-down", "tried-before"), because="the load test is over")
+    terms = AcceptanceTerms(overridden=("cool-down", "tried-before"), because="the load test is over")
     (again,) = judged.actions.accept([review], terms)
     assert again.change.guardrails["tried-before"].endswith("because: the load test is over")
 

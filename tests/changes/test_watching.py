@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from cotenant.admission.webhook_server.service import WebhookService
 from cotenant.base.errors import ClusterForbidden
@@ -37,7 +38,7 @@ from tests.cluster.control_plane import ControlPlane
 from tests.cluster.waiting import wait_for
 from tests.support.extent import full
 
-TERMS = AcceptanceTerms(("cool-down",), canary=0.5)
+TERMS = AcceptanceTerms(overridden=("cool-down",), canary=0.5)
 HOUR = 3600.0
 
 
@@ -191,7 +192,7 @@ def test_of_one_workload_a_pod_goes_first_and_is_taken_back_when_it_suffers(
     watched = Watched(make)
     actions = watched.actions()
     (review,) = actions.review([recommended(workload)], method=Method.IN_PLACE)
-    first, rest = actions.accept([review], replace(TERMS, canary=0.1))
+    first, rest = actions.accept([review], structs.replace(TERMS, canary=0.1))
     assert (first.state, rest.state) == (ChangeState.APPLIED, ChangeState.WAITING)
     assert cpus(control_plane, workload) == ["1", "1", "800m"]
     found = watched.step(0.6 * HOUR)
@@ -204,7 +205,7 @@ def test_a_regression_is_taken_back_only_where_that_is_wanted(
 ) -> None:
     watched = Watched(make)
     actions = watched.actions()
-    actions.accept(actions.review([recommended(three[0])]), replace(TERMS, canary=0.0))
+    actions.accept(actions.review([recommended(three[0])]), structs.replace(TERMS, canary=0.0))
     settled(control_plane, three[0])
     watched.compared = (Compared(Measure.PRESSURE, None, 0.5),)
     assert watched.step(0.6 * HOUR) == [("a", ChangeState.REGRESSED)] and templates(control_plane, three[0]) == ["800m"]
@@ -220,7 +221,7 @@ def test_a_raise_whose_first_new_pod_fits_no_node_is_harm_although_every_old_pod
     watched = Watched(make, auto_rollback=True)
     actions = watched.actions()
     # The node has 64 cores, of which the three pods leave 61: a quarter more of them is one, beside which all stay.
-    actions.accept(actions.review([recommended(workload, 63_000)]), replace(TERMS, canary=0.0))
+    actions.accept(actions.review([recommended(workload, 63_000)]), structs.replace(TERMS, canary=0.0))
     wait_for("a pod that waits", lambda: len(pods(control_plane, workload)) == 4)
     wait_for("its count", lambda: live(control_plane, workload)["status"].get("updatedReplicas") == 1)
     assert live(control_plane, workload)["status"]["readyReplicas"] == 3
@@ -308,7 +309,7 @@ def test_what_waited_takes_no_annotation_and_no_label_away_that_somebody_has_set
         api.create(path, {"metadata": {"name": ref.name}, "spec": body})
     actions = make()
     reviews = actions.review([recommended(ref) for ref in refs])
-    first, waiting = actions.accept(reviews, replace(TERMS, overridden=("cool-down", "rollout")))
+    first, waiting = actions.accept(reviews, structs.replace(TERMS, overridden=("cool-down", "rollout")))
     assert waiting.state is ChangeState.WAITING and "annotations" not in api.get(f"{path}/db-b")["metadata"]
     own = {"annotations": {"team.example/owner": "ann"}, "labels": {"team": "ann"}}
     api.patch(f"{path}/db-b", {"metadata": own}, kind="merge")
@@ -334,7 +335,7 @@ def test_memory_of_a_workload_that_was_killed_while_its_change_waited_is_not_low
         replace(one, values=(replace(one.values[0], resource=resource, now=now, amount=amount),)) for one in ones
     ]
     actions = watched.actions()
-    first, waiting = actions.accept(actions.review(lowered), replace(TERMS, canary=0.5))
+    first, waiting = actions.accept(actions.review(lowered), structs.replace(TERMS, canary=0.5))
     assert (first.state, waiting.state) == (ChangeState.APPLIED, ChangeState.WAITING)
     settled(control_plane, *three)
     (pod,) = pods(control_plane, three[2])

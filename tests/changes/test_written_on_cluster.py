@@ -173,7 +173,7 @@ def test_what_a_review_and_a_rollback_list_is_what_the_server_then_holds(
     lines = listed(to_workload_review(review).lines, review.id)
     assert review.error == "" and (EXPECTED[kind] in {line[1:] for line in lines} or method is Method.ANNOTATE)
     before = held(control_plane, namespace)
-    terms = AcceptanceTerms(tuple(rule.rule for rule in review.blocked(())), batch="w")
+    terms = AcceptanceTerms(overridden=tuple(rule.rule for rule in review.blocked(())), batch="w")
     (done,) = actions.accept([review], terms)
     after = held(control_plane, namespace)
     assert done.state is ChangeState.APPLIED and lines == changed(before, after)

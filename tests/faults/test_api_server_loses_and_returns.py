@@ -173,7 +173,7 @@ def test_a_change_that_a_restored_cluster_lacks_is_no_longer_in_force(tmp_path: 
         with closing(plane.client(plane.admin_kubeconfig)) as client:
             settings = ActionSettings(soak_minutes=0.0)
             actions = Actions(client, ChangeLedger(ledger, LATER, "ann"), settings, ClusterUser("ann"))
-            terms = AcceptanceTerms(("rollout", "cool-down", "webhook", "node-fit"))
+            terms = AcceptanceTerms(overridden=("rollout", "cool-down", "webhook", "node-fit"))
             (standing,) = actions.accept(actions.review([recommended(workload)], method=Method.TEMPLATE), terms)
             assert standing.state is ChangeState.APPLIED and cpu(plane, workload) == "800m"
             for name in (APISERVER, ETCD):
@@ -229,7 +229,7 @@ def test_on_a_full_disk_nothing_is_changed_that_the_ledger_does_not_have(
     control_plane: ControlPlane, namespace: str, make: Make, tmp_path: Path
 ) -> None:
     workload, actions = created(control_plane, namespace, "web", 1), make(LATER)
-    log, terms = tmp_path / "ledger.db-wal", AcceptanceTerms(("rollout", "cool-down", "webhook", "node-fit"))
+    log, terms = tmp_path / "ledger.db-wal", AcceptanceTerms(overridden=("rollout", "cool-down", "webhook", "node-fit"))
     actions.journal.note([("begun", "test", {})])
     refused = done = 0
     for pages in (0.0, 0.5, 1.0, 2.0, 4.0, 8.0):
