@@ -30,7 +30,7 @@ from cotenant.base.errors import (
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.bucket_ledger import LedgerPlace, ledger_turn, open_ledger
-from cotenant.base.ledger.chain import Anchor, LedgerRow
+from cotenant.base.ledger.chain import Anchor
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import IdentitySource, NotAllowed, Person, Right
 from cotenant.base.process.clock import BelievableClock, Clock, ServerClock, SystemClock
@@ -204,7 +204,7 @@ class ClusterChangeService:
         if status is None or not who.may(Right.READ, status.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
         with self._open_ledger() as ledger:
-            return [ledger_row_view(entry) for entry in ledger.entries(change)]
+            return [LedgerEntry.of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
@@ -214,7 +214,7 @@ class ClusterChangeService:
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._open_ledger() as ledger:
             return [
-                ledger_row_view(e)
+                LedgerEntry.of(e)
                 for e in ledger.entries()
                 if e.subject not in hidden and (reads_everywhere or e.subject in statuses)
             ]
@@ -483,11 +483,6 @@ def _anchor_observation(client: KubeClient, ledger: Ledger, namespace: str) -> A
         return AnchorObservation(words=f"The ledger's head in the cluster was not compared: {error.message}.")
     nothing_yet = not anchor.others and not ledger.head().seq
     return AnchorObservation(head=anchor.head, words="" if anchor.head or nothing_yet else unkept(ledger, anchor))
-
-
-def ledger_row_view(entry: LedgerRow) -> LedgerEntry:
-    """A row of the ledger for people."""
-    return LedgerEntry(entry.seq, entry.seconds, entry.actor, entry.event, entry.subject, entry.body, entry.hash)
 
 
 def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
@@ -168,9 +168,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
     acts, full = _spread([c for c in ready if c.mode is AutopilotMode.ACT], inputs)
     entries = [QueueEntry(c, QueueVerdict.ACT, ways=ways_left(c, inputs)) for c in acts]
     entries += [QueueEntry(c, QueueVerdict.PROPOSE, ways=ways_left(c, inputs)) for c in sorted(proposals, key=_rank)]
-    placed = [
-        QueueEntry(e.candidate, e.verdict, e.reason, e.words, number, e.ways) for number, e in enumerate(entries, 1)
-    ]
+    placed = [replace(entry, place=number) for number, entry in enumerate(entries, 1)]
     return (*placed, *full, *waiting)
 
 

@@ -76,7 +76,7 @@ def export(
 ) -> None:
     """Every row of the ledger."""
     ledger = open_ledger(session_of(ctx).load().settings)
-    rows = [LedgerEntry(e.seq, e.seconds, e.actor, e.event, e.subject, e.body, e.hash) for e in ledger.entries()]
+    rows = [LedgerEntry.of(row) for row in ledger.entries()]
     print_table(entries_table(rows), output)
 
 

@@ -7,6 +7,7 @@ The same functions under the same rights. Amounts are raw: Unix seconds, millico
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
@@ -33,6 +34,7 @@ from cotenant.scheduler_ext.reservations.model.plan import (
     ApprovalPolicy,
     DecisionScope,
     Plan,
+    PlanChoices,
     Realisation,
     Recurrence,
     Span,
@@ -79,18 +81,9 @@ class PlanTermsBody(msgspec.Struct, forbid_unknown_fields=True):
         rule = Recurrence(self.schedule, self.zone, self.duration_seconds) if self.schedule else None
         start, end = moment_of(self.start, "start"), moment_of(self.end, "end")
         window = None if start is None or end is None else Span(start, end)
-        return PlanTerms(
-            self.pods,
-            window=window,
-            recurring=rule,
-            quantile=self.quantile,
-            lead_seconds=self.lead_seconds,
-            ttl_seconds=self.ttl_seconds,
-            realisation=self.realisation,
-            allocate_once=self.allocate_once,
-            allocate_policy=self.allocate_policy,
-            standby=self.standby,
-        )
+        names = {field.name for field in fields(PlanChoices)}.intersection(self.__struct_fields__)
+        choices = {name: getattr(self, name) for name in names}
+        return PlanTerms(self.pods, window=window, recurring=rule, **choices)
 
 
 class NewPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):

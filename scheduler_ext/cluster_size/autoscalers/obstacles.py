@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from cotenant.base.kubernetes.moments import duration_seconds
@@ -74,16 +75,7 @@ def _with_reader(obstacle: Obstacle, autoscalers: Autoscalers) -> Obstacle:
     if set(obstacle.obeyed_by) & set(autoscalers.found):
         return obstacle
     names = " or ".join(obstacle.obeyed_by)
-    return Obstacle(
-        obstacle.object,
-        obstacle.setting,
-        obstacle.obeyed_by,
-        f"{obstacle.words}; no {names} was seen in this cluster",
-        obstacle.nodes,
-        obstacle.even_empty,
-        obstacle.namespace,
-        obstacle.pods,
-    )
+    return replace(obstacle, words=f"{obstacle.words}; no {names} was seen in this cluster")
 
 
 def _owner_of_key(key: str) -> tuple[Autoscaler, ...]:

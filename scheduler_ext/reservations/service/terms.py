@@ -110,17 +110,9 @@ def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     return replace(
         plan,
+        **terms.choices(),
         count=terms.pods,
-        window=terms.window,
         windows=() if moved or terms.pods != plan.count else plan.windows,
-        recurring=terms.recurring,
-        quantile=terms.quantile,
-        lead_seconds=terms.lead_seconds,
-        ttl_seconds=terms.ttl_seconds,
-        realisation=terms.realisation,
-        allocate_once=terms.allocate_once,
-        allocate_policy=terms.allocate_policy,
-        standby=terms.standby,
         status=PlanStatus(expected=plan.status.expected) if moved else plan.status,
     )
 
