@@ -416,7 +416,7 @@ class Actions:
         first = review.recommendations[0]
         return Change(
             id=review.id,
-            **self._accepted(review, terms),
+            **self._acceptance_fields(review, terms),
             recommendation=f"{first.settings_digest}@{first.end_seconds}",
             writes=review.writes,
             guardrails={g.rule: _outcome_text(g, terms) for g in review.guardrails},
@@ -425,7 +425,7 @@ class Actions:
             images=images_of(review.live, review.workload.kind),
         ).promising(review.savings)
 
-    def _accepted(self, review: Review, terms: AcceptanceTerms) -> dict[str, Any]:
+    def _acceptance_fields(self, review: Review, terms: AcceptanceTerms) -> dict[str, Any]:
         """Return what a change and a ladder of a review are said of: the workload, the person, the method."""
         workload, person = review.workload, self.person
         of_workload = {"namespace": workload.namespace, "kind": workload.kind, "name": workload.name}
@@ -439,7 +439,7 @@ class Actions:
             review.workload: planned_ladder(
                 Ladder(
                     id=ladder_id(terms.batch, review.workload),
-                    **self._accepted(review, terms),
+                    **self._acceptance_fields(review, terms),
                     targets=(),
                     steps=(*moves_of(review.recommendations, now_seconds), *review.next_steps),
                     canary=terms.canary,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from cotenant.base.errors import CotenantError
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.changes.accept import Actions
 from cotenant.changes.api_advice import advice
 from cotenant.changes.decide.admission_diff import admission_additions
@@ -41,7 +41,7 @@ def to_workload_review(review: Review) -> WorkloadReview:
         silent = review.method is not Method.TEMPLATE or quiet(review.live, review.workload.kind)
         restart = Restart.NONE if silent else Restart.ROLLOUT
     return WorkloadReview(
-        **inherited(review, ReviewedWorkload),
+        **inherited_fields(review, ReviewedWorkload),
         moves=tuple(moves),
         rules=tuple(rules),
         restart=restart.value,

@@ -21,7 +21,7 @@ import structlog
 from cotenant.base.allocation.topology_document import NodeCpus
 from cotenant.base.colocation.collect_policy import CollectPolicy
 from cotenant.base.errors import CotenantError, NodeUnreadable
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.intent import Apply
 from cotenant.base.kubernetes.pod_resources import PodLevelResources
 from cotenant.base.process.clock import Clock
@@ -326,7 +326,7 @@ class Agent:
             init_containers=api_pod.init_containers,
             ephemeral_containers=api_pod.ephemeral_containers,
             claims=api_pod.claims,
-            **inherited(api_pod, PodLevelResources),
+            **inherited_fields(api_pod, PodLevelResources),
         )
 
     def report(self, policy: CollectPolicy) -> Apply | None:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import Generic, Protocol, TypeVar
 
 from cotenant.base.allocation.cpu_topology import Processor
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.pod_request import effective_requests
 from cotenant.base.kubernetes.pod_resources import ContainerResources, PodLevelResources, PodResources
 from cotenant.base.kubernetes.qos import PriorityClass, QosClass, with_default
@@ -124,7 +124,7 @@ class PodSpec(PodLevelResources):
     def resources(self) -> PodResources:
         """The resources of the pod."""
         containers = tuple(container.amounts for container in self.every_container)
-        return PodResources(containers, **inherited(self, PodLevelResources))
+        return PodResources(containers, **inherited_fields(self, PodLevelResources))
 
     @property
     def best_effort(self) -> bool:

@@ -22,7 +22,7 @@ from cotenant.autopilot.rounds.reading import RoundReading
 from cotenant.autopilot.settings import Way
 from cotenant.base.errors import ClusterForbidden, ClusterUnreachable, CotenantError, NotLeader, StoreBusy
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import KubeClient
 from cotenant.base.kube.connection import ApiRequest, ApiResponse
 from cotenant.base.ledger.bucket_ledger import ledger_turn, open_ledger
@@ -214,7 +214,7 @@ class Acts:
         config = self._config
         service = ClusterChangeService(
             ChangeServiceConfig(
-                **inherited(config, ActDependencies),
+                **inherited_fields(config, ActDependencies),
                 settings=under.settings,
                 recommended=lambda _workloads: candidate.allowed,
                 requested_millicores=config.requested_millicores,

@@ -6,6 +6,6 @@ from dataclasses import fields
 from typing import Any
 
 
-def inherited(value: object, base: type[Any]) -> dict[str, Any]:
+def inherited_fields(value: object, base: type[Any]) -> dict[str, Any]:
     """Return the fields of the dataclass `base` by name, as `value` has them."""
     return {field.name: getattr(value, field.name) for field in fields(base)}

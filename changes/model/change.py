@@ -137,7 +137,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedWork:
-    """What a person accepted for a workload. batch: of the changes accepted together."""
+    """An acceptance for one workload by a person. batch: of the changes accepted together."""
 
     id: str
     batch: str

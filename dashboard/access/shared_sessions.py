@@ -25,7 +25,7 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 
 from cotenant.base.errors import SettingsError, StoreConflict, StoreError
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.store.files import Folder
 from cotenant.dashboard.access.sessions import LoginRecord, Session, Sessions, fresh_id
@@ -200,7 +200,7 @@ class SharedSessions(Sessions):
             before.read_seconds = time.monotonic()
             return self._copies.get(id_, before).session
         # The session to go on with: what was read, or what this replica wrote while it read that.
-        copy = _Copy(Session(**inherited(record, LoginRecord)), stored[1])
+        copy = _Copy(Session(**inherited_fields(record, LoginRecord)), stored[1])
         with self._copies_lock:
             present = self._copies.get(id_)
             if present is not before:
@@ -219,7 +219,7 @@ class SharedSessions(Sessions):
             copy.session.lock.release()
 
     def _store(self, id_: str, session: Session, mark: str | None) -> None:
-        content = self._fernet(id_).encrypt(msgspec.json.encode(inherited(session, LoginRecord)))
+        content = self._fernet(id_).encrypt(msgspec.json.encode(inherited_fields(session, LoginRecord)))
         with self._watch_store():
             new_mark = self._folder.swap(_name(id_), content, mark)
         self._remember(id_, _Copy(session, new_mark))

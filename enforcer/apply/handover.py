@@ -82,7 +82,7 @@ class NodeLock:
             _, self._waiting = _try_lock_path(self._tree / "cgroup.procs")
             _, self._heir = _try_lock_path(self._state)
 
-    def inherited(self) -> bool:
+    def inherited_fields(self) -> bool:
         """Return whether the waiting agent uses our state folder, so that it will have the journal."""
         free, lock = _try_lock_path(self._state)
         _unlock(lock)
@@ -182,5 +182,5 @@ class AgentStop:
         if self._since is None:
             self._since = now
         self.hands_over = self._turn.awaited()
-        self.to_stranger = self.hands_over and not self._turn.inherited()
+        self.to_stranger = self.hands_over and not self._turn.inherited_fields()
         return self.hands_over or now - self._since >= self._seconds

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from cotenant.base.errors import UsageError
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube.observed import node_of
 from cotenant.base.kubernetes.models.pod import NodePodWire, StatedContainer
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
@@ -107,7 +107,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         containers=tuple(c for c in containers if c.kind is ContainerKind.MAIN),
         init_containers=tuple(c for c in containers if c.kind in _EARLY),
         ephemeral_containers=tuple(c for c in containers if c.kind is ContainerKind.EPHEMERAL),
-        **inherited(resources, PodLevelResources),
+        **inherited_fields(resources, PodLevelResources),
         resizing=is_resizing(resources, Resource.CPU.value),
         owner=(owner.kind, owner.name) if (owner := meta.controller) else ("", ""),
         addresses=tuple(address.ip for address in status.pod_ips or ()),
@@ -149,7 +149,7 @@ def container_id(text: str) -> str:
 
 def _container(amounts: ContainerResources, status: StatedContainer | None) -> ContainerSpec:
     return ContainerSpec(
-        **inherited(amounts, ContainerResources),
+        **inherited_fields(amounts, ContainerResources),
         id=container_id(status.id) if status else "",
         running=bool(status and status.state.running is not None),
     )

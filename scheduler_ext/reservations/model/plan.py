@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.json_documents.inherited import inherited
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.kubernetes.protocol import RESERVATION_PLANS
 from cotenant.scheduler_ext.reservations.model.life_cycle import PlanPhase
@@ -252,7 +252,7 @@ class PlanChoices:
 
     def choices(self) -> dict[str, Any]:
         """Return the chosen values by name."""
-        return inherited(self, PlanChoices)
+        return inherited_fields(self, PlanChoices)
 
 
 @dataclass(frozen=True, slots=True)
