@@ -22,6 +22,7 @@ from bench.record import Row, below, record
 from cotenant.base.store import Store
 from cotenant.base.table import Table
 from cotenant.recommender.model.recommendation import Recommendation
+from cotenant.recommender.model.todo import ORDERS
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant_lab.synthetic import SyntheticSpec
 
@@ -82,8 +83,9 @@ def analysed_first(store: Store) -> Store:
         for one in store.read_document(f"explain@{namespace}", list[Recommendation]) or []
     }
     copied = np.array([place not in explained for place in places])
-    step = np.where(copied, table.columns["cpu_step_total"] / 2, table.columns["cpu_step_total"])
-    store.write_table(Table(RECOMMENDATIONS, {**table.columns, "cpu_step_total": step}))
+    first = ORDERS[""][0].removeprefix("-")
+    amounts = np.where(copied, table.columns[first] / 1000, table.columns[first])
+    store.write_table(Table(RECOMMENDATIONS, {**table.columns, first: amounts}))
     return store
 
 
@@ -126,9 +128,16 @@ def filtered(page: Any, url: str) -> Iterator[float]:
     page.goto(f"{url}/recommendations")
     page.wait_for_function(f"{FIRST_ROW} && {FACETS} && {COUNT}")
     everything, fed = page.evaluate(COUNT), page.evaluate(FED)
+    places = [
+        f".facet:nth-of-type({facet}) .facet-row:nth-child({row}) .facet-link"
+        for row in (1, 2, 3)
+        for facet in range(1, 6)
+    ]
+    places = [place for place in places if page.locator(place).count()]
     for index in range(1 + TIMES):
-        value = f".facet:nth-of-type({1 + index % 5}) .facet-row:nth-child({1 + index // 5 % 3}) .facet-link"
-        taken = clicked(page, value, f"{COUNT} !== {everything!r} && {FED} !== {fed!r} && {FIRST_ROW}")
+        taken = clicked(
+            page, places[index % len(places)], f"{COUNT} !== {everything!r} && {FED} !== {fed!r} && {FIRST_ROW}"
+        )
         page.click("text=Clear filters")
         page.wait_for_function(f"{COUNT} === {everything!r} && {FED} === {fed!r} && {FIRST_ROW}")
         if index:

@@ -25,14 +25,14 @@ from typing import Any, Final
 import numpy as np
 
 from bench.record import Row, below
+from cotenant.dashboard import pages
 
 BROWSERS: Final = 3
 CLIENTS: Final = 7
 THINK_SECONDS: Final = (1.5, 4.0)
 CLIENT_THINK_SECONDS: Final = (0.3, 1.2)
-PAGES: Final = {"o": "Overview", "w": "Workloads", "r": "Recommendations", "n": "Nodes", "p": "Pods", "f": "Forecast",
-                "i": "Findings", "h": "Health"}  # fmt: skip
-LISTS: Final = ("Workloads", "Recommendations", "Pods", "Findings")
+PAGES: Final = {page.letter: page.title for page in pages.ALL if page.letter in tuple("owrnpfih")}
+LISTS: Final = tuple(PAGES[letter] for letter in "wrpi")
 PAGE_DRAWN: Final = """title => document.querySelector('#page h1')?.textContent === title
     && !document.querySelector('#page [aria-busy=true]')"""
 ROWS_SHOWN: Final = """() => { const first = [...document.querySelectorAll('.ag-row[row-index="0"]')];
@@ -105,7 +105,7 @@ async def _opened(browser: Any, url: str, seen: Seen) -> Any:
     page.on("pageerror", lambda error: seen.errors.append(str(error)))
     page.on("response", lambda answer: seen.errors.append(answer.url) if answer.status >= 400 else None)
     await page.goto(url)
-    await page.wait_for_function(PAGE_DRAWN, arg="Overview")
+    await page.wait_for_function(PAGE_DRAWN, arg=PAGES["o"])
     await page.evaluate("performance.setResourceTimingBufferSize(5000)")
     return page
 
