@@ -41,7 +41,7 @@ def commit_bundle(
 
     NoData where it is to be made and nothing can be placed; UsageError for a branch that is there.
     """
-    repository = GitRepository(Path(asked.repository))
+    repository = GitRepository(Path(asked.repository).expanduser())
     tree = repository.read_tree()
     repository.require_new_branch(asked.branch)
     plan, texts = decide_commit(asked, tree.commit, tree.files, _review_inputs(reviews), settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -394,6 +395,68 @@ def test_one_overlay_of_two_with_the_same_namespace_is_chosen_by_the_mapping(tmp
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Say where")
     assert make_commit(found, proposal()).files == ("overlays/us/size.yaml",)
+
+
+def resources_given_out(folder: Path, *overlays: str) -> dict[tuple[str, str], dict[str, dict[str, str]]]:
+    """Namespace and name of each object that kustomize makes -> the resources of its container."""
+    found = {}
+    for overlay in overlays:
+        command = ["kubectl", "kustomize", str(folder / overlay)]
+        text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+        for made in yaml.safe_load_all(text):
+            sides = made["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
+            amounts = {side: {k: str(v) for k, v in inner.items() if v is not None} for side, inner in sides.items()}
+            found[made["metadata"]["namespace"], made["metadata"]["name"]] = {s: a for s, a in amounts.items() if a}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
+@pytest.mark.parametrize(
+    ("patch", "part", "base", "values", "file"),
+    [
+        (HALF, False, True, (CUT, UNSET), "prod/p.yaml"),  # the limit is the base's
+        ("app\n          resources: {limits: {cpu: 1}}\n", False, True, (UNSET,), "prod/p.yaml"),
+        ("app\n          resources: {limits: {cpu: 1}}\n", False, False, (UNSET,), "prod/p.yaml"),
+        ("app\n          env: [{name: A, value: b}]\n", False, True, (CUT,), "prod/p.yaml"),
+        ("app\n          env: [{name: A, value: b}]\n", False, False, (RAISED,), "prod/p.yaml"),
+        ("", True, True, (CUT, RAISED), "part/p.yaml"),  # a component that one overlay has
+    ],
+)
+def test_kustomize_gives_out_the_new_values_and_everything_else_as_before(
+    tmp_path: Path, patch: str, part: bool, base: bool, values: tuple[Value, ...], file: str
+) -> None:
+    sized = "app\n          image: x\n" + (
+        "          resources: {limits: {cpu: 1}, requests: {cpu: 0.5}}\n" if base else ""
+    )
+    web = deployment("web", sized).replace("spec:\n", "spec:\n  selector: {matchLabels: {a: b}}\n", 1)
+    top = "resources: [../base]\nnamePrefix: a-\n"
+    more = "components: [../part]\n" if part else "patches: [{path: p.yaml}]\n"
+    found = repository(
+        tmp_path,
+        {
+            "base/kustomization.yaml": "resources: [web.yaml, other.yaml]\n",
+            "base/web.yaml": web,
+            "base/other.yaml": web.replace("name: web", "name: other"),
+            "part/kustomization.yaml": "kind: Component\npatches: [{path: p.yaml}]\n",
+            "part/p.yaml": deployment("web", HALF),
+            "prod/kustomization.yaml": f"namespace: prod\n{top}{more}",
+            "prod/p.yaml": deployment("web", patch) if patch else "",
+            "test/kustomization.yaml": f"namespace: test\n{top}patches: [{{path: p.yaml}}]\n",
+            "test/p.yaml": deployment("web", HALF),
+        },
+    )
+    before = resources_given_out(tmp_path, "prod", "test")
+    assert make_commit(found, proposal("a-web", *values, namespace="prod")).files == (file,)
+    git(tmp_path, "checkout", "-q", "smaller")
+    after, expected = resources_given_out(tmp_path, "prod", "test"), before.pop(("prod", "a-web"))
+    for value in values:
+        side = "requests" if value.field is Field.REQUEST else "limits"
+        expected.setdefault(side, {}).pop(value.resource.value, None)
+        if value.amount is not None:
+            expected[side][value.resource.value] = "300m" if value.resource is CPU else "640Mi"
+    assert after.pop(("prod", "a-web")) == {side: amounts for side, amounts in expected.items() if amounts}
+    assert after == before and len(after) == 3
 
 
 # --- Helm ---
