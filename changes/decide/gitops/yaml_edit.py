@@ -141,7 +141,7 @@ def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
         if pair is None:
             if filled := _without_none(value):
                 missing[key] = filled
-        elif value is None or (isinstance(value, Mapping) and _is_emptied(document, pair[1], value)):
+        elif value is None or (isinstance(value, Mapping) and _is_emptied(pair[1], value)):
             _require_own(document, pair[1])
             removed.add(key)
         else:
@@ -192,16 +192,12 @@ def _without_none(value: Any) -> Any:
     return {key: filled for key, inner in value.items() if (filled := _without_none(inner))}
 
 
-def _is_emptied(document: Document, node: Node, wanted: Wanted) -> bool:
+def _is_emptied(node: Node, wanted: Wanted) -> bool:
     """Return whether nothing is left of a mapping with these values."""
     if node.id != "mapping" or not node.value or _without_none(wanted):
         return False
     return all(
-        key.value in wanted
-        and (
-            wanted[key.value] is None
-            or (isinstance(wanted[key.value], Mapping) and _is_emptied(document, value, wanted[key.value]))
-        )
+        key.value in wanted and (wanted[key.value] is None or _is_emptied(value, wanted[key.value]))
         for key, value in node.value
     )
 
@@ -254,7 +250,7 @@ def _removal(document: Document, node: Node, keys: set[str]) -> list[Edit]:
     if _is_block(node):
         for place in at:
             key, value = node.value[place]
-            end, begin = _end(text, key, value), _line_begin(text, key.start_mark.index)
+            end, begin = _end(text, key, value), text.rfind("\n", 0, key.start_mark.index) + 1
             if end is None:
                 raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove it by hand.")
             if text[begin : key.start_mark.index].strip() or begin == 0:  # the first key of a list's entry
@@ -312,10 +308,6 @@ def _end(text: str, key: Node | None, value: Node) -> int | None:
         return _end(text, *value.value[-1])
     last = value.value[-1]
     return _end(text, None, last) if last.start_mark.index >= value.start_mark.index else None
-
-
-def _line_begin(text: str, at: int) -> int:
-    return text.rfind("\n", 0, at) + 1
 
 
 def _line_end(text: str, at: int) -> int:
