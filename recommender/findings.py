@@ -199,22 +199,14 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
         skipped = role is ContainerRole.INIT or not workload.described
         if skipped or with_default(workload.qos, workload.priority) in ON_RECLAIMED:
             continue
-        absent = [r for r in Resource if no_request[r][i]]
         observed_max = {r: float(highest[r][i]) for r in Resource}
-        if absent:
-            figures: Figures = {
-                "missing": " and ".join(absent),
-                **_highest_figures(observed_max, absent),
-                **_about(workload, role),
-            }
-            yield ClusterFinding(
-                FindingKind.MISSING_REQUEST, evidence.containers[i], _by_usage(observed_max, absent), figures
-            )
+        absent = [r for r in Resource if no_request[r][i]]
+        missing = [(FindingKind.MISSING_REQUEST, " and ".join(absent), absent)] if absent else []
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
-            figures = {"missing": "memory limit", **_highest_figures(observed_max, [MEMORY]), **_about(workload, role)}
-            yield ClusterFinding(
-                FindingKind.MISSING_LIMIT, evidence.containers[i], _by_usage(observed_max, [MEMORY]), figures
-            )
+            missing.append((FindingKind.MISSING_LIMIT, "memory limit", [MEMORY]))
+        for kind, words, resources in missing:
+            figures: Figures = {"missing": words, **_highest_figures(observed_max, resources), **_about(workload, role)}
+            yield ClusterFinding(kind, evidence.containers[i], _by_usage(observed_max, resources), figures)
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:

@@ -10,7 +10,7 @@ there is no policy, or it stayed stale until it was given up; nothing is wanted,
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -24,7 +24,6 @@ from cotenant.enforcer.contract import (
     Step,
     Strategy,
     StrategyPlan,
-    SurfaceWant,
     Value,
     Verdict,
     Want,
@@ -64,16 +63,11 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class TickDecision:
-    """The decisions that apply after this tick."""
+class TickDecision(StrategyPlan):
+    """The decisions that apply after this tick: the strategies' plans as one."""
 
+    _: KW_ONLY
     mode: AgentMode
-    wants: tuple[Want, ...] = ()
-    evictions: tuple[Evict, ...] = ()
-    verdicts: tuple[Verdict, ...] = ()
-    surfaces: tuple[SurfaceWant, ...] = ()
-    best_effort_target_millicores: int | None = None
-    """As `StrategyPlan` has it: computed once, by the strategy that suppresses."""
     urgent: tuple[Evict, ...] = ()
     """Pods that cannot wait for an API server; also while nobody else is evicted."""
 
@@ -101,7 +95,7 @@ def decide(
     """
     mode = mode_of(observation, policy, ages)
     if policy is None or mode is AgentMode.RELEASE:
-        return TickDecision(mode, verdicts=(_release_verdict(observation, policy),)), Memory()
+        return TickDecision(mode=mode, verdicts=(_release_verdict(observation, policy),)), Memory()
     states, plans, failures = dict(memory.states), dict[str, StrategyPlan](), list[Verdict]()
     for strategy in strategies:
         name = strategy.name
@@ -134,7 +128,8 @@ def decide(
     new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
-    return TickDecision(mode, wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, urgent), new_memory
+    everything = (wants, evictions, tuple(verdicts), tuple(surfaces.values()), target)
+    return TickDecision(*everything, mode=mode, urgent=urgent), new_memory
 
 
 def _step_without_failing(

@@ -135,9 +135,9 @@ def test_a_sample_says_who_uses_the_cpu_and_what_best_effort_is_held_to() -> Non
 
 
 def test_without_a_figure_of_the_machine_or_a_policy_there_is_no_target() -> None:
-    unknown = sample_of(seen(machine=node(4, None)), TickDecision(AgentMode.ACT))
+    unknown = sample_of(seen(machine=node(4, None)), TickDecision(mode=AgentMode.ACT))
     assert (unknown.others, unknown.best_effort, unknown.target, unknown.limit) == (None, None, None, None)
-    assert sample_of(seen(machine=node(4, 100.0)), TickDecision(AgentMode.RELEASE)).target is None
+    assert sample_of(seen(machine=node(4, 100.0)), TickDecision(mode=AgentMode.RELEASE)).target is None
 
 
 def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
@@ -156,7 +156,7 @@ def test_the_target_that_is_reported_is_the_one_that_is_applied() -> None:
     assert sample_of(soon, decided).target == best_effort_limit_millicores(soon, decided.wants) == 600
     capped = Suppress().step(moment, policy(ON), SuppressState(), cap_millicores=300).plan
     shown = TickDecision(
-        AgentMode.ACT, capped.wants, best_effort_target_millicores=capped.best_effort_target_millicores
+        capped.wants, mode=AgentMode.ACT, best_effort_target_millicores=capped.best_effort_target_millicores
     )
     assert sample_of(moment, shown).target == best_effort_limit_millicores(moment, shown.wants) == 300
 
@@ -169,7 +169,7 @@ def test_cpus_and_quota_hold_by_the_smaller_one_and_bursts_add_up() -> None:
         Want("b", Knob.CPU_QUOTA, 60_000, Level.CONTAINER, "cpu-burst", "", back_to=50_000),
         Want("p", Knob.CPU_QUOTA, 999_999, Level.POD, "cpu-burst", "", back_to=1),
     )
-    sample = sample_of(seen(machine=node(4, 100.0)), TickDecision(AgentMode.ACT, wants))
+    sample = sample_of(seen(machine=node(4, 100.0)), TickDecision(wants, mode=AgentMode.ACT))
     # 3 CPUs, or 2.5 by quota; 0.2 + 0.1 cores granted, the pod's own quota is not counted again.
     assert sample.limit == 2500 and sample.burst == pytest.approx(300)
 
@@ -187,14 +187,14 @@ def test_changes_of_decisions_are_told_as_a_dry_run_would() -> None:
     path = web.group.path if web.group else ""
     want = Want(path, Knob.MEMORY_LOW, 5, Level.POD, "memory-qos", "why")
     leaves = Evict("default", "web", "u-web", "MemoryEvict", "full")
-    told = list(changes(moment, TickDecision(AgentMode.ACT, (want,)), {}, (leaves,)))
+    told = list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), {}, (leaves,)))
     assert [(a.reason, a.pod, a.before, a.after, a.dry) for a in (act_of(one, "n1") for one, _ in told)] == [
         ("MemoryProtected", "default/web", "0", "5", True),
         ("WouldEvict", "default/web", "", "", True),
     ]
     kept = {(path, Knob.MEMORY_LOW): want}
-    assert not list(changes(moment, TickDecision(AgentMode.ACT, (want,)), kept))
-    (back,) = changes(moment, TickDecision(AgentMode.ACT), kept)
+    assert not list(changes(moment, TickDecision((want,), mode=AgentMode.ACT), kept))
+    (back,) = changes(moment, TickDecision(mode=AgentMode.ACT), kept)
     assert back[0].outcome == "restored" and act_of(back[0], "n1").holds is False
 
 

@@ -62,7 +62,9 @@ class World:
 
 
 def tick(mode: AgentMode = AgentMode.ACT, out: Evict = OUT) -> TickDecision:
-    return TickDecision(mode, evictions=() if mode is AgentMode.HOLD else (out,), urgent=(out,) if out.urgent else ())
+    return TickDecision(
+        mode=mode, evictions=() if mode is AgentMode.HOLD else (out,), urgent=(out,) if out.urgent else ()
+    )
 
 
 def at(seconds: float) -> Observation:
@@ -94,7 +96,7 @@ def test_the_runtime_is_not_asked_when(when: str) -> None:
     then = at(1.0)
     if when == "the pod leaves":
         then = seen(replace(JOB, spec=replace(JOB.spec, deleting=True)), at=1.0)
-    evictions.step(TickDecision(AgentMode.ACT) if when == "memory is there again" else tick(out=out), then)
+    evictions.step(TickDecision(mode=AgentMode.ACT) if when == "memory is there again" else tick(out=out), then)
     assert world.runtime is None or world.runtime.asked == []
     assert world.told == [("refused", BUDGET)]
 

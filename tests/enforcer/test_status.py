@@ -23,7 +23,8 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
     wants = (want(f"{PATH}/id-main", Knob.CPU_SHARES, 1024), want(BE, Knob.CPU_QUOTA, 5000))
     note = OriginalValue(wants[0].path, Knob.CPU_SHARES, Level.CONTAINER, 2)
     verdicts = (Verdict("default/etl", "Starved", "gets nothing"), Verdict("n1", "Idle", "quiet", warning=True))
-    found = status(seen(ETL), TickDecision(AgentMode.ACT, wants, verdicts=verdicts), {note.place: note}, dry_run=False)
+    decided = TickDecision(wants, mode=AgentMode.ACT, verdicts=verdicts)
+    found = status(seen(ETL), decided, {note.place: note}, dry_run=False)
     (one,) = found.pods
     held = ValueInForce(f"{PATH}/id-main", "cpu.shares", 1024, "be-totals", "its batch resources", original=2)
     assert (one.values, one.verdicts) == ((held,), (VerdictStatus("Starved", "gets nothing"),))
@@ -33,7 +34,7 @@ def test_each_value_stands_with_its_pod_and_with_what_it_goes_back_to() -> None:
 
 
 def test_it_is_read_back_as_it_was_written() -> None:
-    found = status(seen(ETL), TickDecision(AgentMode.HOLD), {}, policy_origin="NodeSLO", notes=("a",))
+    found = status(seen(ETL), TickDecision(mode=AgentMode.HOLD), {}, policy_origin="NodeSLO", notes=("a",))
     assert msgspec.json.decode(msgspec.json.encode(found), type=NodeStatus) == found
 
 
@@ -41,7 +42,7 @@ def test_an_age_that_is_not_known_is_null() -> None:
     from dataclasses import replace
 
     never = replace(seen(), policy_age_seconds=1e9)
-    assert status(never, TickDecision(AgentMode.RELEASE), {}).policy_age_seconds is None
+    assert status(never, TickDecision(mode=AgentMode.RELEASE), {}).policy_age_seconds is None
 
 
 def test_an_action_says_what_was_done_to_whom() -> None:

@@ -88,7 +88,7 @@ def test_fields_of_classes_that_have_no_effect_here_are_named() -> None:
     }
     # the status says it
     shown = status(
-        seen(), TickDecision(AgentMode.ACT), {}, unsupported=find_unsupported(rules, seen(), switches_on=True)
+        seen(), TickDecision(mode=AgentMode.ACT), {}, unsupported=find_unsupported(rules, seen(), switches_on=True)
     )
     assert [one.field for one in shown.unsupported][:1] == [f"{prefix}.cpuQOS.coreExpeller"]
 
