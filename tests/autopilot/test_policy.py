@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,3 +235,35 @@ def test_objectives_are_part_of_what_an_approver_agrees_to_and_are_missing_by_de
 def test_an_objective_that_cannot_be_asked_refuses_its_policy_in_words(made: list[dict[str, Any]], words: str) -> None:
     refused = read_policy(body({"objectives": made}))
     assert words in refused.refused and refused.mode is AutopilotMode.OFF
+
+
+CRD = Path(__file__).resolve().parents[2] / "deploy/crds/autopilotpolicies.cotenant.dev.yaml"
+
+
+def domain(schema: Mapping[str, Any], definitions: Mapping[str, Any]) -> Any:
+    """(words, minimum, maximum) of a field or of the entries of a list; of an object, by field."""
+    schema = next(iter(schema.get("anyOf", [schema])))
+    if "$ref" in schema:
+        return domain(definitions[schema["$ref"].rpartition("/")[2]], definitions)
+    if "items" in schema:
+        return domain(schema["items"], definitions)
+    if "properties" in schema:
+        return {name: domain(field, definitions) for name, field in schema["properties"].items()}
+    return sorted(schema.get("enum", ())), schema.get("minimum"), schema.get("maximum")
+
+
+def domains(of: type[Any]) -> dict[str, Any]:
+    """The same of each field of a struct, as msgspec reads it."""
+    (described,), definitions = msgspec.json.schema_components([of])
+    return dict(domain({"$ref": described["$ref"]}, definitions))
+
+
+def test_the_api_server_takes_what_is_read_and_the_ceiling_has_the_same_bounds() -> None:
+    served = yaml.safe_load(CRD.read_text())["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    read = {name: found for name, found in domains(PolicySpec).items() if name not in ("objectives", "selector")}
+    assert {name: domain(served["properties"][name], {}) for name in read} == read
+    written = {field.name: field.encode_name for field in msgspec.structs.fields(PolicySpec)}
+    # the ceiling has no bounds of its own for these: one is a constant, the other a map of shares
+    unbounded = {"throttled_share", "largest_cut"}
+    ceiling = {written[name]: found for name, found in domains(CeilingSettings).items() if name not in unbounded}
+    assert ceiling == {name: read[name] for name in ceiling}
