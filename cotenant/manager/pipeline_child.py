@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import IO, Final
+from typing import IO
 
 import msgspec
 
@@ -26,11 +26,9 @@ from cotenant.base.settings.sections.store import store_url
 from cotenant.base.store import Store
 from cotenant.manager.decisions.results import PipelineFailure, PipelineJob, RunResults, collect
 from cotenant.pipeline import daily_analysis
+from cotenant.pipeline.shards.executors import STILL_SECONDS
 from cotenant.profiler.history import pull
 from cotenant.profiler.prometheus import PrometheusSource
-
-STILL_SECONDS: Final = 60.0
-"""So long nothing of Python ran when the process ends itself: one computation in C may take its time."""
 
 
 def run(job: PipelineJob) -> RunResults:

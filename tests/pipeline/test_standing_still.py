@@ -44,18 +44,24 @@ from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.progress import Silent
 from cotenant.base.store import Store
 from cotenant.pipeline import daily_analysis
+from cotenant.pipeline.daily_analysis import Sharding
+from cotenant.pipeline.shards.executors import Processes
+from cotenant.pipeline.shards.plan import ShardSize
 from cotenant.settings import Settings
 keep_notes("standing", 10.0)
 settings = msgspec.convert(json.loads(sys.argv[2]), Settings)
 store = Store(sys.argv[1], "demo")
-analysis = daily_analysis.analyse(store, settings, FixedClock(int(sys.argv[3])), Silent())
+workers = Sharding(Processes(2, 10.0), ShardSize(4))
+sharding = workers if sys.argv[4] == "workers" else None
+analysis = daily_analysis.analyse(store, settings, FixedClock(int(sys.argv[3])), Silent(), sharding=sharding)
 print(json.dumps(sorted({
     f"{r.container.workload}: {v.reason.value}" for r in analysis.recommendations for v in r.values
 })))
 """
 
 
-def test_a_workload_on_which_an_analysis_never_ends_is_found_by_the_next_runs(tmp_path: Path) -> None:
+@pytest.mark.parametrize("where", ["here", "workers"])
+def test_a_workload_on_which_an_analysis_never_ends_is_found_by_the_next_runs(tmp_path: Path, where: str) -> None:
     plug_ins = tmp_path / "plug_ins"
     about = plug_ins / "holding-1.dist-info"
     about.mkdir(parents=True)
@@ -71,19 +77,20 @@ def test_a_workload_on_which_an_analysis_never_ends_is_found_by_the_next_runs(tm
     store.write_inventory(replace(cluster.inventory, workloads=(hostile, *others)))
     quick = ForecastingSettings(booster_rows=0, origins=1)
     settings = Settings(forecasting=quick, recommender=RecommenderSettings(strategy="holding"))
-    words = [store.url, msgspec.json.encode(settings).decode(), str(cluster.inventory.time_seconds)]
+    words = [store.url, msgspec.json.encode(settings).decode(), str(cluster.inventory.time_seconds), where]
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{plug_ins}:{ROOT}"}
 
     def run() -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", RUN, *words]
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
 
-    assert run().returncode == 1
-    # eight workloads in 32 parts by the first character of their digests: the next run or two stand still in a part
-    ended = next((answer for answer in (run() for _ in range(3)) if answer.returncode == 0), None)
+    # the first stands still; eight workloads in 32 parts by the first character of their digests: so do one or two
+    # more. A worker that ends is begun anew, three times a run
+    ended = next((answer for answer in (run() for _ in range(4)) if answer.returncode == 0), None)
     assert ended is not None
     said = json.loads(ended.stdout.splitlines()[-1])  # the log stands before it
     assert {line for line in said if line.startswith(f"{bad.ref}:")} == {f"{bad.ref}: failed"}
     assert not any(line.endswith(": failed") for line in said if not line.startswith(f"{bad.ref}:"))
     assert {line.partition(":")[0] for line in said} == {str(w.ref) for w in cluster.inventory.workloads}
-    assert run().returncode == 0
+    if where == "here":  # of two workers it may be the other one that has the shard next
+        assert run().returncode == 0

@@ -23,6 +23,7 @@ from typing import Final, Protocol, TypeVar
 from cotenant.base.errors import CotenantError, UsageError
 from cotenant.base.logs.telemetry import configure_logging, settings_in_force
 from cotenant.base.process.endings import FROM_A_TERMINAL
+from cotenant.base.process.in_hand import keep_notes
 from cotenant.base.settings.sections.pipeline import PipelineSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
 
@@ -35,6 +36,10 @@ ATTEMPTS: Final = 3
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS"), "1"
 )
+
+
+STILL_SECONDS: Final = 60.0
+"""So long nothing of Python ran when a process ends itself: one computation in C may take its time."""
 
 
 class Executor(Protocol):
@@ -105,13 +110,14 @@ class Processes:
     """
 
     workers: int = 2
+    still_seconds: float = STILL_SECONDS
     _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
         with _one_thread():
             while len(self._begun) < min(self.workers, len(tasks)):
-                self._begun.append(_Worker())
+                self._begun.append(_Worker(len(self._begun), self.still_seconds))
             try:
                 yield from _run_on_workers(self._begun, work, tasks)
             except BaseException:
@@ -126,13 +132,16 @@ class Processes:
 
 
 class _Worker:
-    """One process, which is begun anew when it was killed."""
+    """One process, which is begun anew when it was killed, or ended itself because it stood still."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int, still_seconds: float) -> None:
+        self._notes = f"pipeline-worker-{number}", still_seconds
         self._pool = self._begun()
 
     def _begun(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _begin_worker, (settings_in_force(),))
+        return ProcessPoolExecutor(
+            1, multiprocessing.get_context("spawn"), _begin_worker, (settings_in_force(), *self._notes)
+        )
 
     def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
         """Begin a task, in a new process where the idle one was killed."""
@@ -177,7 +186,7 @@ def _run_on_workers(
                 if attempts[number] >= ATTEMPTS:
                     raise WorkerLost(
                         f"a worker ended {ATTEMPTS} times while it computed {tasks[number]}",
-                        fix="If memory was short, lower pipeline.workers.",
+                        fix="If memory was short, lower pipeline.workers. If it stood still, run it once more.",
                     ) from None
                 worker.renew()
                 waiting.append(number)
@@ -185,10 +194,11 @@ def _run_on_workers(
                 yield number, result
 
 
-def _begin_worker(telemetry: TelemetrySettings | None) -> None:
-    """Log as the parent does, and end with it."""
+def _begin_worker(telemetry: TelemetrySettings | None, program: str, still_seconds: float) -> None:
+    """Log as the parent does, end with it, and note what is computed for the process that follows a standstill."""
     if telemetry is not None:
         configure_logging(telemetry)
+    keep_notes(program, still_seconds)
     # Ctrl-C reaches all processes of a terminal, and the parent ends its workers; without it they would wait for
     # ever. A worker that also handled it would print a traceback of its own.
     for number in FROM_A_TERMINAL:
