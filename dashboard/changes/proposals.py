@@ -15,8 +15,8 @@ from cotenant.base.text import visible
 from cotenant.dashboard.changes import explanation
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes import workload_story as story
-from cotenant.dashboard.nodes.workload_story import BacktestTotals, Row, Story
+from cotenant.dashboard.sources import workload_story as story
+from cotenant.dashboard.sources.workload_story import BacktestTotals, Row, Story
 from cotenant.recommender.model.recommendation import Recommendation, Restart
 from cotenant.recommender.model.savings import When, savings_of
 from cotenant.recommender.model.savings_text import FREES, RAISES, saving_text

@@ -23,7 +23,7 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.changes.review import FieldChange, Out, ReviewTerms
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes import workload_story
+from cotenant.dashboard.sources import workload_story
 from cotenant.recommender.model.recommendation import Field, Recommendation, Restart
 from cotenant.recommender.model.savings import When
 from cotenant.recommender.model.savings_text import saving_text

@@ -36,8 +36,8 @@ from cotenant.dashboard.figures.lines import Floats
 from cotenant.dashboard.figures.passage import Passage
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.nodes import workload_story as story
-from cotenant.dashboard.nodes.workload_story import Story
+from cotenant.dashboard.sources import workload_story as story
+from cotenant.dashboard.sources.workload_story import Story
 
 HEIGHT: Final = 230
 AROUND_SECONDS: Final = 86_400

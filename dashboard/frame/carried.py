@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from cotenant.base.errors import UsageError
+from cotenant.base.identity import WorkloadRef
 from cotenant.base.table import Schema
 from cotenant.base.tables import filters, time_span
 from cotenant.base.tables.filters import Query
 from cotenant.recommender.model.views import WORKLOADS
 
+WORKLOAD_PATH: Final = "workload"
 KEYS: Final = ("ns", "kind", "workload", time_span.RANGE)
 """Carried though not every table has rows that they say anything about."""
 OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
@@ -78,3 +80,16 @@ def back_seconds(search: str, usual_seconds: float) -> float:
         return time_span.range_seconds(range_of(search)) if range_of(search) else usual_seconds
     except UsageError:
         return usual_seconds
+
+
+def workload_address(base: str, ref: WorkloadRef, search: str = "", origin: str = "workloads") -> str:
+    """Address of a workload's page that leads back to `origin` under the same filters."""
+    parts = [*filter_parts(search), *([f"from={origin}"] if origin != "workloads" else [])]
+    name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
+    return f"{base}{WORKLOAD_PATH}/{name}" + ("?" + "&".join(parts) if parts else "")
+
+
+def filter_parts(search: str) -> list[str]:
+    """The query string's parts, as they are written, without those that only a workload's page reads."""
+    parts = search.lstrip("?").split("&")
+    return [part for part in parts if part and part.partition("=")[0] not in ("from", "show")]

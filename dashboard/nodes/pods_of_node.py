@@ -17,8 +17,8 @@ from cotenant.base.tables.filters import FilterCondition, Query
 from cotenant.base.text import visible
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import PODS
 
 SHOWN: Final = 120

@@ -11,8 +11,8 @@ from cotenant.base.resource import Resource
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import week as chart
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes import workload_story
-from cotenant.dashboard.nodes.workload_story import Row
+from cotenant.dashboard.sources import workload_story
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.forecasting.settings import ForecastingSettings
 
 AHEAD: Final = "The week ahead"

@@ -22,9 +22,9 @@ from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures import room as chart
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
-from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.dashboard.sources.source import Snapshot
+from cotenant.recommender.colocation import batch
+from cotenant.recommender.colocation.batch import BOUNDS, Fit, Job, LendableCapacity, StartWindow
 from cotenant.recommender.colocation.model.batch_totals import usage_of_batch_pods, why_unknown
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE, lending_nodes_count
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE, BandSeries, Overview

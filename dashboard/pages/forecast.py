@@ -25,11 +25,12 @@ from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.base import Chart
 from cotenant.dashboard.figures.quality import coverage
 from cotenant.dashboard.frame import carried, panels
+from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
-from cotenant.dashboard.nodes import weekly, workload_story
-from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Subject
-from cotenant.dashboard.pages import portrait
+from cotenant.dashboard.nodes import weekly
+from cotenant.dashboard.sources import workload_story
 from cotenant.dashboard.sources.source import FORECAST_LIST, Snapshot
+from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Subject
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 
@@ -186,7 +187,7 @@ def band(view: View, search: str, of: InHand) -> Component:
     base = view.settings.base_path
     if subject.scope == "workload":
         ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
-        link = portrait.href(base, ref, search, PATH)
+        link = workload_address(base, ref, search, PATH)
         shown = f"{'&' if '?' in link else '?'}show=memory" if subject.resource == Resource.MEMORY.value else ""
         aside = dcc.Link(visible(ref.name), href=link + shown, className="quiet-link", id="to-portrait")
     elif subject.scope == "node":

@@ -19,9 +19,9 @@ from cotenant.dashboard.figures.quality import completeness
 from cotenant.dashboard.frame import carried, panels
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
-from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.sources.source import Upkeep
 from cotenant.dashboard.sources.status import PULL, Status, UpkeepJob, status
+from cotenant.dashboard.sources.workload_story import Row
 
 PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qsl, quote, unquote, urlencode
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import dash_mantine_components as dmc
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
@@ -22,13 +22,13 @@ from cotenant.dashboard.changes import review as reviewing
 from cotenant.dashboard.figures import display, distribution, heat
 from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.frame import callbacks, carried, panels
+from cotenant.dashboard.frame.carried import WORKLOAD_PATH, filter_parts
 from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
-from cotenant.dashboard.nodes import workload_story as story
-from cotenant.dashboard.nodes.workload_story import Floats, Row, Story
+from cotenant.dashboard.sources import workload_story as story
+from cotenant.dashboard.sources.workload_story import Floats, Row, Story
 from cotenant.recommender.model.recommendation import Field
 
-PATH: Final = "workload"
 HEIGHT: Final = 360
 HALF_HEIGHT: Final = 290
 EVENT_ROWS: Final = 60
@@ -45,24 +45,11 @@ FEW_SAMPLES: Final = 0.9
 """Share of samples present below which the page says that it shows a part."""
 
 
-def href(base: str, ref: WorkloadRef, search: str = "", origin: str = "workloads") -> str:
-    """Address of a workload's page that leads back to `origin` under the same filters."""
-    parts = [*_filters(search), *([f"from={origin}"] if origin != "workloads" else [])]
-    name = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
-    return f"{base}{PATH}/{name}" + ("?" + "&".join(parts) if parts else "")
-
-
-def _filters(search: str) -> list[str]:
-    """The query string's parts, as they are written, without those that only this page reads."""
-    parts = search.lstrip("?").split("&")
-    return [part for part in parts if part and part.partition("=")[0] not in ("from", "show")]
-
-
 def back(base: str, search: str) -> tuple[str, str]:
     """(words, address) of the way back, the filters as they were."""
     origin = dict(parse_qsl(search.lstrip("?"))).get("from", "workloads")
     origin = origin if origin in ORIGINS else "workloads"
-    filter_query = "&".join(_filters(search))
+    filter_query = "&".join(filter_parts(search))
     return ORIGINS[origin], f"{base}{origin}" + (f"?{filter_query}" if filter_query else "")
 
 
@@ -384,7 +371,7 @@ def register(app: Dash, view: View) -> None:
     )
     def _redraw(search: str | None, _version: str, pathname: str | None) -> Component:
         first, *parts = path_of(pathname or "/", view.settings).split("/")
-        if first != PATH or len(parts) != 3:
+        if first != WORKLOAD_PATH or len(parts) != 3:
             return no_update
         ref = WorkloadRef(*(unquote(part) for part in parts))
         return panels.render_guarded(lambda: contents(view, ref, search or ""))
@@ -404,4 +391,4 @@ OBEYED: Final = Obeyed(
     forecast=True,
     spans=False,
 )
-PAGE: Final = Page(PATH, "Workload", "", render, register, below=below, parent="workloads", obeyed=OBEYED)
+PAGE: Final = Page(WORKLOAD_PATH, "Workload", "", render, register, below=below, parent="workloads", obeyed=OBEYED)

@@ -23,6 +23,7 @@ from cotenant.dashboard.figures import story as chart
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import callbacks as acting
 from cotenant.dashboard.frame import navigation, panels
+from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.view import Obeyed, Page, Place, View
 from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.pages.review import register as register_review
@@ -253,7 +254,7 @@ def explain_container(view: View, name: ContainerName, search: str) -> Component
 
 def _explanation_body(view: View, name: ContainerName, search: str) -> Component:
     ref = name.workload_ref
-    way = portrait.href(view.settings.base_path, ref, search, "recommendations")
+    way = workload_address(view.settings.base_path, ref, search, "recommendations")
     acts = panels.render_guarded(lambda: snooze.workload_buttons(view, ref))
     recommendation = view.source.explain(*name)
     steps = panels.render_guarded(lambda: _steps_panel(view, name, recommendation))

@@ -28,11 +28,11 @@ from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.figures.base import cut_name
 from cotenant.dashboard.frame import panels
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.reservations import plan_actions, proposed_plans, story
 from cotenant.dashboard.reservations.proposed_plans import PlanHorizon
 from cotenant.dashboard.reservations.story import PLAN_KIND, PlanListEntry
 from cotenant.dashboard.sources.source import Snapshot
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import NODES, PLANS, Overview
 from cotenant.scheduler_ext.reservations.model import plan_scores

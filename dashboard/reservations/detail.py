@@ -16,11 +16,11 @@ from cotenant.dashboard.figures import display, gantt
 from cotenant.dashboard.figures.base import cut_name
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.frame import panels
+from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.nodes.workload_story import Row
-from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.reservations import plan_actions, plan_page, proposed_plans, story
 from cotenant.dashboard.reservations.board import FORECASTS, PATH, BoardPlans, is_filtered_out, rows_of, selection
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.recommender.model.views import PLANS
 from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef
@@ -121,7 +121,7 @@ def _ways(view: View, row: Row | None, search: str) -> list[Component]:
     if row is None:
         return []
     ref = proposed_plans.ref_of(row)
-    address = portrait.href(view.settings.base_path, ref, search, PATH)
+    address = workload_address(view.settings.base_path, ref, search, PATH)
     key = "/".join(quote(part, safe="") for part in ("workload", ref.namespace, ref.kind, ref.name, "cpu"))
     ahead = f"{view.settings.base_path}forecast?{urlencode({'open': key})}"
     return [

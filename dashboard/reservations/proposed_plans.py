@@ -28,8 +28,8 @@ from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.display import label
 from cotenant.dashboard.figures.gantt import STEP_SECONDS, Bar, DemandCurve, Pods
 from cotenant.dashboard.frame import panels
-from cotenant.dashboard.nodes.batch import unrequested_amount
-from cotenant.dashboard.nodes.workload_story import Row, floats
+from cotenant.dashboard.sources.workload_story import Row, floats
+from cotenant.recommender.colocation.batch import unrequested_amount
 from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import PeakWindow, Span, duration, proposal_name
 

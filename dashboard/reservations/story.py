@@ -13,8 +13,8 @@ from cotenant.base.kubernetes.pod_identity import Condition
 from cotenant.base.resource import Resource
 from cotenant.dashboard.figures import display
 from cotenant.dashboard.figures.gantt import Bar
-from cotenant.dashboard.nodes.workload_story import Row
 from cotenant.dashboard.reservations.proposed_plans import WindowDemand, proposal_merit, ref_of
+from cotenant.dashboard.sources.workload_story import Row
 from cotenant.scheduler_ext.reservations.model import plan_scores
 from cotenant.scheduler_ext.reservations.model.life_cycle import PLAN_STATES, PlanPhase
 from cotenant.scheduler_ext.reservations.model.plan import (

@@ -36,13 +36,13 @@ from cotenant.base.table import Kind, Schema, Table
 from cotenant.base.tables import filters, queries
 from cotenant.base.text import csv_text, visible
 from cotenant.dashboard.frame.view import View
-from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import Job
-from cotenant.dashboard.nodes.workload_story import ForecastDetail, Subject
 from cotenant.dashboard.rest.wire import ErrorAnswer, json_answer
 from cotenant.dashboard.sources.namespace_filter import with_savings
 from cotenant.dashboard.sources.source import SCHEMAS, Snapshot
 from cotenant.dashboard.sources.status import status
+from cotenant.dashboard.sources.workload_story import ForecastDetail, Subject
+from cotenant.recommender.colocation import batch
+from cotenant.recommender.colocation.batch import Job
 from cotenant.recommender.colocation.model.batch_totals import why_unknown
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import RECLAIMABLE, RECOMMENDATIONS, Overview

@@ -25,12 +25,12 @@ from cotenant.base.tables.queries import Relation, RowCondition, quote_identifie
 from cotenant.base.usage.backtest import BacktestReport
 from cotenant.base.usage.policy_trial import PolicyTrial
 from cotenant.base.usage.what_if import WhatIf
-from cotenant.dashboard.nodes.batch import LendableCapacity
-from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.dashboard.sources.answers import Answers
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, Upkeep
+from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.enforcer.model.enforcement import NodeLanes
 from cotenant.profiler.recorder.status import RecorderStatus
+from cotenant.recommender.colocation.batch import LendableCapacity
 from cotenant.recommender.model.list_totals import in_sight, planned_savings
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.savings import freed_of, worth_the_effort

@@ -30,14 +30,14 @@ from cotenant.base.usage.policy_trial import POLICY_TRIAL, PolicyTrial
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.week import WEEKS
 from cotenant.base.usage.what_if import WHAT_IF, WhatIf
-from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import LendableCapacity
-from cotenant.dashboard.nodes.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.dashboard.settings import DashboardSettings
 from cotenant.dashboard.sources.answers import Answers, AnswerT
+from cotenant.dashboard.sources.workload_story import ForecastDetail, Row, Story, Subject
 from cotenant.enforcer.model.enforcement import Gathering, NodeLanes
 from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT, ENFORCEMENT_LANES, lanes_of
 from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
+from cotenant.recommender.colocation import batch
+from cotenant.recommender.colocation.batch import LendableCapacity
 from cotenant.recommender.colocation.model.lendable_tables import NODE_HISTORY
 from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.model.views import (

@@ -22,10 +22,10 @@ from cotenant.base.resource import GIB, Resource
 from cotenant.base.store.relation import Relation
 from cotenant.base.table import Schema, Table
 from cotenant.dashboard.figures import room as chart
-from cotenant.dashboard.nodes import batch
-from cotenant.dashboard.nodes.batch import Job, LendableCapacity
 from cotenant.dashboard.pages import batch as page
 from cotenant.dashboard.sources.source import Snapshot, StoreSource
+from cotenant.recommender.colocation import batch
+from cotenant.recommender.colocation.batch import Job, LendableCapacity
 from cotenant.recommender.colocation.model.lendable import LIKELY, SURE
 from cotenant.recommender.model.views import NODES, PODS, RECLAIMABLE
 from tests.dashboard.test_states import Changed, Faulty, text_of, view_on

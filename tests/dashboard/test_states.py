@@ -110,7 +110,7 @@ def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
         return lambda view: below(view, parts[page.path], "")
 
     # The address of a workload without a name has a link to the workloads alone.
-    found = {page.path or "overview": plain(page) for page in pages.ALL if page.path != portrait.PATH}
+    found = {page.path or "overview": plain(page) for page in pages.ALL if page.path != portrait.WORKLOAD_PATH}
     return found | {f"{page.path}/…": under(page) for page in pages.ALL if page.below}
 
 
@@ -144,7 +144,9 @@ def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> N
 
 def test_no_page_says_that_there_is_none_of_what_its_address_leaves_out(made: Results, source: StoreSource) -> None:
     view = view_on(source, made.end_seconds)
-    shown = {page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != portrait.PATH}
+    shown = {
+        page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != portrait.WORKLOAD_PATH
+    }
     assert "No recommendation matches these filters." in shown[""] and "cotenant scan" not in shown[""]
     assert "No plan matches these filters." in shown["reservations"]
     for path, text in shown.items():

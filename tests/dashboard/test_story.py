@@ -21,12 +21,13 @@ from cotenant.base.store import Store
 from cotenant.base.usage.forecast import fine_path
 from cotenant.dashboard.changes import proposals
 from cotenant.dashboard.figures import story as chart
+from cotenant.dashboard.frame.carried import workload_address
 from cotenant.dashboard.frame.view import DashboardContext, View
-from cotenant.dashboard.nodes import workload_story
-from cotenant.dashboard.nodes.workload_story import Story, Subject
 from cotenant.dashboard.pages import forecast, portrait
 from cotenant.dashboard.settings import DashboardSettings
+from cotenant.dashboard.sources import workload_story
 from cotenant.dashboard.sources.source import FORECAST_LIST, StoreSource
+from cotenant.dashboard.sources.workload_story import Story, Subject
 from cotenant.recommender.model.recommendation import Action, Backtest, Field, Recommendation, Restart, Trust, Value
 from cotenant.recommender.model.savings import savings_of
 from cotenant.recommender.model.shortage_text import MEANING
@@ -191,7 +192,7 @@ def test_what_the_results_do_not_name_is_not_looked_up(made: Results, name: tupl
     st.sampled_from(["?ns=pay&severity!=good", "", "?q=a%26b&kind%20in%20(Job,Pod)", "?open=a%2Fb"]),
 )
 def test_filters_survive_the_way_there_and_back_letter_by_letter(name: str, search: str) -> None:
-    href = portrait.href("/b/", WorkloadRef("pay", "Deployment", name), search, "recommendations")
+    href = workload_address("/b/", WorkloadRef("pay", "Deployment", name), search, "recommendations")
     path, _, query = href.partition("?")
     assert path.count("/") == 5 and path.startswith("/b/workload/pay/Deployment/")
     assert portrait.back("/b/", f"?show=memory&{query}") == ("Recommendations", f"/b/recommendations{search}")

@@ -18,8 +18,8 @@ from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.base.usage.usage import Signal, Usage
 from cotenant.cli.analysis.forecast import path
 from cotenant.dashboard.figures import story
-from cotenant.dashboard.nodes.workload_story import ForecastDetail
 from cotenant.dashboard.pages import forecast as page
+from cotenant.dashboard.sources.workload_story import ForecastDetail
 from cotenant.pipeline import daily_analysis, gpus, stored_history, tables
 from cotenant.pipeline.analysis import History
 from cotenant.recommender.model.finding import FindingKind

@@ -88,7 +88,7 @@ _OF_NODES: Final = (
         "included.", Unit.COUNT, "cotenant.recommender.model.views.BandSeries.lending_nodes", _NODES,
         Moment.LAST_SCAN),
     _of("nodes_not_known_ahead_count", "Nodes not known ahead", "Nodes of which what batch may take over the next day "
-        "is not known in both.", Unit.COUNT, "cotenant.dashboard.nodes.batch.LendableCapacity.unknown", _NODES,
+        "is not known in both.", Unit.COUNT, "cotenant.recommender.colocation.batch.LendableCapacity.unknown", _NODES,
         Moment.NEXT_24_HOURS),
     _of("nodes_above_threshold_count", "Nodes above their threshold", "Nodes whose usage is above the high threshold "
         "of rebalancing.", Unit.COUNT, f"{_MEASURES}.matching_count", _NODES),

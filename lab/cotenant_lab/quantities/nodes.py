@@ -12,7 +12,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
         "Not requested",
         "Allocatable less the requests of the pods on it, node by node, where that is more than nothing.",
         Unit.OF_RESOURCE,
-        "cotenant.dashboard.nodes.batch.unrequested_amount",
+        "cotenant.recommender.colocation.batch.unrequested_amount",
         Aggregation(Level.CLUSTER, "sum over the nodes"),
         Moment.LAST_SCAN,
         surfaces=(Surface.TILE,),

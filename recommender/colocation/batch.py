@@ -240,7 +240,8 @@ def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
     for resource in Resource:
         most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))
     through = np.lib.stride_tricks.sliding_window_view(np.nan_to_num(most), job.slots, axis=1).min(axis=2)
-    return through.astype(np.int64)
+    pods: Counts = through.astype(np.int64)
+    return pods
 
 
 def _first(rooms: LendableCapacity, job: Job, first: int, sure: Counts, likely: Counts) -> StartWindow | None:
