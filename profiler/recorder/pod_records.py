@@ -12,6 +12,7 @@ import msgspec
 
 from cotenant.base.cluster import Container, ContainerRole
 from cotenant.base.identity import PodContainerRef
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import projection
 from cotenant.base.kube.inventory.seen_pods import PodShape, SeenPod, shape_of, with_shape
 from cotenant.base.kubernetes.models.node import AddressedNode
@@ -97,17 +98,8 @@ class PodRecords:
             shape = shape_of(pod)
             if not shape.refusal:  # that one names the pod
                 self._shapes[key] = shape
-        seen = with_shape(pod, shape)
-        return RecordedPod(
-            seen.namespace,
-            seen.name,
-            seen.uid,
-            seen.node,
-            seen.created_seconds,
-            seen.accepted_seconds,
-            shape,
-            tuple(_restarted_containers(pod)),
-        )
+        seen = inherited_fields(with_shape(pod, shape), SeenPod)
+        return RecordedPod(**seen, restarted=tuple(_restarted_containers(pod)))
 
 
 def _restarted_containers(pod: StatedPod) -> Iterator[RestartedContainer]:
