@@ -118,9 +118,10 @@ def _named_or_shown(
 
 
 def _report_commit(commit: BundleCommit, repository: Path) -> None:
-    """The diff on stdout; what was done and what was left out, with the remedy, on stderr."""
+    """Print message and diff as `git show` does; on stderr what was done, and what was left out with the remedy."""
     show = visible if sys.stdout.isatty() else str
-    sys.stdout.writelines(f"{show(line)}\n" for line in commit.diff.split("\n")[:-1])
+    text = [f"    {line}".rstrip() for line in commit.message.splitlines()] if commit.files else []
+    sys.stdout.writelines(f"{show(line)}\n" for line in [*text, *commit.diff.split("\n")[:-1]])
     for out in commit.refused:
         message(f"left out: {out.workload}: {out.why}. {out.fix}", style="yellow")
     message(commit.sentence if commit.commit else f"{commit.sentence}; --yes makes it")

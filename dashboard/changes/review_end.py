@@ -224,8 +224,15 @@ def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
     """A commit that would be made, or was: the sentence, what is left out with the remedy, and the diff."""
     said = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
     unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
-    diff = [review_steps.diff_text(planned.diff[:MOST_TEXT])] if planned.diff else []
-    return [html.P(visible(said), className="said", role="status"), *diff, *review_steps.left_out([*outs, *unplaced])]
+    text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT])), className="command", tabIndex=0)
+    written = [html.Details([html.Summary("Its message"), text], className="more")] if planned.files else []
+    if len(planned.diff) <= MOST_TEXT:
+        written += [review_steps.diff_text(planned.diff)] if planned.diff else []
+    else:
+        size = f"{display.counted(len(planned.files), 'file')}, {display.number(len(planned.diff))} characters"
+        written.append(html.P(f"The diff is too long for a page ({size}): git show has it.", className="panel-note"))
+    left_out = review_steps.left_out([*outs, *unplaced])
+    return [html.P(visible(said), className="said", role="status"), *written, *left_out]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:

@@ -89,7 +89,7 @@ def make_commit(found: GitRepository, *recommendations: Recommendation, branch: 
 def changed_lines(found: GitRepository, branch: str = "smaller") -> list[str]:
     """Lines that go and come, as Git itself tells them."""
     text = git(found.folder, "diff", "-U0", f"main..{branch}")
-    return [line for line in text.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    return [line for line in text.splitlines() if line[:1] in ("+", "-") and line[:3] not in ("+++", "---")]
 
 
 def refusal_of(plan: BundleCommit) -> str:

@@ -141,7 +141,11 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     asked = (*words, "--branch", "smaller/pay", "--repo", str(folder))
     tried = run(scene, *asked)
     assert tried.exit_code == 3, tried.output
-    assert tried.stdout.startswith(f"--- a/{ref.name}.yaml\n+++ b/{ref.name}.yaml\n@@ ") and events(scene) == []
+    assert tried.stdout.startswith("    Requests and limits of 1 workload, as used\n") and events(scene) == []
+    assert f"\n--- a/{ref.name}.yaml\n+++ b/{ref.name}.yaml\n@@ " in tried.stdout
+    patch = tmp_path / "shown.patch"
+    patch.write_text(tried.stdout)
+    assert acting.git(folder, "apply", "--check", "--verbose", str(patch)) == ""
     said = " ".join(tried.stderr.split())
     assert f"left out: {other}: no manifest of it was found" in said and "--yes makes it" in said
     shown = acting.git(folder, "branch")
@@ -149,8 +153,8 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     done = run(scene, *asked, "--yes")
     assert done.exit_code == 3 and done.stdout == tried.stdout and "nothing is pushed: git -C" in done.stderr
     diff = acting.git(folder, "diff", "main..smaller/pay")
-    assert [line for line in diff.splitlines() if line[:1] in "+-"] == [
-        line for line in done.stdout.splitlines() if line[:1] in "+-"
+    assert [line for line in diff.splitlines() if line[:1] in ("+", "-")] == [
+        line for line in done.stdout.splitlines() if line[:1] in ("+", "-")
     ]
     assert scene.live(ref) == before and events(scene) == ["bundled"]
     ledger = Ledger(Path(scene.settings.actions.ledger), reading=True)
