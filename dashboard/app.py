@@ -178,7 +178,7 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
                 "request": request_id(),
             }
             return Response(json.dumps(document), media_type="application/json", status_code=404)
-        refused = answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}.")
+        refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
         return answers.refusal_response(refused, {"accept": "text/html"}, ("To Home", base))
 
     app.add_api_route(f"{base}{{path:path}}", answer_not_found, methods=["GET"], include_in_schema=False)

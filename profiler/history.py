@@ -36,7 +36,7 @@ from cotenant.profiler import off_times
 from cotenant.profiler.off_times import examine
 from cotenant.profiler.pool import by_node, total
 from cotenant.profiler.pull_state import (
-    Proof,
+    PullProof,
     PullState,
     SignalSpan,
     ask_silences,
@@ -331,7 +331,7 @@ def _require_usage(source: MetricSource, store: Store, recording: RecorderStatus
     )
 
 
-def _proof(store: Store, state: PullState, recording: RecorderStatus | None, since_seconds: int) -> Proof:
+def _proof(store: Store, state: PullState, recording: RecorderStatus | None, since_seconds: int) -> PullProof:
     """The proof of a pull that begins: up to when earlier ones found samples.
 
     Where a recorder runs, what it stored is there however little the source has. What kube-state-metrics told in the
@@ -340,10 +340,10 @@ def _proof(store: Store, state: PullState, recording: RecorderStatus | None, sin
     usage_seconds = state.until.get(Signal.CPU_USAGE_MEAN, 0)
     if recording is not None:
         span = store.usage_span()
-        return Proof(max(usage_seconds, span[1] if span else 0))
+        return PullProof(max(usage_seconds, span[1] if span else 0))
     told = store.span(Signal.RESTARTS)
     waits = told is not None and told[1] > since_seconds
-    return Proof(usage_seconds, state.until.get(Signal.RESTARTS, 0) if waits else None)
+    return PullProof(usage_seconds, state.until.get(Signal.RESTARTS, 0) if waits else None)
 
 
 def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan], since_seconds: int) -> Sightings:
@@ -362,7 +362,7 @@ def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan
 
 
 def _store_block(
-    block: UsageBlock, store: Store, state: PullState, proof: Proof, stands: RecordedTime | None
+    block: UsageBlock, store: Store, state: PullState, proof: PullProof, stands: RecordedTime | None
 ) -> PullState:
     """Append a block, but for what a recorder's values stand for, and remember how far we are."""
     for signal, usage in block.usage:

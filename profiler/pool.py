@@ -173,7 +173,7 @@ def _gaps(first: Integers, bounds: Integers, present: Flags) -> _Gaps:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Members(Generic[RefT]):
+class PoolMembers(Generic[RefT]):
     """The assignment of usage rows to `refs`, and the life of each row's pod.
 
     rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, if a name was
@@ -188,7 +188,7 @@ class Members(Generic[RefT]):
     end_seconds: Floats
 
 
-def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ContainerRef]:
+def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ContainerRef]:
     """Pods pooled by container of the workload's template."""
     return _members(
         series, inventory, lambda s, pod: ContainerRef(workload, s.container) if (workload := _owner(s, pod)) else None
@@ -197,7 +197,7 @@ def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Mem
 
 def by_workload(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[WorkloadRef] | None = None
-) -> Members[WorkloadRef]:
+) -> PoolMembers[WorkloadRef]:
     """Everything of a workload together; `refs` fixes which workloads and their order."""
     return _members(series, inventory, _owner, refs)
 
@@ -208,9 +208,9 @@ class Owners:
     def __init__(self, inventory: Inventory, workloads: Sequence[WorkloadRef]) -> None:
         """workloads: the order of all members' rows. Nothing is looked up yet."""
         self._inventory, self.workloads = inventory, tuple(workloads)
-        self._found: dict[int, tuple[Sequence[PodContainerRef], Members[WorkloadRef]]] = {}
+        self._found: dict[int, tuple[Sequence[PodContainerRef], PoolMembers[WorkloadRef]]] = {}
 
-    def of(self, series: Sequence[PodContainerRef]) -> Members[WorkloadRef]:
+    def of(self, series: Sequence[PodContainerRef]) -> PoolMembers[WorkloadRef]:
         """`by_workload` of these series."""
         found = self._found.get(id(series))
         if found is None:  # the series are kept with it, so that no others get their id
@@ -220,12 +220,12 @@ class Owners:
 
 def by_node(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
-) -> Members[NodeRef]:
+) -> PoolMembers[NodeRef]:
     """Everything that ran on a node (by the pod's newest placement); pods without a known node belong to none."""
     return _members(series, inventory, lambda _, pod: NodeRef(pod.node) if pod and pod.node else None, refs)
 
 
-def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> Members[ClusterRef]:
+def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ClusterRef]:
     """Everything of the cluster."""
     cluster = ClusterRef(inventory.cluster)
     return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
@@ -301,7 +301,7 @@ class TotalOfParts(Generic[RefT]):
         return Usage(self._refs, self._grid, values, resource, statistic)
 
 
-def total(usage: AnyUsage[Any], members: Members[RefT]) -> Usage[RefT]:
+def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
     """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
     for group, part in _group_totals(usage, members):
@@ -309,7 +309,7 @@ def total(usage: AnyUsage[Any], members: Members[RefT]) -> Usage[RefT]:
     return Usage(members.refs, usage.grid, sums, usage.resource, usage.statistic)
 
 
-def partial_totals(usage: AnyUsage[Any], members: Members[RefT]) -> PartialTotals:
+def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialTotals:
     """`total` of members whose groups may have others elsewhere; groups are positions in `members.refs`."""
     parts = list(_group_totals(usage, members))
     shape = (len(parts), usage.grid.size)
@@ -321,7 +321,7 @@ def partial_totals(usage: AnyUsage[Any], members: Members[RefT]) -> PartialTotal
     )
 
 
-def _group_totals(usage: AnyUsage[Any], members: Members[RefT]) -> Iterator[tuple[int, GroupTotal]]:
+def _group_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Iterator[tuple[int, GroupTotal]]:
     """Each group that has members, in order."""
     order = np.argsort(members.rows, kind="stable")
     order = order[np.searchsorted(members.rows[order], 0) :]  # those of no group come first
@@ -358,14 +358,14 @@ def _only(usage: AnyUsage[Any], rows: Rows) -> AnyUsage[Any]:
     return usage.take(rows) if isinstance(usage, SparseUsage) else usage.select(rows)
 
 
-def _life_slots(members: Members[Any], grid: TimeGrid) -> tuple[Rows, Rows]:
+def _life_slots(members: PoolMembers[Any], grid: TimeGrid) -> tuple[Rows, Rows]:
     """[first, last) of the slots in which the pod of each series may have lived, (m,) each."""
     begin = np.floor((members.first_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
     end = np.ceil((members.end_seconds - grid.start_seconds) / grid.step_seconds).clip(0, grid.size)
     return begin.astype(np.int64), end.astype(np.int64)
 
 
-def highest(usage: Usage[Any], members: Members[RefT]) -> Usage[RefT]:
+def highest(usage: Usage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
     """Highest value among the members of each group, slot by slot; a gap only where no member has a sample."""
     in_group = members.rows >= 0
     values = reduce_rows(np.fmax, usage.values[in_group], members.rows[in_group], len(members.refs), np.nan)
@@ -404,7 +404,7 @@ def _members(
     inventory: Inventory,
     group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
     refs: Sequence[RefT] | None = None,
-) -> Members[RefT]:
+) -> PoolMembers[RefT]:
     """The row of the result that each series counts in (-1: none), and the life of its pod, (series,) each.
 
     refs: the rows' order; None takes all groups that occur. Pods of one name are one life, because a StatefulSet reuses
@@ -418,7 +418,7 @@ def _members(
     groups = [group_of(s, life.newest) for s, life in zip(series, of_series, strict=True)]
     order = tuple(sorted({g for g in groups if g is not None})) if refs is None else tuple(refs)
     position: dict[RefT | None, int] = {ref: index for index, ref in enumerate(order)}
-    return Members(
+    return PoolMembers(
         refs=order,
         rows=np.array([position.get(group, -1) for group in groups], dtype=np.int64),
         start_seconds=np.array([life.start for life in of_series], dtype=np.float64),

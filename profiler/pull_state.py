@@ -61,7 +61,7 @@ class PullState:
 
 
 @dataclass(slots=True)
-class Proof:
+class PullProof:
     """Up to when a source's answers show that it had samples, and up to when each signal is complete for that.
 
     An answer without a sample proves nothing about its time: labels, a tenant or a clock may be wrong, or samples are

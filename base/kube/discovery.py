@@ -97,14 +97,14 @@ class PrometheusService:
         return f"{self.scheme}://{self.service}.{self.namespace}.svc:{self.port}{self.api_path}"
 
 
-class _Port(msgspec.Struct):
+class _ServicePort(msgspec.Struct):
     port: int
     name: str = ""
     protocol: str = "TCP"
 
 
 class _ServiceSpec(msgspec.Struct):
-    ports: list[_Port] | None = None
+    ports: list[_ServicePort] | None = None
     type: str = "ClusterIP"
 
 
@@ -144,7 +144,7 @@ def _matches(rule: DiscoveryRule, service: Service) -> bool:
     return rule.labels.items() <= labels.items()
 
 
-def _query_port(ports: Sequence[_Port]) -> _Port | None:
+def _query_port(ports: Sequence[_ServicePort]) -> _ServicePort | None:
     """The port with the best known name, else the only or first TCP port."""
     tcp = [port for port in ports if port.protocol == "TCP"]
     preferred = sorted(

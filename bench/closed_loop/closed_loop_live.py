@@ -40,7 +40,7 @@ from cotenant.experiment.accounts import STEP_HOURS, Accounts
 from cotenant.experiment.batch_jobs import BatchJobs
 from cotenant.experiment.install import FORECAST, USAGE, install_of
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.lenders import Lender, forecast_peaks, lender
+from cotenant.experiment.lenders import TriedLender, forecast_peaks, lender
 from cotenant.experiment.loop import HOUR_STEPS, SharingLoop, jobs_of
 from cotenant.experiment.outcome import STEP_SECONDS, Sharing, SharingScenario
 from cotenant.experiment.placement import BatchPlacement
@@ -83,7 +83,7 @@ class RecordedAccounts(Accounts):
             self.record.evicted += evicted
 
 
-def lending_of(world: World, policy: str) -> Lender:
+def lending_of(world: World, policy: str) -> TriedLender:
     """What the live manager lends by: present usage, or the peaks that its analysis forecasts at the first step.
 
     The manager analyses once an hour of wall time, so that the day has one decision on peaks.

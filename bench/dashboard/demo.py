@@ -53,7 +53,7 @@ def peak_rss_mib(pid: int) -> float:
 def started(home: str) -> list[float]:
     """Seconds to the first answer, to the page and to its first chart, peak MiB and exit code of one start."""
     began = time.perf_counter()
-    words = [COTENANT, "demo", "--no-browser", "--port", "0"]
+    words = [str(COTENANT), "demo", "--no-browser", "--port", "0"]
     env = {**os.environ, "HOME": home, "XDG_CACHE_HOME": f"{home}/cache", "XDG_STATE_HOME": f"{home}/state"}
     demo = subprocess.Popen(words, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
     assert demo.stderr is not None

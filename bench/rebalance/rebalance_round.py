@@ -11,7 +11,7 @@ from bench.record import Row, below, record
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
 from cotenant.scheduler_ext.rebalance.decide import decide
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
@@ -52,7 +52,7 @@ def _pod(rng: random.Random, workload: str, name: str) -> RebalancePod:
     owner = Reference("ReplicaSet", workload, "shop", "", "apps/v1", True)
     identity = PodIdentity("shop", f"{workload}-{name}", name, {"app": workload}, {}, (owner,))
     requests = {"cpu": CPU // 20, "memory": MEMORY // 20}
-    facts = PodFacts(identity, priority_class=rng.choice(_CLASSES), requests=requests, assigned_seconds=NOW - 86400)
+    facts = NewPod(identity, priority_class=rng.choice(_CLASSES), requests=requests, assigned_seconds=NOW - 86400)
     return RebalancePod(facts, created_seconds=NOW - 86400, ready_seconds=NOW - 86390)
 
 

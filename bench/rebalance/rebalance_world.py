@@ -29,7 +29,7 @@ from cotenant.forecasting.backtest.engine import no_portraits
 from cotenant.forecasting.engine import STEP_SECONDS, forecast
 from cotenant.forecasting.settings import ForecastingSettings
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 from cotenant_lab.synthetic import Shape, SyntheticCluster, SyntheticSpec, generate
 from cotenant_lab.synthetic.cluster import system_level
@@ -327,7 +327,7 @@ def _rebalance_pod(pod: Pod, placed: float) -> RebalancePod:
     labels = {"app": pod.workload.name, TEMPLATE_HASH_LABEL: "1"}
     identity = PodIdentity(pod.namespace, pod.name, pod.name, labels, {}, (owner,))
     chosen = PriorityClass.PROD if pod.effective_priority is PriorityClass.NONE else pod.effective_priority
-    facts = PodFacts(
+    facts = NewPod(
         identity, pod.node, chosen, kind == "DaemonSet", {r.value: int(pod.requests.get(r, 0)) for r in Resource},
         assigned_seconds=placed,
     )  # fmt: skip

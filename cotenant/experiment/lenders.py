@@ -35,7 +35,7 @@ DECISION_STEPS: Final = 72
 """Six hours: between two decisions on peaks."""
 
 
-class Lender(Protocol):
+class TriedLender(Protocol):
     """A way of sharing at one setting of its knob."""
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
@@ -139,7 +139,7 @@ class ByOracle:
         return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
 
 
-def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> Lender:
+def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> TriedLender:
     """Return what lends capacity to batch in one way of sharing; knob: as in SharingOutcome."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place

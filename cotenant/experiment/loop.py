@@ -22,7 +22,7 @@ from cotenant.experiment.accounts import Accounts
 from cotenant.experiment.batch_jobs import MEMORY_USED_SHARE, BatchJobs, BatchQueue, sample_batch_jobs
 from cotenant.experiment.install import FORECAST, USAGE, Install, install_of
 from cotenant.experiment.interference import Interference
-from cotenant.experiment.lenders import Forecasts, Lender, lender
+from cotenant.experiment.lenders import Forecasts, TriedLender, lender
 from cotenant.experiment.outcome import STEP_SECONDS, Incident, Sharing, SharingOutcome
 from cotenant.experiment.placement import ROUNDS, BatchPlacement, PlacementLoad
 from cotenant.experiment.world import World
@@ -89,7 +89,7 @@ class Running:
 class SharingLoop:
     """A simulated cluster under one way of sharing; `run` goes through all steps once."""
 
-    def __init__(self, world: World, jobs: BatchJobs, lending: Lender, settings: Install) -> None:
+    def __init__(self, world: World, jobs: BatchJobs, lending: TriedLender, settings: Install) -> None:
         """Empty of batch pods."""
         self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
         self.nodes = len(world.cores)

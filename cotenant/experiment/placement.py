@@ -22,7 +22,7 @@ from cotenant.experiment.install import Install
 from cotenant.scheduler_ext.extender import best_nodes, decide
 from cotenant.scheduler_ext.extender.columns import WIDTH, NodeState, SnapshotColumn, node_row
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES, ExtenderNode
-from cotenant.scheduler_ext.extender.pod import PodFacts, estimate_of
+from cotenant.scheduler_ext.extender.pod import NewPod, estimate_of
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NEEDED, RESERVING, NodeSnapshot, slot_of
 from cotenant.scheduler_ext.extender.watch.frame import CollectionState
@@ -99,7 +99,7 @@ class BatchPlacement:
         if not fitting:
             return {}
         snapshot = self._snapshot(load, now_seconds)
-        now = decide.Moment(now_seconds, now_seconds)
+        now = decide.Instant(now_seconds, now_seconds)
         context = decide.known_now(snapshot, now, self._settings)
         offered = {}
         for kind, rows in fitting.items():
@@ -143,11 +143,11 @@ class BatchPlacement:
         )
 
 
-def batch_pod(kind: int, settings: ExtenderSettings) -> PodFacts:
+def batch_pod(kind: int, settings: ExtenderSettings) -> NewPod:
     """A pod of batch class as the extender reads it: requests and limits of batch-cpu and batch-memory."""
     requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
     factors = settings.load_aware.scaling_factors
     scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}
     estimate = estimate_of(PriorityClass.BATCH, requests, requests, scale)
     identity = PodIdentity("batch", f"kind-{kind}", f"kind-{kind}", {}, {}, ())
-    return replace(PodFacts(identity), priority_class=PriorityClass.BATCH, requests=requests, estimate=estimate)
+    return replace(NewPod(identity), priority_class=PriorityClass.BATCH, requests=requests, estimate=estimate)

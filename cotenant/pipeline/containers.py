@@ -119,7 +119,7 @@ def evaluate_workloads(
     own, strategy = settings.recommender, load_strategy(settings.recommender.strategy)
     history = replace(history, inventory=without_over(history.inventory))
     scrape = history.quality.slowest_seconds if history.quality else None
-    parts = _Parts.of(history, settings, server)
+    parts = _ContainerParts.of(history, settings, server)
     requested = requested_by_all(history.inventory) if history.requested is None else history.requested
 
     def evaluate_part(workloads: Sequence[Workload]) -> ContainerResults:
@@ -155,12 +155,12 @@ def evidences(
     history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
 ) -> Iterator[Evidence]:
     """Evidence of all containers in the inventory's order, each workload in one piece."""
-    parts = _Parts.of(history, settings, server)
+    parts = _ContainerParts.of(history, settings, server)
     return (parts.evidence(workloads) for workloads in parts.groups(series_at_once))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Parts:
+class _ContainerParts:
     """A history, with what of it belongs to each workload."""
 
     history: History
@@ -173,7 +173,7 @@ class _Parts:
     daemons: Sequence[Pod]
 
     @classmethod
-    def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _Parts:
+    def of(cls, history: History, settings: Settings, server: ServerQuantiles | None) -> _ContainerParts:
         pods, events = _pods_of(history.inventory.pods), _events_of(history.inventory)
         daemons = [pod for pod in history.inventory.pods if pod.workload.kind == "DaemonSet" and pod.running]
         inventory = history.inventory

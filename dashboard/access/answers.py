@@ -57,7 +57,7 @@ _LAUNCH_FORM: Final = """<form method="get"><label>Launch token
 <input name="token" type="password" autocomplete="off" required></label> <button>Open</button></form>"""
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """Why a request does not go on. again: it may, sent once more with the token that comes with the answer."""
 
     def __init__(self, status: int, message: str, fix: str = "", *, again: bool = False) -> None:
@@ -66,7 +66,7 @@ class Refused(Exception):
 
 
 def refusal_response(
-    refused: Refused,
+    refused: RefusedRequest,
     headers: Mapping[str, str],
     link: tuple[str, str] | None = None,
     *,

@@ -72,13 +72,13 @@ def _has_control_characters(path: str) -> bool:
 def unknown_file(headers: front.Headers) -> Response:
     """A 404 for a file that no component library has."""
     return answers.refusal_response(
-        answers.Refused(404, "Nothing is served at this address.", f"Request {request_id()}."), headers
+        answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}."), headers
     )
 
 
 def answer(headers: front.Headers) -> Response:
     """A 500 as the asker reads it."""
     if answers.wants_page(headers):
-        return answers.refusal_response(answers.Refused(500, WORDS, fix()), headers)
+        return answers.refusal_response(answers.RefusedRequest(500, WORDS, fix()), headers)
     document = {"error": "InternalError", "message": WORDS, "fix": fix(), "request": request_id()}
     return Response(json.dumps(document), 500, media_type="application/json")

@@ -27,7 +27,7 @@ from cotenant.base.store.files import Folder
 from cotenant.changes.access import grants
 from cotenant.changes.access.settings import AccessMode, AccessSettings
 from cotenant.dashboard.access import answers, faults, forgery, front, headers
-from cotenant.dashboard.access.answers import Refused
+from cotenant.dashboard.access.answers import RefusedRequest
 from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.launch import BELOW, Launch, Proof, port_of, without_token
 from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginRefused, Provider, ProviderSilent
@@ -172,13 +172,13 @@ class Gate:
                 person = await self._person(visit)
                 visit = replace(visit, person=person and replace(person, source=visit.source))
             except NotAllowed as error:
-                raise Refused(403, error.message, error.fix) from error
+                raise RefusedRequest(403, error.message, error.fix) from error
             except LoginRefused as error:
-                raise Refused(401, error.message, error.fix) from error
+                raise RefusedRequest(401, error.message, error.fix) from error
             except CotenantError as error:
-                raise Refused(503, error.message, error.fix) from error
+                raise RefusedRequest(503, error.message, error.fix) from error
             self._check(scope["method"], visit)
-        except Refused as refused:
+        except RefusedRequest as refused:
             answer = self._answer(refused, scope["method"], visit)
             await answer(scope, receive, self._with_headers(send, visit, keep=not visit.bearer))
             return
@@ -221,16 +221,18 @@ class Gate:
         own = self.launch.name
         if settings.mode is AccessMode.NONE and not front.expected_host(request_front, settings.public_url, own):
             message = f"This dashboard is not served under the name {request_front.host}."
-            raise Refused(421, message, "Use localhost, or set access.public_url (docs/access.md).")
+            raise RefusedRequest(421, message, "Use localhost, or set access.public_url (docs/access.md).")
         if not visit.front.path.startswith(f"{self.base}auth/"):
             person = visit.person
             if person is None and self.settings.mode is AccessMode.NONE:
-                raise Refused(401, LAUNCH_WORDS, LAUNCH_FIX)
+                raise RefusedRequest(401, LAUNCH_WORDS, LAUNCH_FIX)
             if person is None:
                 fix = "Log in." if self.provider else "Open it through the proxy that identifies you."
-                raise Refused(401, "You are not logged in.", fix)
+                raise RefusedRequest(401, "You are not logged in.", fix)
             if not person.may(Right.READ):
-                raise Refused(403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md).")
+                raise RefusedRequest(
+                    403, f"{person.name} has no role here.", "Ask for one: access.roles (docs/access.md)."
+                )
         if not visit.bearer:
             expected = "" if visit.fresh else self.token(visit)
             public = self.settings.public_url
@@ -239,7 +241,7 @@ class Gate:
                     "Load the page again; a script takes the token from GET api/v1/me; "
                     "behind a proxy set access.public_url or access.proxy.trusted (docs/access.md)."
                 )
-                raise Refused(403, f"Not done: {why}.", fix, again=True)
+                raise RefusedRequest(403, f"Not done: {why}.", fix, again=True)
 
     async def _person(self, visit: Visit) -> Person | None:
         """Return the person of a visit by the access mode; None for a stranger who has to authenticate first."""
@@ -310,7 +312,7 @@ class Gate:
                 self.sessions.keep(id_, session)
             return session
 
-    def _answer(self, refused: Refused, method: str, visit: Visit) -> Response:
+    def _answer(self, refused: RefusedRequest, method: str, visit: Visit) -> Response:
         """A redirect to the login for the browser of an unknown person; an error for everybody else."""
         login = f"{self.base}auth/login?next={quote(visit.front.address, safe='/')}" if self.provider else ""
         unknown = refused.status == 401 and login and answers.wants_page(visit.headers)
@@ -324,7 +326,7 @@ class Gate:
                 "Open this dashboard",
                 f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}",
             )
-            refused = Refused(421, f"{refused.words} Each start has its own address.", refused.fix)
+            refused = RefusedRequest(421, f"{refused.words} Each start has its own address.", refused.fix)
             return answers.refusal_response(refused, visit.headers, link, former_name=True)
         return answers.refusal_response(refused, visit.headers, link, token_form=asks)
 

@@ -139,5 +139,5 @@ def _redirect_uri(gate: Gate, visit: Visit) -> str:
 
 def _trouble(gate: Gate, visit: Visit, error: CotenantError) -> Response:
     status = 401 if isinstance(error, LoginRefused) else 503
-    refused = answers.Refused(status, f"{error.message}.", error.fix)
+    refused = answers.RefusedRequest(status, f"{error.message}.", error.fix)
     return answers.refusal_response(refused, visit.headers, ("Log in again", f"{gate.base}auth/login"))

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from cotenant.autopilot.model import AutopilotRound
 from cotenant.base.errors import CotenantError
 from cotenant.base.progress import Progress
-from cotenant.dashboard.changes.jobs import Job
+from cotenant.dashboard.changes.jobs import PageJob
 
 
 class _PreviewStopped(CotenantError):
     """Somebody has stopped the preview."""
 
 
-class PreviewJob(Job):
+class PreviewJob(PageJob):
     """A round with a draft policy, decided once; a `Progress` of its stages, between which a stop takes effect."""
 
     def __init__(self, ask: Callable[[Progress], AutopilotRound]) -> None:

@@ -16,7 +16,7 @@ import structlog
 
 from cotenant.base.errors import CotenantError
 
-JobT = TypeVar("JobT", bound="Job")
+JobT = TypeVar("JobT", bound="PageJob")
 MOST_JOBS: Final = 8
 """Jobs that are kept, the newest ones; an older one is stopped and made anew when its page asks again."""
 VIEWER_GONE_SECONDS: Final = 3.0
@@ -26,7 +26,7 @@ ABANDONED_SECONDS: Final = 900.0
 log = structlog.get_logger(__name__)
 
 
-class Job(ABC):
+class PageJob(ABC):
     """Work in a thread of its own; its progress may be read from any thread."""
 
     def __init__(self, name: str) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 from cotenant.base import measures
 from cotenant.base.identity import WorkloadRef
 from cotenant.changes.model.service import Method, WorkloadReview
-from cotenant.dashboard.changes.jobs import Job
+from cotenant.dashboard.changes.jobs import PageJob
 from cotenant.dashboard.changes.review import default_method
 
 CHUNK: Final = 10
@@ -63,7 +63,7 @@ class ReviewPass:
         return bool(suggested - {Method.BUNDLE, Method.IN_PLACE})
 
 
-class ReviewJob(Job):
+class ReviewJob(PageJob):
     """One pass over workloads, namespace by namespace: what is stored of each is read once."""
 
     def __init__(self, refs: Sequence[WorkloadRef], ask: Ask, method: Method | None = None) -> None:

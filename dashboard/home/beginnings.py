@@ -28,7 +28,7 @@ REPLAY_DAYS: Final = RECORD_DAYS + 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StartStage:
     """A part of the results that appears once the history is so many days long."""
 
     days: float
@@ -36,14 +36,16 @@ class Stage:
 
 
 STAGES: Final = (
-    Stage(0, "what every workload requests and uses, how full each node is, and what is wasted"),
-    Stage(CotenantSettings().minimum_days, "recommendations of requests and limits, with a margin for uncertainty"),
-    Stage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
-    Stage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
-    Stage(TRUSTED_DAYS, "full trust in a recommendation, so that guardrails allow a change by its history"),
-    Stage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
-    Stage(NodePeakSettings().minimum_days, "what each node can lend to batch work by its own record of peaks"),
-    Stage(REPLAY_DAYS, "the slider of the risk on this cluster's own history"),
+    StartStage(0, "what every workload requests and uses, how full each node is, and what is wasted"),
+    StartStage(
+        CotenantSettings().minimum_days, "recommendations of requests and limits, with a margin for uncertainty"
+    ),
+    StartStage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
+    StartStage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
+    StartStage(TRUSTED_DAYS, "full trust in a recommendation, so that guardrails allow a change by its history"),
+    StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
+    StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work by its own record of peaks"),
+    StartStage(REPLAY_DAYS, "the slider of the risk on this cluster's own history"),
 )
 """In the order of their days, by the constants that the analysis itself goes by."""
 
@@ -109,11 +111,11 @@ def _list(window_days: float | None, since_seconds: float | None = None) -> Comp
     return html.Ul([html.Li([html.Strong(when), stage.what]) for when, stage in said], className="stages")
 
 
-def _moment_words(stage: Stage, since_seconds: float) -> str:
+def _moment_words(stage: StartStage, since_seconds: float) -> str:
     return f"From {display.moment(moment_of(since_seconds, stage.days))}"
 
 
-def _time_words(stage: Stage) -> str:
+def _time_words(stage: StartStage) -> str:
     if not stage.days:
         return "With the first scan"
     return f"After {stage.days:g} day{'' if stage.days == 1 else 's'}"

@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 
 @dataclass(frozen=True, slots=True)
-class Lent:
+class LentPaths:
     """One amount of RECLAIMABLE with its terms, of a resource; None = not known, as the reason says."""
 
     band: str
@@ -38,7 +38,7 @@ class Lent:
     terms: Mapping[str, int]
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Lent:
+    def of(cls, row: Mapping[str, Any]) -> LentPaths:
         """Build from a row of RECLAIMABLE."""
         amount = None if row["amount"] is None else int(row["amount"])
         terms = decode_terms(row["term_amounts"])
@@ -54,7 +54,7 @@ class Lent:
         return self.terms["capacity"] - self.terms.get("safety_margin", 0) if complete else None
 
 
-def formula(lent: Lent) -> str:
+def formula(lent: LentPaths) -> str:
     """The formula with its numbers, as it can be done by hand: "32 − 12.8 − 1.1 − 9.4 = 8.7 cores"."""
     figures = {name: display.amount(value, lent.resource) for name, value in lent.terms.items()}
     if lent.band == "batch":
@@ -72,7 +72,7 @@ def formula(lent: Lent) -> str:
     return f"{inner}, {limits} = {display.amount(lent.amount, lent.resource)}"
 
 
-def signs(lent: Lent) -> Mapping[str, str]:
+def signs(lent: LentPaths) -> Mapping[str, str]:
     """Return how each term enters the formula: + adds, − subtracts, ≤ bounds."""
     bounding = {"cap", "unused"}
     added = {"prod_reclaimable", *(term.name for term in TERMS.values() if term.sign == "+")}
@@ -85,7 +85,7 @@ def signs(lent: Lent) -> Mapping[str, str]:
     }
 
 
-def why_not_more(lent: Lent) -> str:
+def why_not_more(lent: LentPaths) -> str:
     """One sentence: what takes most of the node away from batch."""
     if lent.reason is not Reason.OK:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
@@ -100,7 +100,7 @@ def why_not_more(lent: Lent) -> str:
     return f"{text}; setting {setting}." if setting else f"{text}."
 
 
-def _binding_term(lent: Lent, taken: Mapping[str, int]) -> str:
+def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
     """The term that leaves least: the cap where it is below what is free, else the largest of those that take."""
     free = lent.terms["capacity"] - sum(taken.values())
     return "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])

@@ -27,7 +27,7 @@ from cotenant.dashboard.frame.shell import path_of
 from cotenant.dashboard.frame.view import Obeyed, Page, View
 from cotenant.dashboard.nodes import cpus_of_node, enforcement, pods_of_node
 from cotenant.dashboard.nodes import lendable as lending
-from cotenant.dashboard.nodes.lendable import Lent
+from cotenant.dashboard.nodes.lendable import LentPaths
 from cotenant.dashboard.sources.source import Snapshot
 from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
@@ -162,10 +162,10 @@ def _state(row: Mapping[str, Any]) -> Component:
     return html.P([panels.chip(reason, "orange"), f" {sentence} {display.counted(int(row['pods'] or 0), 'pod')}."])
 
 
-def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], Lent]:
+def lent_by(snapshot: Snapshot, node: str) -> Mapping[tuple[str, Resource], LentPaths]:
     """The node's rows of RECLAIMABLE by band and resource."""
     rows = snapshot.tables[RECLAIMABLE.name].read(where=RowCondition("node = ?", (node,))).rows()
-    lent_rows = [Lent.of(row) for row in rows]
+    lent_rows = [LentPaths.of(row) for row in rows]
     return {(lent.band, lent.resource): lent for lent in lent_rows}
 
 
@@ -208,7 +208,7 @@ def _guarded_hours(
     view: View,
     resource: Resource,
     row: Mapping[str, Any],
-    lent: Mapping[tuple[str, Resource], Lent],
+    lent: Mapping[tuple[str, Resource], LentPaths],
     back_seconds: float,
 ) -> Component:
     return panels.render_guarded(lambda: _hours(view, resource, row, lent, back_seconds), _title_of_hours(resource))
@@ -222,7 +222,7 @@ def _hours(
     view: View,
     resource: Resource,
     row: Mapping[str, Any],
-    lent: Mapping[tuple[str, Resource], Lent],
+    lent: Mapping[tuple[str, Resource], LentPaths],
     back_seconds: float,
 ) -> Component:
     title = _title_of_hours(resource)
@@ -241,7 +241,7 @@ def _hours(
     return panels.panel(title, panels.figure(drawn, f"hours-{resource}", HOURS_HEIGHT), *missing, note=note)
 
 
-def _terms(lent: Lent | None, band: str, resource: Resource) -> Component:
+def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
     free = "free for batch" if band == "batch" else "free for a day"
     title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
     if lent is None:

@@ -106,7 +106,7 @@ _PAGE: Final = re.compile(r"(/(?:classic/)?(?:graph|query|alerts|targets)|/api/v
 """A page of Prometheus, or its API, at the end of the address that was given, before what is added to it."""
 
 
-class ApiResponse(msgspec.Struct, frozen=True):
+class PrometheusResponse(msgspec.Struct, frozen=True):
     """The envelope of every API answer."""
 
     status: str
@@ -151,7 +151,7 @@ def bare_address(url: str) -> str:
     return urlsplit(url)._replace(query="").geturl()
 
 
-def require_complete_answer(url: str, envelope: ApiResponse) -> ApiResponse:
+def require_complete_answer(url: str, envelope: PrometheusResponse) -> PrometheusResponse:
     """The envelope if it holds all that was asked for: a part would be read as less usage."""
     for warning in envelope.warnings or ():
         if warning.startswith(_OF_EXPRESSION):
@@ -167,7 +167,7 @@ def require_complete_answer(url: str, envelope: ApiResponse) -> ApiResponse:
     return envelope
 
 
-def parse_api_response(response: requests.Response, body: bytearray) -> ApiResponse:
+def parse_api_response(response: requests.Response, body: bytearray) -> PrometheusResponse:
     """The envelope of a good answer; raises the error that a bad one means."""
     code, url = response.status_code, bare_address(response.url)
     if code == 401:
@@ -183,11 +183,11 @@ def parse_api_response(response: requests.Response, body: bytearray) -> ApiRespo
             fix="Give the address itself; a redirect to a login page means that credentials are missing.",
         )
     try:
-        envelope = msgspec.json.decode(body, type=ApiResponse)
+        envelope = msgspec.json.decode(body, type=PrometheusResponse)
     except UNDECODABLE:
         # Beginning of a body that is not JSON, without its markup
         text = re.sub(r"<[^<>]*>", " ", body[:2000].decode("utf-8", "replace"))
-        envelope = ApiResponse("", error=(f"not JSON: {' '.join(text.split())[:200]!r}"))
+        envelope = PrometheusResponse("", error=(f"not JSON: {' '.join(text.split())[:200]!r}"))
     if code == 200 and envelope.status == "success":
         return envelope
     error = _refusal(url, code, envelope)
@@ -196,7 +196,7 @@ def parse_api_response(response: requests.Response, body: bytearray) -> ApiRespo
     raise error
 
 
-def _refusal(url: str, code: int, envelope: ApiResponse) -> SourceError:
+def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
     """Return the error for an answer without data: too large, too long, overloaded, or not the protocol."""
     message = f"{url} answered {code} {envelope.error_type}: {envelope.error[:300]}"
     from_prometheus = envelope.status == "error"
@@ -235,7 +235,7 @@ def _own_words(error: str) -> str:
     return _QUOTED.sub(lambda found: "" if found[0][0] != '"' or _SELECTS.search(found[0]) else found[0], error)
 
 
-def _is_limit(envelope: ApiResponse) -> bool:
+def _is_limit(envelope: PrometheusResponse) -> bool:
     """Return whether a smaller question may be answered."""
     words = _own_words(envelope.error)
     return envelope.error_type == "timeout" or bool(_TOO_LARGE.search(words) and not _NO_SIZE.search(words))

@@ -157,7 +157,7 @@ class InventoryBuild:
 
 
 def build(
-    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: gaps.Coverage | None = None
+    cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: gaps.SeriesCoverage | None = None
 ) -> InventoryBuild:
     """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better.
 
@@ -173,7 +173,7 @@ def build(
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
     pods = tuple(_pods(now_seconds, rows, _KnownOfPods(present, owned, amounts, classes, labels)))
-    told = coverage or gaps.Coverage({metric for metric, some in rows.state.items() if some})
+    told = coverage or gaps.SeriesCoverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
     notes = (
         *(
@@ -202,7 +202,7 @@ def build(
     return InventoryBuild(inventory, len(owned.unowned), _addresses(rows.state))
 
 
-def _phase_notes(pods: Iterable[Pod], coverage: gaps.Coverage) -> Iterable[str]:
+def _phase_notes(pods: Iterable[Pod], coverage: gaps.SeriesCoverage) -> Iterable[str]:
     """A note where kube-state-metrics tells of phases, but not of all pods'."""
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in coverage.names:
@@ -371,7 +371,7 @@ def _workloads(
     pods: Sequence[Pod],
     amounts: Mapping[Key, dict[str, Container]],
     scalers: autoscalers.Autoscalers,
-    found: gaps.Gaps,
+    found: gaps.SeriesGaps,
 ) -> Iterable[Workload]:
     """A workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}

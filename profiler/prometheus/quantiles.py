@@ -37,7 +37,7 @@ Series = tuple[str, Labels, Floats]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class QuantileQuery:
     """A question for the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
 
     A point is evaluated every `step_seconds`, with a rate window of that length; pooled: fractions over the points of
@@ -52,7 +52,7 @@ class Question:
 
 
 def queries(
-    question: Question, population: Population, labels: Mapping[str, str], *, per_core: bool = False
+    question: QuantileQuery, population: Population, labels: Mapping[str, str], *, per_core: bool = False
 ) -> tuple[RangeQuery, ...]:
     """Four instant questions for each group of namespaces, and the points when percentiles are pooled.
 
@@ -74,7 +74,7 @@ def queries(
     )
 
 
-def _first_point(question: Question) -> int:
+def _first_point(question: QuantileQuery) -> int:
     """KRR's first point: the span before now cut to the minute. The points go on from there, both ends included."""
     return question.end_seconds // 60 * 60 - question.span_seconds
 
@@ -85,7 +85,7 @@ def _rate(step_seconds: int, per_core: bool) -> str:
     return f"max by ({_BY}) ({over_cores(rate) if per_core else rate})"
 
 
-def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[QueryPart, ...]:
+def _instants(question: QuantileQuery, labels: Mapping[str, str], per_core: bool) -> tuple[QueryPart, ...]:
     span = f"[{question.span_seconds}s:{question.step_seconds}s])"
     own = of_labels(labels)
     by = f"max by ({_BY}) ({SERIES})"
@@ -103,7 +103,9 @@ def _instants(question: Question, labels: Mapping[str, str], per_core: bool) -> 
     )
 
 
-def _points(question: Question, labels: Mapping[str, str], per_core: bool) -> tuple[tuple[QueryPart, TimeGrid], ...]:
+def _points(
+    question: QuantileQuery, labels: Mapping[str, str], per_core: bool
+) -> tuple[tuple[QueryPart, TimeGrid], ...]:
     """Every point, in as few stretches as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels))
@@ -122,7 +124,7 @@ def read(result: msgspec.Raw, query: RangeQuery) -> list[Series]:
 
 
 def collect(
-    question: Question, answers: Iterable[tuple[RangeQuery, Answered[list[Series]]]], inventory: Inventory
+    question: QuantileQuery, answers: Iterable[tuple[RangeQuery, Answered[list[Series]]]], inventory: Inventory
 ) -> ServerQuantiles:
     """All answers as one; raises the error of a part that failed, because half a quantile is a wrong one.
 

@@ -59,7 +59,7 @@ from cotenant.profiler.prometheus.promql import (
     union,
     with_constant_label,
 )
-from cotenant.profiler.prometheus.quantiles import Question
+from cotenant.profiler.prometheus.quantiles import QuantileQuery
 from cotenant.profiler.prometheus.retry import Timer
 from cotenant.profiler.prometheus.sampling.intervals import IntervalReader
 from cotenant.profiler.prometheus.survey import Survey
@@ -233,7 +233,7 @@ class PrometheusSource:
         whole = everywhere(surveyed.population.containers)
         owners = self._owner_series.read(inventory.OWNERS, window, whole, surveyed.names)
         moment, state, read_at = self._newest_state(now_seconds, window, whole)
-        rows, coverage = inventory.Rows.of(owners, state), gaps.Coverage(surveyed.names, read_at)
+        rows, coverage = inventory.Rows.of(owners, state), gaps.SeriesCoverage(surveyed.names, read_at)
         built = inventory.build(self._cluster, moment, rows, self._marks, coverage)
         self._node_names = dict(built.node_names)
         self._defects[Defect.UNKNOWN_OWNER] += built.unknown_owners
@@ -294,7 +294,7 @@ class PrometheusSource:
         asked = {signal for wish in wishes for signal in wish.part.signals}
         yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in asked})
 
-    def quantiles(self, question: Question, inventory: Inventory) -> ServerQuantiles:
+    def quantiles(self, question: QuantileQuery, inventory: Inventory) -> ServerQuantiles:
         """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
         window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
         surveyed = self.survey(window)

@@ -46,7 +46,7 @@ RATIO_LABELS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class StrategyLayer:
     """One source of strategy values for a node: its display name, and attribute -> value."""
 
     name: str
@@ -58,7 +58,7 @@ class Resolved:
     """The strategy of a node, the layers under it (lowest first), and what was ignored."""
 
     strategy: ColocationStrategy
-    layers: tuple[Layer, ...]
+    layers: tuple[StrategyLayer, ...]
     notes: tuple[str, ...] = ()
 
     def origin(self, attribute: str) -> str:
@@ -71,7 +71,7 @@ class ColocationConfig:
     """Defaults, the cluster's strategy, and its overrides for selected nodes."""
 
     base: ColocationStrategy = field(default_factory=ColocationStrategy)
-    cluster: Layer = field(default_factory=lambda: Layer(f"ConfigMap {CONFIG_KEY}", {}))
+    cluster: StrategyLayer = field(default_factory=lambda: StrategyLayer(f"ConfigMap {CONFIG_KEY}", {}))
     entries: tuple[Entry, ...] = ()
 
     @classmethod
@@ -83,24 +83,26 @@ class ColocationConfig:
         base, strategy = ColocationStrategy(enable=True), ColocationStrategy.of_settings(settings)
         defaults = structs.asdict(base)
         changed = {name: value for name, value in structs.asdict(strategy).items() if value != defaults[name]}
-        return cls(base, Layer("settings recommender.reclaimable", changed))
+        return cls(base, StrategyLayer("settings recommender.reclaimable", changed))
 
     @classmethod
     def parse(cls, text: str) -> ColocationConfig:
         """The ConfigMap's key `colocation-config`; SettingsError names what is wrong, with its range."""
         layers = _layers(text, CONFIG_KEY)
         entries = (Entry(e.name or str(i), e.selector, _attributes(e.values)) for i, e in enumerate(layers.entries))
-        return cls(cluster=Layer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster)), entries=tuple(entries))
+        return cls(
+            cluster=StrategyLayer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster)), entries=tuple(entries)
+        )
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Resolved:
         """The strategy of a node with these labels and annotations; undecodable values are ignored and noted."""
         entry = next((e for e in self.entries if e.selector.matches(labels)), None)
         layers, notes = [self.cluster], []
         if entry:
-            layers.append(Layer(f"nodeConfigs entry {entry.name}", entry.values))
+            layers.append(StrategyLayer(f"nodeConfigs entry {entry.name}", entry.values))
         for name, reader in (("annotation", _annotation), ("labels", _labels)):
             values, ignored = reader(annotations if name == "annotation" else labels)
-            layers += [Layer(f"node {name}", values)] if values else []
+            layers += [StrategyLayer(f"node {name}", values)] if values else []
             notes += ignored
         merged = {k: v for layer in layers for k, v in layer.values.items()}
         return Resolved(structs.replace(self.base, **merged), tuple(layers), tuple(notes))

@@ -48,7 +48,7 @@ SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class MeasuredUsage:
     """The result of a rule before rounding: (n,) in the unit, NaN = no data; `limit` None = the limit is removed.
 
     resolution_seconds: (n,) step of the points behind each; rules: the formula of request and limit in words.
@@ -81,7 +81,10 @@ class KrrSimpleLimit:
 
 
 def _recommend(
-    name: str, evidence: Evidence, settings: RecommenderSettings, cpu_rule: Callable[[Evidence, KrrSettings], Measured]
+    name: str,
+    evidence: Evidence,
+    settings: RecommenderSettings,
+    cpu_rule: Callable[[Evidence, KrrSettings], MeasuredUsage],
 ) -> list[Recommendation]:
     """KRR's recommendations over the last `history_hours`: CPU by `cpu_rule`, memory by KRR's one rule for it."""
     krr = settings.krr
@@ -94,7 +97,7 @@ def _recommend(
 class _Column:
     """One resource of all containers: measured numbers to values with action, reason and inputs."""
 
-    def __init__(self, resource: Resource, measured: Measured, evidence: Evidence, krr: KrrSettings) -> None:
+    def __init__(self, resource: Resource, measured: MeasuredUsage, evidence: Evidence, krr: KrrSettings) -> None:
         self.resource, self.measured, self.evidence = resource, measured, evidence
         self.unit, self.floor = (1, CPU_FLOOR_MILLICORES) if resource is CPU else (MIB, MEMORY_FLOOR_BYTES)
         # Time with samples: the stored slots of all pods together, or the longest pod by the server's count of steps.
@@ -154,16 +157,16 @@ class _Column:
         return f"max(round up to {unit} ({self.measured.rules[which is Field.LIMIT]}), floor)"
 
 
-def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> Measured:
+def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     """Percentile of each pod's CPU, then the maximum over the pods; the server's answer if it was asked for it."""
     fraction, rule = krr.cpu_percentile / 100, f"max over pods of p{krr.cpu_percentile:g} of CPU usage"
     asked = evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction)
     answers = _answers(evidence, CPU) if asked else {}
     highest, resolution = _highest_of_pods(evidence, CPU, answers, row_percentile(fraction))
-    return Measured(highest, None, resolution, (rule, "no CPU limit"))
+    return MeasuredUsage(highest, None, resolution, (rule, "no CPU limit"))
 
 
-def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
+def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     """Percentiles over all pods' points together: the server's raw points where pooled, else the stored ones."""
     percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
     pooled = evidence.server.pooled if evidence.server is not None else {}
@@ -179,7 +182,7 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     # Step of the points behind each number, seconds, (n,).
     resolution_answers = answers[0]
     step = evidence.server.step_seconds if evidence.server is not None else 0
-    return Measured(
+    return MeasuredUsage(
         percentile_values[0],
         percentile_values[1],
         np.where(np.isfinite(resolution_answers), step, SOURCE[CPU].spec.step_seconds),
@@ -187,7 +190,7 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> Measured:
     )
 
 
-def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
+def _memory(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     """Highest working set of any pod with its buffer; with `use_oom_kills` not below the killing limit with its own."""
     highest, resolution = _highest_of_pods(evidence, MEMORY, _answers(evidence, MEMORY), row_maximum)
     amounts = highest * (100 + krr.memory_buffer_percent) / 100
@@ -201,7 +204,7 @@ def _memory(evidence: Evidence, krr: KrrSettings) -> Measured:
         killed = limits_bytes * (100 + OOM_MEMORY_BUFFER_PERCENT) / 100
         amounts = np.where(np.isfinite(amounts), np.fmax(amounts, killed), amounts)
         rule = f"max({rule}, limit at an OOM kill x {1 + OOM_MEMORY_BUFFER_PERCENT / 100:g})"
-    return Measured(amounts, amounts, resolution, (rule, rule))
+    return MeasuredUsage(amounts, amounts, resolution, (rule, rule))
 
 
 def _answers(evidence: Evidence, resource: Resource) -> dict[PodContainerRef, float]:

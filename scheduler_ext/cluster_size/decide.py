@@ -26,7 +26,7 @@ from cotenant.scheduler_ext.cluster_size.constraints import CompiledCluster, com
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
     LeavingNode,
-    PodPlace,
+    PodOfNode,
     RequestLevel,
     SizedCluster,
     SizedPod,
@@ -425,5 +425,5 @@ def _leaving_node(search: _Search, state: PlacingState | None, number: int, turn
             break
         target = cluster.nodes[int(state.places[state.place_of[pod]])].name
         pod_facts = cluster.pods[pod]
-        places.append(PodPlace(pod_facts.address, pod_facts.owner, node.name, target))
+        places.append(PodOfNode(pod_facts.address, pod_facts.owner, node.name, target))
     return LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places))

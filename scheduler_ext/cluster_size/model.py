@@ -171,7 +171,7 @@ class SizeOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class PodPlace:
+class PodOfNode:
     """A pod of a leaving node and the node that takes it, in the first of the trials."""
 
     pod: str
@@ -188,7 +188,7 @@ class LeavingNode:
     zone: str
     turn: int
     allocatable: Mapping[str, int]
-    places: tuple[PodPlace, ...]
+    places: tuple[PodOfNode, ...]
     price_month: float | None = None
     """Money a month; None where its price is not known."""
     filled: float = 0.0

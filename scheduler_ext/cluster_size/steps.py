@@ -15,7 +15,7 @@ from typing import Final
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.moments import seconds_of
 from cotenant.base.text import agree, counted
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, Obstacle
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, NodeAutoscalers, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel, SizedCluster, SizedNode
 
 UNNEEDED: Final = "scale-down-unneeded-time"
@@ -78,7 +78,7 @@ class Route:
     """The material of a plan beside the answer."""
 
     nodes: tuple[SizedNode, ...]
-    autoscalers: Autoscalers
+    autoscalers: NodeAutoscalers
     obstacles: tuple[Obstacle, ...]
     proposed: ProposedChanges
     pace: StepPace
@@ -151,7 +151,7 @@ def delay_seconds(pool: str, route: Route) -> float | None:
         return None
 
 
-def autoscaler_sentences(state: SizedCluster, autoscalers: Autoscalers) -> list[str]:
+def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> list[str]:
     """Say what the autoscalers take away by themselves, and what of them could not be read."""
     lines = []
     for pool in autoscalers.pools or ():

@@ -26,7 +26,7 @@ from cotenant.base.text import counted, moment
 from cotenant.base.usage.peak import PEAK_NAME
 from cotenant.recommender.model.views import NODES, RECOMMENDATIONS, BandSeries, Overview
 from cotenant.recommender.money import HOURS_PER_MONTH
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscalers
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeAutoscalers
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import find_obstacles
 from cotenant.scheduler_ext.cluster_size.cluster_bound import fewest_nodes
 from cotenant.scheduler_ext.cluster_size.decide import decide_size
@@ -115,7 +115,7 @@ class Asked:
     scan: StoredScan
     options: SizeOptions
     prices: NodePrices
-    autoscalers: Autoscalers = field(default_factory=Autoscalers)
+    autoscalers: NodeAutoscalers = field(default_factory=NodeAutoscalers)
     pace: StepPace = field(default_factory=StepPace)
     types: tuple[MachineType, ...] = ()
     """Allowed machine types; none where no list of them was given."""

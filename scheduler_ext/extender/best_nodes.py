@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.decide import MOST, Moment, RuleContext
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.decide import MOST, Instant, RuleContext
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
@@ -24,7 +24,12 @@ GOLDEN: Final = np.uint32(2_654_435_769)
 
 
 def best_row_indices(
-    snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now: Moment, settings: ExtenderSettings, context: RuleContext
+    snapshot: NodeSnapshot,
+    pod: NewPod,
+    rows: Rows,
+    now: Instant,
+    settings: ExtenderSettings,
+    context: RuleContext,
 ) -> Rows:
     """Places of the rows to hand back when all pass, in their order.
 

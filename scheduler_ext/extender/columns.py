@@ -31,7 +31,7 @@ from cotenant.scheduler_ext.extender.metric import (
     exceeds_capacity,
     possible_statistics,
 )
-from cotenant.scheduler_ext.extender.pod import RESOURCES, Pair, PodFacts
+from cotenant.scheduler_ext.extender.pod import RESOURCES, NewPod, Pair
 from cotenant.scheduler_ext.extender.settings import USAGE_PERCENTAGES, Aggregation, LoadAwareSettings, Percentages
 from cotenant.scheduler_ext.extender.turnover import UNWATCHED, Watch, addition
 
@@ -118,7 +118,7 @@ class NodeState:
 
     node: ExtenderNode
     metric: LoadMetric | None = None
-    pods: tuple[PodFacts, ...] = ()
+    pods: tuple[NewPod, ...] = ()
     outlook: Outlook | None = None
     watch: Watch = UNWATCHED
 
@@ -177,7 +177,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     return np.array(row)
 
 
-def share_of(pod: PodFacts, metric: LoadMetric | None) -> PodShare:
+def share_of(pod: NewPod, metric: LoadMetric | None) -> PodShare:
     """CPU (millicores) and memory (bytes) that one pod adds to its node's row: all use, prod's use, requests.
 
     A young pod counts the larger of its estimate and what was measured, any other what was measured. For prod's sum an
@@ -260,7 +260,7 @@ def _sums(state: NodeState) -> _PodSums:
     return sums
 
 
-def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
+def _count(sums: _PodSums, pod: NewPod, metric: LoadMetric | None) -> None:
     """Add what one pod uses to the sums, as Koordinator's assign cache does.
 
     delta: what young pods' estimates exceed their measured use by, added to the node's report. A prod pod that the
@@ -283,7 +283,7 @@ def _count(sums: _PodSums, pod: PodFacts, metric: LoadMetric | None) -> None:
         sums.prod = _plus(sums.prod, _excess(pod.estimate, measured))
 
 
-def _young(pod: PodFacts, measured: Pair | None, metric: LoadMetric | None) -> bool:
+def _young(pod: NewPod, measured: Pair | None, metric: LoadMetric | None) -> bool:
     """Return whether the node's report cannot contain the pod's use yet, so that the pod's estimate counts.
 
     This is the case for a pod that is not measured, that was placed after the report or less than one interval before

@@ -32,7 +32,7 @@ from cotenant.base.allocation.cpu_allocator import (
 from cotenant.base.allocation.topology_document import STATIC, UNKNOWN, parse_topology
 from cotenant.base.errors import UsageError
 from cotenant.scheduler_ext.extender.judgement import Code
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import CpuAllocationSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import FreeCpus
@@ -53,7 +53,7 @@ def cpu_allocator() -> CpuAllocator:
     return CpuAllocator(CpuBindPolicy(BIND_POLICY), NumaStrategy(NUMA_STRATEGY))
 
 
-def free_cpu_capacity(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeCpus:
+def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
     """A node's capacity beside these pods; `node` with its NodeResourceTopology among the documents."""
     document = next(iter(node.documents.values()), {})
     try:
@@ -100,7 +100,7 @@ def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
     return Code.PASS if sum(sorted(of_kind, reverse=True)[:numa_nodes]) >= on_node.count else Code.NO_CPUS
 
 
-def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: CpuAllocationSettings) -> None:
+def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, settings: CpuAllocationSettings) -> None:
     """Refuse, in place, the rows that have no CPUs for the pod; a node that is not known, -1, passes. codes: (n,).
 
     Also rows that other rules refuse: those may take their refusal back.
@@ -115,7 +115,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
                 codes[index] = code
 
 
-def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAllocationSettings) -> Rows:
+def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAllocationSettings) -> Rows:
     """Places, (m,), of the rows one of whose NUMA nodes has all the pod's CPUs; all of them where none has."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
@@ -126,7 +126,7 @@ def together(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: CpuAll
     return everywhere[near] if near.any() else everywhere
 
 
-def _request(pod: PodFacts, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
+def _request(pod: NewPod, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
     """Return the pod's request for CPUs of its own, None for none, and whether the request cannot be followed."""
     if not (settings.on and pod.wants_bind):
         return None, False

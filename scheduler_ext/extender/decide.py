@@ -19,7 +19,7 @@ from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_aware, load_rules
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import RESERVING, NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import ShareOf
@@ -30,7 +30,7 @@ MOST: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class Instant:
     """Now: Unix time, and the monotonic time that ages refer to."""
 
     unix: float
@@ -49,7 +49,7 @@ class Posture:
     yielded: str = ""
 
 
-def posture(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> Posture:
+def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> Posture:
     """Return the rules that apply to this snapshot; load rules are off if it is too old or most nodes do not report.
 
     Load rules are off, too, when the settings switch them off. Reservation data has its own age: when that is too
@@ -72,16 +72,16 @@ class RuleContext(NamedTuple):
     opinions: Opinions
 
 
-def known_now(snapshot: NodeSnapshot, now: Moment, settings: ExtenderSettings) -> RuleContext:
+def known_now(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> RuleContext:
     """Return the context of the rules for a single question, with a new cache of opinions."""
     return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 
 def check_nodes(
     snapshot: NodeSnapshot,
-    pod: PodFacts,
+    pod: NewPod,
     rows: Rows,
-    now: Moment,
+    now: Instant,
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> tuple[NodeVerdicts, Posture]:
@@ -107,9 +107,9 @@ def check_nodes(
 
 def points(
     snapshot: NodeSnapshot,
-    pod: PodFacts,
+    pod: NewPod,
     rows: Rows,
-    now: Moment,
+    now: Instant,
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> Rows:
@@ -153,10 +153,10 @@ def without_victims(
 
 def protected_nodes(
     snapshot: NodeSnapshot,
-    pod: PodFacts,
+    pod: NewPod,
     victims: Mapping[str, Sequence[str]],
     shares: Mapping[str, ShareOf],
-    moment: tuple[Moment, ExtenderSettings],
+    moment: tuple[Instant, ExtenderSettings],
 ) -> dict[str, str]:
     """Nodes on which the pod must displace nobody, and why. victims: node -> uids of the pods that would go.
 

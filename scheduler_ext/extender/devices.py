@@ -26,7 +26,7 @@ from cotenant.base.allocation.devices import DeviceInventory, TakenDevices
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.pod_request import fits
 from cotenant.scheduler_ext.extender.judgement import Code
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import DeviceAllocationSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
@@ -34,7 +34,7 @@ from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 Codes = npt.NDArray[np.int8]
 
 
-def free_devices(node: NodeHardware, pods: Iterable[PodFacts]) -> FreeDevices | None:
+def free_devices(node: NodeHardware, pods: Iterable[NewPod]) -> FreeDevices | None:
     """Return what is free of a node's healthy devices beside these pods; None without a Device that can be read."""
     inventory = inventory_on(node)
     if inventory is None:
@@ -110,7 +110,7 @@ def _placement_code(state: _State, asked: _Demand) -> Code:
     return Code.DEVICES_UNFIT if placement.refusal else Code.PASS
 
 
-def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, settings: DeviceAllocationSettings) -> None:
+def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, settings: DeviceAllocationSettings) -> None:
     """Refuse, in place, the rows that have no devices for the pod; an unknown node, -1, passes. codes: (n,)."""
     demand, unread = _demand(pod, settings)
     if demand is None and not unread:
@@ -124,7 +124,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: PodFacts, setti
                 codes[index] = code
 
 
-def begun(snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
+def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
     """Places, (m,), of the rows where a share fits on devices that others use already, so that whole ones stay free.
 
     All of them where there is no such row, and for a pod that asks for no share.
@@ -149,7 +149,7 @@ def _count_fitting_devices(devices: list[tuple[dict[str, int], int]], request: K
     return sum(fits(amounts_on(request.share, memory_bytes), free) for free, memory_bytes in devices)
 
 
-def _demand(pod: PodFacts, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
+def _demand(pod: NewPod, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
     """Return the pod's demand for devices, None for none of ours, and whether the demand cannot be served."""
     if not (settings.on and pod.wants_bind):  # nearly every pod
         return None, False

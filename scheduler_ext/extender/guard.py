@@ -12,13 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.scheduler_ext.extender.judgement import Code
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 Codes = npt.NDArray[np.int8]
 
 
-def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]:
+def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
     """Refused rows of the snapshot; stale: whether its view of reservations is old."""
     codes_by_row = {
         row: Code.RESERVED
@@ -33,13 +33,13 @@ def codes(snapshot: NodeSnapshot, pod: PodFacts, stale: bool) -> dict[int, Code]
     return codes_by_row
 
 
-def owns(snapshot: NodeSnapshot, pod: PodFacts, reservation: str) -> bool:
+def owns(snapshot: NodeSnapshot, pod: NewPod, reservation: str) -> bool:
     """Return whether the pod may use a Reservation."""
     record = snapshot.reservations.get(reservation)
     return record is not None and record.usable_by(pod.identity)
 
 
-def let_owners_in(snapshot: NodeSnapshot, pod: PodFacts, rows: npt.NDArray[np.intp], codes: Codes) -> None:
+def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: npt.NDArray[np.intp], codes: Codes) -> None:
     """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
     if not snapshot.reserved and not snapshot.guards:  # nearly always
         return

@@ -19,7 +19,7 @@ from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import load_rules
 from cotenant.scheduler_ext.extender.load.load_rules import Floats, PodKind
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
@@ -78,10 +78,10 @@ class Opinions:
         self._settings = settings
         self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
         self._came: OrderedDict[PodKind, str] = OrderedDict()
-        self._last: tuple[NodeSnapshot | None, PodFacts | None, float, Opinion | None] = (None, None, 0.0, None)
+        self._last: tuple[NodeSnapshot | None, NewPod | None, float, Opinion | None] = (None, None, 0.0, None)
         """What was asked last, and the opinion of it: one question is looked up more than once."""
 
-    def verdicts_of(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> NodeVerdicts:
+    def verdicts_of(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> NodeVerdicts:
         """The load rules' judgement of each row, (n,), from the cache where the pod's kind is known; a copy.
 
         rows: rows of the snapshot; -1, a node that the snapshot does not have, passes.
@@ -95,7 +95,7 @@ class Opinions:
         verdicts.codes[rows < 0] = Code.PASS
         return verdicts
 
-    def points(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+    def points(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Floats:
         """Points of each row, (n,), 0 to 100, more is better; 0 for row -1, a node that the snapshot does not have."""
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
@@ -105,7 +105,7 @@ class Opinions:
         values[rows < 0] = 0.0
         return values
 
-    def standings(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Floats:
+    def standings(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Floats:
         """Return the points of each row, (n,), as `points` does, but NaN where no use is reported, and for row -1."""
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
@@ -116,7 +116,7 @@ class Opinions:
         values[rows < 0] = np.nan
         return values
 
-    def _opinion(self, snapshot: NodeSnapshot, pod: PodFacts, rows: Rows, now_seconds: float) -> Opinion | None:
+    def _opinion(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Opinion | None:
         """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
         last_snapshot, last_pod, last_seconds, opinion = self._last
         same = last_snapshot is snapshot and last_pod is pod and last_seconds == now_seconds
@@ -147,14 +147,14 @@ class Opinions:
             self._kept.popitem(last=False)
         return opinion
 
-    def _seen_in_other_pod(self, kind: PodKind, pod: PodFacts) -> bool:
+    def _seen_in_other_pod(self, kind: PodKind, pod: NewPod) -> bool:
         """Return whether another pod of this kind came before, and remember the first one."""
         first = self._came.setdefault(kind, pod.identity.uid)
         if len(self._came) > REMEMBERED:
             self._came.popitem(last=False)
         return first != pod.identity.uid
 
-    def _of_all(self, snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float) -> Opinion:
+    def _of_all(self, snapshot: NodeSnapshot, pod: NewPod, now_seconds: float) -> Opinion:
         about = (pod, now_seconds, self._settings)
         points = load_rules.points(snapshot, slice(None), *about)
         return Opinion(

@@ -108,7 +108,7 @@ class _MetricSpec(msgspec.Struct, rename="camel"):
     metric_collect_policy: _Collect | None = None
 
 
-class MetricWire(msgspec.Struct):
+class NodeMetricWire(msgspec.Struct):
     """A NodeMetric as far as it is read here."""
 
     spec: _MetricSpec = msgspec.field(default_factory=_MetricSpec)
@@ -131,7 +131,7 @@ class LoadMetric:
     pods: Mapping[str, tuple[Pair, bool]] = field(default_factory=dict)
 
 
-def metric_of(wire: MetricWire) -> LoadMetric:
+def metric_of(wire: NodeMetricWire) -> LoadMetric:
     """The parts of a NodeMetric that the rules read, in millicores and bytes.
 
     Pods without reported usage are left out; the report interval defaults to Koordinator's.

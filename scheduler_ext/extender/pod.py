@@ -76,7 +76,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Amounts)
 
 
 @dataclass(frozen=True, slots=True)
-class PodFacts:
+class NewPod:
     """The facts about a pod that the rules use. Pairs are (millicores, bytes).
 
     estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
@@ -122,7 +122,7 @@ class PodFacts:
         return BIND_RESOURCE in self.requests or bool(shared_resources_of(self.requests))
 
 
-def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
+def facts_of(wire: PodWire, settings: LoadAwareSettings) -> NewPod:
     """A pod's facts; amounts that cannot be read leave estimates at zero and stand in `unread`."""
     meta, spec = wire.metadata, wire.spec
     labels, annotations = meta.labels or {}, meta.annotations or {}
@@ -142,7 +142,7 @@ def facts_of(wire: PodWire, settings: LoadAwareSettings) -> PodFacts:
     silent = bool(unread or (placeholder_of is not None and spec.node_name))
     annotated_seconds = _seconds(annotations.get(RUN_SECONDS_ANNOTATION, ""))
     candidates = [float(x) for x in (annotated_seconds, spec.active_deadline_seconds) if x]
-    return PodFacts(
+    return NewPod(
         identity=identity,
         node=spec.node_name,
         priority_class=weight.priority_class,

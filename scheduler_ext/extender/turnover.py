@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cotenant.scheduler_ext.extender.metric import LoadMetric, Outlook
-from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod, Pair
 
 REMEMBERED_SECONDS: Final = 7200.0
 """So long departures are remembered on a node without a forecast: one that comes ends its history in this time."""
@@ -31,7 +31,7 @@ class Departure:
     predicted: Pair
 
     @classmethod
-    def of(cls, pod: PodFacts, now_seconds: float) -> Departure | None:
+    def of(cls, pod: NewPod, now_seconds: float) -> Departure | None:
         """Return the departure of a pod that leaves now; None for a pod that used nothing or that was never placed.
 
         A placeholder and a pod that has ended use nothing.
@@ -62,18 +62,18 @@ def relevant_departures(
     return [departure for departure in departures if departure.left_seconds > oldest]
 
 
-def came_after(pod: PodFacts, outlook: Outlook) -> bool:
+def came_after(pod: NewPod, outlook: Outlook) -> bool:
     """Return whether the pod is not in the forecast: it has no node yet, or came after the forecast's history."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
-def predates_departure_watch(pod: PodFacts, outlook: Outlook | None, since_seconds: float) -> bool:
+def predates_departure_watch(pod: NewPod, outlook: Outlook | None, since_seconds: float) -> bool:
     """Return whether the pod came after the forecast's history but before departures were watched."""
     placed = pod.assigned_seconds
     return outlook is not None and placed is not None and outlook.known_until < placed <= since_seconds
 
 
-def addition(pods: Iterable[PodFacts], outlook: Outlook | None, metric: LoadMetric | None, watch: Watch) -> Pair:
+def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric | None, watch: Watch) -> Pair:
     """(millicores, bytes) that the pods of a node use beyond what its forecast holds; none without a forecast."""
     if outlook is None:
         return 0.0, 0.0

@@ -18,10 +18,10 @@ from cotenant.base.allocation.cpu_allocator import CpuAllocator
 from cotenant.base.allocation.device_allocator import DeviceAllocator
 from cotenant.scheduler_ext.extender import decide
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
-from cotenant.scheduler_ext.extender.decide import Moment, Posture
+from cotenant.scheduler_ext.extender.decide import Instant, Posture
 from cotenant.scheduler_ext.extender.judgement import NodeVerdicts
 from cotenant.scheduler_ext.extender.metric import BATCH_NAMES
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
@@ -60,7 +60,12 @@ class PodVerdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, pod: PodFacts, node_count: int, at_seconds: float, stance: Posture, refused: Mapping[tuple[str, str], int]
+        cls,
+        pod: NewPod,
+        node_count: int,
+        at_seconds: float,
+        stance: Posture,
+        refused: Mapping[tuple[str, str], int],
     ) -> PodVerdict:
         """Return the verdict of one answer about node_count nodes, at a Unix time; refused: (rule, text) -> nodes."""
         passed = node_count - sum(refused.values())
@@ -91,8 +96,8 @@ def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
 
 def explain_placement(
     snapshot: NodeSnapshot,
-    pod: PodFacts,
-    now: Moment,
+    pod: NewPod,
+    now: Instant,
     settings: ExtenderSettings,
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
     with_rules: bool = True,
@@ -130,7 +135,7 @@ def explain_placement(
 
 
 def _rule_verdicts(
-    snapshot: NodeSnapshot, pod: PodFacts, fitting: Rows, now: Moment, settings: ExtenderSettings
+    snapshot: NodeSnapshot, pod: NewPod, fitting: Rows, now: Instant, settings: ExtenderSettings
 ) -> tuple[NodeVerdicts, Posture]:
     """Return the rules' verdict on every node; rows that fit are checked as in a question of the scheduler.
 
@@ -144,7 +149,7 @@ def _rule_verdicts(
     return verdicts, stance
 
 
-def insufficient_resources(snapshot: NodeSnapshot, pod: PodFacts) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
+def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
     missing = {}
     for name, (capacity, taken) in FITTING.items():
@@ -168,7 +173,7 @@ def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     return (f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""), _yielded_rule_text(stance)
 
 
-def _not_tried(pod: PodFacts, settings: ExtenderSettings) -> list[str]:
+def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
     """Rules about hardware that the pod asks for, and that are off where this is run; the extender's may be on."""
     claim = HardwareClaim(pod.identity, pod.requests)
     rules = (("cpus", settings.cpus.on, CpuAllocator()), ("devices", settings.devices.on, DeviceAllocator()))

@@ -13,14 +13,14 @@ from cotenant.base.kubernetes.protocol import CONTROL_PLANE_KEYS, LOAD_TAINT, NO
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.load import load_aware, prediction
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 from cotenant.scheduler_ext.load_taints.decide import LoadEffect, NodeLoads
 
 Floats = npt.NDArray[np.float64]
 _EFFECTS = {AVOIDED: LoadEffect.AVOIDED, REFUSED: LoadEffect.REFUSED}
-_ENDLESS = PodFacts(PodIdentity("", ""))
+_ENDLESS = NewPod(PodIdentity("", ""))
 """A pod of no size that runs on: it meets every peak that is looked at."""
 
 

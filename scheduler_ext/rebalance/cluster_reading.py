@@ -29,7 +29,7 @@ from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import NOT_ENDED, SCHEDULING_GROUP, SYSTEM_NAMESPACE
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.process.in_hand import ObjectVersion
-from cotenant.scheduler_ext.extender.metric import LoadMetric, MetricWire, Outlook, metric_of, node_of, outlook_of
+from cotenant.scheduler_ext.extender.metric import LoadMetric, NodeMetricWire, Outlook, metric_of, node_of, outlook_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.watcher import PATHS
 from cotenant.scheduler_ext.rebalance.load import (
@@ -169,7 +169,7 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
     """NodeMetrics by node; without any there is nothing to decide on."""
     fix = "Run cotenant's manager and node agents, or Koordinator's: docs/descheduler.md."
     try:
-        metrics, refused = read_each(client, PATHS["nodemetrics"], MetricWire, metric_of)
+        metrics, refused = read_each(client, PATHS["nodemetrics"], NodeMetricWire, metric_of)
     except ClusterAbsent as error:
         raise NoData("the cluster has no NodeMetrics: their kind is not installed", fix=fix) from error
     if not metrics and not refused:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-class Show(StrEnum):
+class RoundPart(StrEnum):
     """The tables to print."""
 
     ALL = "all"
@@ -93,7 +93,9 @@ def descheduler(
             help="forecast: also overloads of the next half hour, and peaks; observed: now. Else descheduler.mode.",
         ),
     ] = None,
-    show: Annotated[Show, typer.Option("--show", help="One of the tables; CSV of all has the moves.")] = Show.ALL,
+    show: Annotated[
+        RoundPart, typer.Option("--show", help="One of the tables; CSV of all has the moves.")
+    ] = RoundPart.ALL,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
@@ -110,7 +112,7 @@ def descheduler(
             "this command decides one round",
             fix="cotenant serve descheduler --once; the manager decides rounds again and again",
         )
-    if show is Show.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
+    if show is RoundPart.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
         raise UsageError("LowNodeLoad empties no nodes", fix="Add --plugin HighNodeLoad.")
     flags = {"kube.kubeconfig": kubeconfig, "kube.context": context, "descheduler.mode": mode and mode.value}
     settings = session_of(ctx).load(flags).settings
@@ -168,12 +170,16 @@ def _read(settings: SettingSections) -> RebalanceReading:
         client.close()
 
 
-def _print(report: RebalanceReport, show: Show, output: Format, *, headers: bool) -> None:
+def _print(report: RebalanceReport, show: RoundPart, output: Format, *, headers: bool) -> None:
     """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
-    tables = {Show.EMPTYING: report.emptying, Show.NODES: report.nodes, Show.MOVES: report.moves}
+    tables = {
+        RoundPart.EMPTYING: report.emptying,
+        RoundPart.NODES: report.nodes,
+        RoundPart.MOVES: report.moves,
+    }
     if report.plugin == RebalancePlugin.LOW_NODE_LOAD:
-        del tables[Show.EMPTYING]
-    if show is not Show.ALL:
+        del tables[RoundPart.EMPTYING]
+    if show is not RoundPart.ALL:
         print_table(tables[show], output, headers=headers)
     elif output in (Format.JSON, Format.YAML):
         rows = {name.value: list(table.rows()) for name, table in tables.items()}

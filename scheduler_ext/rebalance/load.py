@@ -18,7 +18,7 @@ from cotenant.base.kubernetes.protocol import EMPTYING_TAINT, MIRROR_ANNOTATION
 from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.usage.usage import DAY_SECONDS
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook, measured_together
-from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints
 from cotenant.scheduler_ext.volumes.bound_volumes import ClaimedVolumes, affinities_of
@@ -43,7 +43,7 @@ class RebalancePod:
     can be used on the pod's node alone.
     """
 
-    facts: PodFacts
+    facts: NewPod
     priority: int = 0
     kube_qos: str = ""
     created_seconds: float = 0.0

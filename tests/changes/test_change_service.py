@@ -157,7 +157,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
     wanted = ChangeRequest(scene.acceptable()[:1])
     (kept,) = scene.service().accept(ADMIN, wanted)
     door = Stuck(scene)
-    service = ClusterChangeService(replace(scene.service()._config, door=door))
+    service = ClusterChangeService(replace(scene.service()._config, access=door))
     slow = [threading.Thread(target=service.dry_run, args=(ADMIN, wanted)) for _ in range(MOST_AT_ONCE)]
     try:
         for thread in slow:

@@ -21,7 +21,7 @@ from cotenant.dashboard.pages import cluster_size
 from cotenant.dashboard.sources.namespace_filter import Narrowing
 from cotenant.dashboard.sources.source import StoreSource
 from cotenant.python_api.cluster_store import ClusterStore
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import Autoscaler, Obstacle
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NodeAutoscaler, Obstacle
 from cotenant.scheduler_ext.cluster_size.machines.batch_work import BatchAlone
 from cotenant.scheduler_ext.cluster_size.machines.mix import Mix, MixLine
 from cotenant.scheduler_ext.cluster_size.model import RequestLevel
@@ -92,7 +92,13 @@ def test_python_names_the_choices_where_an_argument_is_none_of_them(
 def test_obstacles_of_autoscalers_are_the_same_on_every_surface_and_name_no_pod_of_others(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), CLUSTER)
     obstacle = Obstacle(
-        "ReplicaSet shop/web", "annotation x=false", (Autoscaler.KARPENTER,), "kept", ("a",), namespace="shop", pods=3
+        "ReplicaSet shop/web",
+        "annotation x=false",
+        (NodeAutoscaler.KARPENTER,),
+        "kept",
+        ("a",),
+        namespace="shop",
+        pods=3,
     )
     keep(store, replace(REPORT, obstacles=(obstacle,), autoscaler_notes=("Karpenter waits",)))
     source = StoreSource(store, support.QUICK)

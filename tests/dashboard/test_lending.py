@@ -15,7 +15,7 @@ from cotenant.base.colocation.reclaimable import decode_terms, encode_terms
 from cotenant.base.reasons import SENTENCES, Reason
 from cotenant.base.resource import Resource
 from cotenant.dashboard.nodes import lendable
-from cotenant.dashboard.nodes.lendable import Lent
+from cotenant.dashboard.nodes.lendable import LentPaths
 from cotenant.recommender.model.views import RECLAIMABLE
 from tests.support.dashboard import Results
 
@@ -25,12 +25,12 @@ ROW = {
 TERMS_OF_ROW = {"capacity": 32_000, "safety_margin": 12_800, "system_used": 1_100, "hp_used": 9_400}
 
 
-def lent_of(terms: Mapping[str, int] = TERMS_OF_ROW, **other: Any) -> Lent:
+def lent_of(terms: Mapping[str, int] = TERMS_OF_ROW, **other: Any) -> LentPaths:
     """As a page reads it from the store."""
-    return Lent.of({**ROW, "term_amounts": encode_terms(terms), **other})
+    return LentPaths.of({**ROW, "term_amounts": encode_terms(terms), **other})
 
 
-def by_hand(lent: Lent) -> int:
+def by_hand(lent: LentPaths) -> int:
     """The formulas of Koordinator's batch and mid resources on the terms alone."""
     t = dict(lent.terms)
     cap = t.pop("cap", None)
@@ -47,7 +47,7 @@ def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
     rows = list(made.store.read_table(RECLAIMABLE).rows())
     assert len(rows) == 4 * 8
     for row in rows:
-        lent = Lent.of(row)
+        lent = LentPaths.of(row)
         assert set(lent.terms) <= set(TERMS)
         assert by_hand(lent) == lent.amount == row["amount"]
 
@@ -91,7 +91,7 @@ def test_a_degraded_node_says_why_it_lends_nothing(reason: Reason) -> None:
 
 
 def test_rows_without_terms_are_no_error() -> None:
-    lent = Lent.of({**ROW, "term_amounts": "{}"})
+    lent = LentPaths.of({**ROW, "term_amounts": "{}"})
     assert lendable.why_not_more(lent) == "The results do not say what limits it."
     assert lent.ceiling is None and lendable.formula(lent)
 

@@ -26,7 +26,7 @@ from cotenant.dashboard.frame.view import DashboardContext, View, in_cluster
 from cotenant.dashboard.pages import rebalance as page
 from cotenant.dashboard.rebalance import approval
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading
-from cotenant.scheduler_ext.rebalance.commands import Show
+from cotenant.scheduler_ext.rebalance.commands import RoundPart
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report
 from cotenant.scheduler_ext.rebalance.model.move_service import (
     JobCarrier,
@@ -151,10 +151,10 @@ def test_without_a_choice_the_maps_show_the_resource_that_most_nodes_have_too_mu
 
 def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     report = small_report()
-    print_report(report, Show.ALL, Format.TABLE, headers=False)
+    print_report(report, RoundPart.ALL, Format.TABLE, headers=False)
     printed = capsys.readouterr().out
     text = drawn(FixedMoves(report))
-    print_report(report, Show.ALL, Format.JSON, headers=True)
+    print_report(report, RoundPart.ALL, Format.JSON, headers=True)
     document = json.loads(capsys.readouterr().out)
     assert document == {"nodes": list(report.nodes.rows()), "moves": list(report.moves.rows())}
     for schema, rows in ((NODES, document["nodes"]), (MOVES, document["moves"])):
@@ -168,9 +168,9 @@ def test_the_pages_tables_are_those_of_the_command_line(capsys: pytest.CaptureFi
 
 def test_the_page_of_emptied_nodes_has_the_rows_of_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     report = small_emptying()
-    print_report(report, Show.ALL, Format.TABLE, headers=False)
+    print_report(report, RoundPart.ALL, Format.TABLE, headers=False)
     printed = capsys.readouterr().out
-    print_report(report, Show.ALL, Format.JSON, headers=True)
+    print_report(report, RoundPart.ALL, Format.JSON, headers=True)
     document = json.loads(capsys.readouterr().out)
     assert list(document) == ["emptying", "nodes", "moves"]
     text = drawn(FixedMoves(), "?plugin=HighNodeLoad")

@@ -21,8 +21,8 @@ from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord, ScrapeSpan
 from cotenant.dashboard import pages
 from cotenant.dashboard.frame import panels, shell
+from cotenant.dashboard.frame.carried import WORKLOAD_PATH
 from cotenant.dashboard.frame.view import Page, View
-from cotenant.dashboard.pages import portrait
 from cotenant.dashboard.sources.source import ResultSource, Snapshot, StoreSource, Upkeep
 from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS, Overview
 from tests.house.rooms import ROOT
@@ -110,7 +110,7 @@ def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
         return lambda view: below(view, parts[page.path], "")
 
     # The address of a workload without a name has a link to the workloads alone.
-    found = {page.path or "overview": plain(page) for page in pages.ALL if page.path != portrait.WORKLOAD_PATH}
+    found = {page.path or "overview": plain(page) for page in pages.ALL if page.path != WORKLOAD_PATH}
     return found | {f"{page.path}/…": under(page) for page in pages.ALL if page.below}
 
 
@@ -144,9 +144,7 @@ def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> N
 
 def test_no_page_says_that_there_is_none_of_what_its_address_leaves_out(made: Results, source: StoreSource) -> None:
     view = view_on(source, made.end_seconds)
-    shown = {
-        page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != portrait.WORKLOAD_PATH
-    }
+    shown = {page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != WORKLOAD_PATH}
     assert "No recommendation matches these filters." in shown[""] and "cotenant scan" not in shown[""]
     assert "No plan matches these filters." in shown["reservations"]
     for path, text in shown.items():

@@ -10,7 +10,7 @@ from cotenant.base.identity import ContainerRef, PodContainerRef
 from cotenant.base.usage.usage import DAY_SECONDS, TimeWindow
 from cotenant.profiler.prometheus import PrometheusSource
 from cotenant.profiler.prometheus.plan import Population
-from cotenant.profiler.prometheus.quantiles import Question, queries
+from cotenant.profiler.prometheus.quantiles import QuantileQuery, queries
 from tests.profiler.conftest import Served, profiler_settings
 
 pytestmark = pytest.mark.prometheus
@@ -26,7 +26,7 @@ def test_answers_are_those_of_asking_each_container_alone(served: Served) -> Non
     source = PrometheusSource(profiler_settings(served.server.url).prometheus)
     window = TimeWindow(served.end - DAY_SECONDS, served.end)
     known = source.inventory(served.end, window)
-    answers = source.quantiles(Question(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
+    answers = source.quantiles(QuantileQuery(0.95, served.end, DAY_SECONDS, pooled=(0.66, 0.96)), known)
     assert len(answers.pods) > 20
     for ref in list(answers.pods)[::7]:
         own = f'{{namespace="{ref.namespace}",pod="{ref.pod}",container="{ref.container}"}}'
@@ -44,7 +44,7 @@ def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) 
     known = source.inventory(served.end, TimeWindow(served.end - DAY_SECONDS, served.end))
     # Cut to the minute it is no multiple of 75 s after the epoch, nor is the first point a day before.
     now = served.end - 47
-    answers = source.quantiles(Question(0.95, now, DAY_SECONDS, pooled=(0.66, 0.96)), known)
+    answers = source.quantiles(QuantileQuery(0.95, now, DAY_SECONDS, pooled=(0.66, 0.96)), known)
     owners = known.owners()
     pods: dict[ContainerRef, list[PodContainerRef]] = {}
     for ref in answers.pods:
@@ -68,7 +68,7 @@ def test_pooled_percentiles_are_those_of_all_points_of_all_pods(served: Served) 
 
 def test_a_thousand_workloads_take_far_fewer_queries_than_one_for_each() -> None:
     people = Population({f"team-{i}": 28 for i in range(40)})
-    made = queries(Question(0.95, 1_795_089_600), people, {})
+    made = queries(QuantileQuery(0.95, 1_795_089_600), people, {})
     # 16,128 steps x 62 series = 1 M steps a query: 2 namespaces of 28, so 20 groups x 4 questions.
     assert len(made) == 80
     assert len({q.shard for q in made}) == 20

@@ -14,7 +14,7 @@ from cotenant.base.usage.quality import Defect
 from cotenant.base.usage.usage import Signal, TimeGrid, TimeWindow
 from cotenant.profiler.node_metric.source import NodeMetricSource
 from cotenant.profiler.prometheus import PrometheusSource
-from cotenant.profiler.prometheus.quantiles import Question
+from cotenant.profiler.prometheus.quantiles import QuantileQuery
 from cotenant.profiler.settings import PrometheusSettings
 from tests.profiler.conftest import profiler_settings, pulled, store_in
 from tests.support.prometheus import Server, blocks_from
@@ -163,7 +163,7 @@ def test_quantiles_of_the_server_add_the_cores(url: str, variant: str) -> None:
     for name in (variant, VARIANTS[variant][0]):
         source = PrometheusSource(settings(url, name))
         known = source.inventory(END, TimeWindow(START, END))
-        answers.append(source.quantiles(Question(0.95, END, 7200, pooled=(0.5,)), known))
+        answers.append(source.quantiles(QuantileQuery(0.95, END, 7200, pooled=(0.5,)), known))
         source.close()
     found, meant = answers
     assert found.pods.keys() == meant.pods.keys()

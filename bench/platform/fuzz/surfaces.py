@@ -50,7 +50,7 @@ from cotenant.recommender.colocation.model.slo_config import SloConfig
 from cotenant.recommender.colocation.zones import Topology
 from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.recommender.strategies.cotenant import annotations as wishes
-from cotenant.scheduler_ext.extender.metric import MetricWire, metric_of
+from cotenant.scheduler_ext.extender.metric import NodeMetricWire, metric_of
 from cotenant.scheduler_ext.extender.metric import node_of as schedulable_node_of
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.serve.app import ExtenderApp, ExtenderDependencies
@@ -298,7 +298,7 @@ SURFACES: Final = (
     mirrored("nodes of the manager", ManagedNodeWire, watched_node, seeds.NODE),
     mirrored("pods of the extender", PodWire, lambda w: facts_of(w, _LOAD), seeds.POD),
     mirrored("nodes of the extender", SchedulableNode, schedulable_node_of, seeds.NODE),
-    mirrored("NodeMetrics of the extender", MetricWire, metric_of, seeds.NODE_METRIC),
+    mirrored("NodeMetrics of the extender", NodeMetricWire, metric_of, seeds.NODE_METRIC),
     mirrored("NodeMetrics of the manager", dict[str, Any], NodeMetric.parse, seeds.NODE_METRIC),
     mirrored("pods of the queues", QueuePodWire, queue_pod, seeds.POD),
     mirrored("nodes of the queues", QueueNodeWire, queue_node, seeds.NODE),

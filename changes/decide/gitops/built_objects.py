@@ -81,10 +81,10 @@ class Manifests:
 
 def read_manifests(files: Mapping[str, str]) -> Manifests:
     """Every object that YAML files by path hold; what is no YAML, such as a Helm template, is named as unread."""
-    return _Reader(files).read()
+    return _ObjectReader(files).read()
 
 
-class _Reader:
+class _ObjectReader:
     def __init__(self, files: Mapping[str, str]) -> None:
         self._documents: dict[str, list[Document]] = {}
         self._unread: list[str] = []

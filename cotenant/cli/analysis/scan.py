@@ -298,14 +298,14 @@ def _server_quantiles(
 ) -> ServerQuantiles | None:
     """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
     from cotenant.base.process.clock import SystemClock
-    from cotenant.profiler.prometheus.quantiles import Question
+    from cotenant.profiler.prometheus.quantiles import QuantileQuery
 
     if not settings.recommender.strategy.startswith("krr-") or (inventory := store.read_inventory()) is None:
         return None
     krr = settings.recommender.krr
     pooled = settings.recommender.strategy == "krr-simple-limit"
     progress.stage("Ask the server's own quantiles", 1)
-    question = Question(
+    question = QuantileQuery(
         cpu_fraction=krr.cpu_percentile / 100,
         end_seconds=int(SystemClock().now_seconds()),
         span_seconds=int(krr.history_hours * 3600),

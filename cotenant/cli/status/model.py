@@ -69,7 +69,7 @@ class InCluster:
 
 
 @dataclass(frozen=True, slots=True)
-class Amounts:
+class ClusterAmounts:
     """CPU and memory of one kind; None where they are not known."""
 
     cpu_millicores: float | None = None
@@ -81,9 +81,9 @@ class Lent:
     """The use of batch pods, the capacity free for them now, and that free for a day, which overlaps with it."""
 
     batch_pods: int
-    batch_use: Amounts
-    free_for_batch_now: Amounts
-    free_for_a_day: Amounts
+    batch_use: ClusterAmounts
+    free_for_batch_now: ClusterAmounts
+    free_for_a_day: ClusterAmounts
     why_unknown: str = ""
 
 
@@ -191,16 +191,16 @@ def _lent(overview: Overview, tables: Mapping[str, Relation]) -> Lent:
     (cpu, memory), pods = usage_of_batch_pods(tables[PODS.name])
     return Lent(
         batch_pods=pods,
-        batch_use=Amounts(cpu, memory),
+        batch_use=ClusterAmounts(cpu, memory),
         free_for_batch_now=_amounts(overview.cpu.batch_now, overview.memory.batch_now),
         free_for_a_day=_amounts(overview.cpu.mid_now, overview.memory.mid_now),
         why_unknown=why_unknown(tables[RECLAIMABLE.name]),
     )
 
 
-def _amounts(millicores: float, bytes_: float) -> Amounts:
+def _amounts(millicores: float, bytes_: float) -> ClusterAmounts:
     known = [value if math.isfinite(value) else None for value in (millicores, bytes_)]
-    return Amounts(*known)
+    return ClusterAmounts(*known)
 
 
 def _waiting_things(ready: ReadyCounts, statuses: Sequence[ChangeStatus], plans: PlanCounts | None) -> Waiting:
@@ -216,6 +216,6 @@ def _waiting_things(ready: ReadyCounts, statuses: Sequence[ChangeStatus], plans:
     )
 
 
-def resource_amounts(amounts: Amounts) -> Mapping[Resource, float | None]:
+def resource_amounts(amounts: ClusterAmounts) -> Mapping[Resource, float | None]:
     """Return the amounts by resource."""
     return {Resource.CPU: amounts.cpu_millicores, Resource.MEMORY: amounts.memory_bytes}

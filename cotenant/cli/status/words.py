@@ -10,7 +10,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.text import counted, duration, moment, percent, visible
 from cotenant.base.usage.peak import PEAK_NAME
-from cotenant.cli.status.model import Amounts, ClusterStatus, resource_amounts
+from cotenant.cli.status.model import ClusterAmounts, ClusterStatus, resource_amounts
 from cotenant.recommender.model.savings import Savings
 from cotenant.recommender.model.savings_text import saving_text
 
@@ -44,7 +44,7 @@ def _component_lines(status: ClusterStatus) -> Iterator[Line]:
         yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
 
 
-def _both(amounts: Amounts) -> str:
+def _both(amounts: ClusterAmounts) -> str:
     return ", ".join(amount(value, resource) for resource, value in resource_amounts(amounts).items())
 
 

@@ -26,7 +26,7 @@ from cotenant.forecasting.node_peaks.node_peak import NodeLimits, NodePeaks, has
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline.analysis import BLOCK_SECONDS, History, NodeMaxima
 from cotenant.pipeline.nodes.pod_hours import PROD
-from cotenant.profiler.pool import Members, PartialTotals
+from cotenant.profiler.pool import PartialTotals, PoolMembers
 from cotenant.recommender.colocation.model.pod_turnover import Place, PodCensus, unreplaced_requests
 from cotenant.recommender.incomplete import node_forecast_incomplete
 
@@ -189,7 +189,7 @@ def running_peaks(
     inventory: Inventory,
     usage: AnyUsage[PodContainerRef],
     settings: NodePeakSettings,
-    members: Members[NodeRef],
+    members: PoolMembers[NodeRef],
     prod_totals: PartialTotals,
 ) -> Floats:
     """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.

@@ -118,7 +118,7 @@ class HoursOfPods:
 
 
 @dataclass(frozen=True, slots=True)
-class _Life:
+class _PodLife:
     """A pod, and between which moments samples of its name are its own: another of that name came before or after."""
 
     pod: Pod
@@ -126,7 +126,7 @@ class _Life:
     last_seconds: float
 
 
-def _lives(pods: Sequence[Pod]) -> Iterator[_Life]:
+def _lives(pods: Sequence[Pod]) -> Iterator[_PodLife]:
     def name_of(pod: Pod) -> tuple[str, str]:
         return pod.namespace, pod.name
 
@@ -135,7 +135,7 @@ def _lives(pods: Sequence[Pod]) -> Iterator[_Life]:
         one_after_another = list(namesakes)
         borders = [-np.inf, *(float(pod.start_seconds) for pod in one_after_another[1:]), np.inf]
         for i, pod in enumerate(one_after_another):
-            yield _Life(pod, borders[i], borders[i + 1])
+            yield _PodLife(pod, borders[i], borders[i + 1])
 
 
 def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list[int]]:
@@ -147,7 +147,7 @@ def _series_of(refs: Sequence[PodContainerRef]) -> Mapping[tuple[str, str], list
 
 def _terms(
     usage: SparseUsage[PodContainerRef],
-    lives: Sequence[_Life],
+    lives: Sequence[_PodLife],
     series: tuple[Slots, Slots],
     slots: Slots,
     resource: Resource,

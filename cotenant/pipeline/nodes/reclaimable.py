@@ -21,7 +21,7 @@ from cotenant.forecasting.node_peaks.koordinator_peaks import koordinator_peaks
 from cotenant.forecasting.node_peaks.node_peak import FALLBACK, NodePeaks, mid_peaks
 from cotenant.pipeline.analysis import Floats, History, PodSums, PodTotals
 from cotenant.pipeline.nodes.pod_hours import PRESENT_SLOTS, PROD, HoursOfPods, PodHours, pod_hours
-from cotenant.profiler.pool import Members, PartialTotals, TotalOfParts, by_node, partial_totals
+from cotenant.profiler.pool import PartialTotals, PoolMembers, TotalOfParts, by_node, partial_totals
 from cotenant.recommender.colocation.columns import NO_FORECAST, PeakForecast
 from cotenant.recommender.colocation.formulas import Parameters, prod_reclaimable
 from cotenant.recommender.colocation.inventory import Usages, node_columns, pod_columns, strategies
@@ -54,7 +54,7 @@ class PartialPodSums:
 def partial_sums(
     usage: AnyUsage[PodContainerRef],
     inventory: Inventory,
-    peaks: Callable[[Members[NodeRef], PartialTotals], Floats],
+    peaks: Callable[[PoolMembers[NodeRef], PartialTotals], Floats],
     pods: Sequence[Pod] = (),
 ) -> PartialPodSums:
     """Return the sums over the series of some pods, all containers of each.
@@ -126,11 +126,11 @@ def node_refs(inventory: Inventory) -> tuple[NodeRef, ...]:
 
 
 def of_classes(
-    members: Members[NodeRef],
+    members: PoolMembers[NodeRef],
     series: Sequence[PodContainerRef],
     inventory: Inventory,
     classes: Collection[PriorityClass],
-) -> Members[NodeRef]:
+) -> PoolMembers[NodeRef]:
     """The members whose pods have one of these priority classes; the others belong to no node."""
     chosen = _pods_of(inventory, classes)
     owns = np.array([(ref.namespace, ref.pod) in chosen for ref in series], dtype=bool)

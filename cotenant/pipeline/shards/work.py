@@ -51,7 +51,7 @@ from cotenant.pipeline.shards.series import GroupForecast, SeriesTask, forecast_
 from cotenant.pipeline.time_run import p95_while_running
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage, coverage
-from cotenant.profiler.pool import Members, Owners, PartialTotals, by_workload, partial_totals, total
+from cotenant.profiler.pool import Owners, PartialTotals, PoolMembers, by_workload, partial_totals, total
 from cotenant.recommender.deleted_workloads import withhold_failed
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
 from cotenant.recommender.model.sibling import Siblings
@@ -196,9 +196,9 @@ def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
     return ratios
 
 
-def cluster_wide_members(cluster: str, count: int) -> Members[ClusterRef]:
+def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
     """Series that are all of the cluster and live for ever."""
-    return Members(
+    return PoolMembers(
         (ClusterRef(cluster),),
         np.zeros(count, dtype=np.int64),
         start_seconds=np.full(count, np.nan),

@@ -63,7 +63,7 @@ def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> in
 
 
 @dataclass(frozen=True, slots=True)
-class Coverage:
+class SeriesCoverage:
     """Metrics that the server has in the window, and when those were read that the snapshot's moment has not."""
 
     names: Collection[str]
@@ -81,7 +81,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Gaps:
+class SeriesGaps:
     """Gaps that every workload has, and objects of which something is not told.
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
@@ -98,7 +98,7 @@ class Gaps:
     crowded: Doubts = field(default_factory=dict)
     annotated: frozenset[WorkloadRef] = frozenset()
     amounts_until: int | None = None
-    hidden: Mapping[str, stored.Kind] = field(default_factory=dict)
+    hidden: Mapping[str, stored.StoredKind] = field(default_factory=dict)
 
     def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
         """Yield the reasons among the gaps that apply to a workload. youngest: of its pods, `members`."""
@@ -131,11 +131,11 @@ class Gaps:
 
 def find_gaps(
     state: State,
-    coverage: Coverage,
+    coverage: SeriesCoverage,
     pods: Iterable[Pod],
     containers: Mapping[Key, Mapping[str, Container]],
     nodes: Iterable[Node] = (),
-) -> Gaps:
+) -> SeriesGaps:
     """The gaps in the metrics. containers: of each pod, by name."""
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
@@ -161,7 +161,7 @@ def find_gaps(
         ),
         stored.kinds(state),
     )
-    return Gaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
+    return SeriesGaps(everybody, frozenset(restarted), frozenset(unlimited), beyond, crowded, annotated, since, hidden)
 
 
 def _are_amounts_lost(state: State, names: Collection[str]) -> bool:

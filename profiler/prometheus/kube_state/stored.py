@@ -29,7 +29,7 @@ _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class StoredKind:
     """One kind of object. stored: how many there are, None = not known; shown: of how many any series is there.
 
     nameless: namespaces with one that is known to be there, and of which no bound is told (of LimitRanges alone).
@@ -50,18 +50,18 @@ class Kind:
         return self.shown == 0 and self.stored is None
 
 
-def kinds(state: State) -> dict[str, Kind]:
+def kinds(state: State) -> dict[str, StoredKind]:
     """LimitRanges and autoscalers, by the API server's name of the kind."""
     shown = {kind: _objects(state, kind, _metrics_of(state, kind)) for kind in CREATED}
     bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
     unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
     return {
-        kind: Kind(_stored_count(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
+        kind: StoredKind(_stored_count(state, kind), len(objects), unbounded if kind == LIMIT_RANGES else frozenset())
         for kind, objects in shown.items()
     }
 
 
-def notes(known: Mapping[str, Kind]) -> list[str]:
+def notes(known: Mapping[str, StoredKind]) -> list[str]:
     """Notes on the kinds of which nothing is shown, or less than there is, where the Kubernetes API is not read."""
     unclear = [_WORDS[kind] for kind, objects in known.items() if objects.is_unclear]
     out = []

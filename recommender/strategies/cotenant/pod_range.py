@@ -22,7 +22,7 @@ SIDES = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 
 @dataclass(frozen=True, slots=True)
-class _Pod:
+class _RangedPod:
     """A workload's containers, each with its index in the drafts (-1: it has none), under one bound."""
 
     parts: tuple[tuple[int, Container], ...]
@@ -85,7 +85,7 @@ class _Pod:
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
     """The drafts within one bound on a pod's sum; `names` gives each container of the drafts its name."""
     place = {name: index for index, name in names.items()}
-    pod = _Pod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
+    pod = _RangedPod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
     if bound.maximum is not None:
         for field in SIDES:
             drafts = _at_most(pod, drafts, field, bound.maximum)
@@ -99,7 +99,7 @@ def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], b
     return drafts
 
 
-def _at_most(pod: _Pod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
+def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
     """Raises scaled down until the sum is at most the maximum; an init container's, to the maximum."""
     bounded = dict(drafts)
     excess = pod.total(bounded, field, mains=True) - maximum
@@ -120,7 +120,7 @@ def _at_most(pod: _Pod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
     return bounded
 
 
-def _start_at_most(pod: _Pod, drafts: Drafts, field: Field, position: int, maximum: int) -> None:
+def _start_at_most(pod: _RangedPod, drafts: Drafts, field: Field, position: int, maximum: int) -> None:
     """Raises of an init container, then of the sidecars before it, cut until their sum is at most the maximum."""
     sidecars = [index for index, container in pod.parts[:position] if container.role is ContainerRole.SIDECAR]
     for index in (pod.parts[position][0], *sidecars):
@@ -131,7 +131,7 @@ def _start_at_most(pod: _Pod, drafts: Drafts, field: Field, position: int, maxim
             drafts[slot] = draft.at_most(pod.rule, max(draft.amount - excess, draft.counted or 1), Reason.LIMIT_RANGE)
 
 
-def _at_least(pod: _Pod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
+def _at_least(pod: _RangedPod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
     """Amounts raised until the sum is the minimum: less of a cut first, then in proportion, within the limits."""
     bounded = dict(drafts)
     for only_cuts in (True, False):

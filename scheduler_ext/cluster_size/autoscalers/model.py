@@ -10,14 +10,14 @@ from typing import Final
 NODEPOOL_LABEL: Final = "karpenter.sh/nodepool"
 
 
-class Autoscaler(StrEnum):
+class NodeAutoscaler(StrEnum):
     """A program that takes nodes away."""
 
     KARPENTER = "karpenter"
     CLUSTER_AUTOSCALER = "cluster-autoscaler"
 
 
-BOTH: Final = (Autoscaler.KARPENTER, Autoscaler.CLUSTER_AUTOSCALER)
+BOTH: Final = (NodeAutoscaler.KARPENTER, NodeAutoscaler.CLUSTER_AUTOSCALER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ class NodeGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Autoscalers:
+class NodeAutoscalers:
     """The autoscalers of a cluster. pools: None where Karpenter is not served or could not be read.
 
     pod: NAMESPACE/NAME of a pod of cluster-autoscaler; flags: its own, None where no pod of it was seen. status:
@@ -83,11 +83,11 @@ class Autoscalers:
     unread: tuple[str, ...] = ()
 
     @property
-    def found(self) -> tuple[Autoscaler, ...]:
+    def found(self) -> tuple[NodeAutoscaler, ...]:
         """The autoscalers that were seen."""
         seen = (
-            (Autoscaler.KARPENTER, bool(self.pools)),
-            (Autoscaler.CLUSTER_AUTOSCALER, bool(self.pod) or self.status),
+            (NodeAutoscaler.KARPENTER, bool(self.pools)),
+            (NodeAutoscaler.CLUSTER_AUTOSCALER, bool(self.pod) or self.status),
         )
         return tuple(name for name, present in seen if present)
 
@@ -100,7 +100,7 @@ class Autoscalers:
         pool = labels.get(NODEPOOL_LABEL, "")
         if pool:
             return f"Karpenter, NodePool {pool}"
-        return "cluster-autoscaler" if Autoscaler.CLUSTER_AUTOSCALER in self.found else ""
+        return "cluster-autoscaler" if NodeAutoscaler.CLUSTER_AUTOSCALER in self.found else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ class Obstacle:
 
     object: str
     setting: str
-    obeyed_by: tuple[Autoscaler, ...]
+    obeyed_by: tuple[NodeAutoscaler, ...]
     words: str
     nodes: tuple[str, ...] | None
     even_empty: bool = False

@@ -18,8 +18,8 @@ from cotenant.base.kubernetes.moments import duration_seconds
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
     BOTH,
     NODEPOOL_LABEL,
-    Autoscaler,
-    Autoscalers,
+    NodeAutoscaler,
+    NodeAutoscalers,
     NodePool,
     Obstacle,
 )
@@ -54,12 +54,12 @@ class _Rule(NamedTuple):
     """A setting of a pod that an autoscaler obeys."""
 
     setting: str
-    obeyed_by: tuple[Autoscaler, ...]
+    obeyed_by: tuple[NodeAutoscaler, ...]
     words: str
     even_empty: bool = False
 
 
-def find_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> tuple[Obstacle, ...]:
+def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[Obstacle, ...]:
     """Every obstacle, those of nodes and pools first, then those of pods; within each by the object's name."""
     ordered = [
         *_node_obstacles(state, autoscalers),
@@ -70,7 +70,7 @@ def find_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> tuple[Obsta
     return tuple(_with_reader(obstacle, autoscalers) for obstacle in ordered)
 
 
-def _with_reader(obstacle: Obstacle, autoscalers: Autoscalers) -> Obstacle:
+def _with_reader(obstacle: Obstacle, autoscalers: NodeAutoscalers) -> Obstacle:
     """The obstacle; its words say it where none of those that obey it was seen."""
     if set(obstacle.obeyed_by) & set(autoscalers.found):
         return obstacle
@@ -78,11 +78,11 @@ def _with_reader(obstacle: Obstacle, autoscalers: Autoscalers) -> Obstacle:
     return replace(obstacle, words=f"{obstacle.words}; no {names} was seen in this cluster")
 
 
-def _owner_of_key(key: str) -> tuple[Autoscaler, ...]:
-    return (Autoscaler.KARPENTER if key.startswith("karpenter.sh/") else Autoscaler.CLUSTER_AUTOSCALER,)
+def _owner_of_key(key: str) -> tuple[NodeAutoscaler, ...]:
+    return (NodeAutoscaler.KARPENTER if key.startswith("karpenter.sh/") else NodeAutoscaler.CLUSTER_AUTOSCALER,)
 
 
-def _node_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _node_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
     words = "the autoscaler leaves the node as it is"
     for node in state.nodes:
         for key, value in KEPT_NODE.items():
@@ -94,10 +94,12 @@ def _node_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[O
         if claim.annotations.get(key) == "true":
             nodes = (claim.node,) if claim.node else ()
             setting = f"annotation {key}=true"
-            yield Obstacle(f"NodeClaim {claim.name}", setting, (Autoscaler.KARPENTER,), words, nodes, even_empty=True)
+            yield Obstacle(
+                f"NodeClaim {claim.name}", setting, (NodeAutoscaler.KARPENTER,), words, nodes, even_empty=True
+            )
 
 
-def _pool_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
     for pool in autoscalers.pools or ():
         nodes = tuple(node.name for node in state.nodes if node.facts.labels.get(NODEPOOL_LABEL) == pool.name)
         for rule in (*_pool_rules(pool, len(nodes)), *_budget_rules(pool, len(nodes))):
@@ -107,7 +109,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[O
 
 
 def _pool_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
-    own = (Autoscaler.KARPENTER,)
+    own = (NodeAutoscaler.KARPENTER,)
     if pool.consolidate_after == "Never":
         yield _Rule("spec.disruption.consolidateAfter: Never", own, "Karpenter takes none of its nodes away", True)
     if pool.policy == "WhenEmpty":
@@ -134,7 +136,7 @@ def _budget_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
         most = "a number that is not one" if allowed is None else f"at most {allowed} of its {count} nodes"
         words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
         setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
-        yield _Rule(setting, (Autoscaler.KARPENTER,), words, not budget.reasons or "Empty" in budget.reasons)
+        yield _Rule(setting, (NodeAutoscaler.KARPENTER,), words, not budget.reasons or "Empty" in budget.reasons)
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
@@ -145,8 +147,8 @@ def allowed_nodes(text: str, count: int) -> int | None:
     return math.ceil(count * int(number) / 100) if text.endswith("%") else int(number)
 
 
-def _group_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
-    own = (Autoscaler.CLUSTER_AUTOSCALER,)
+def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
+    own = (NodeAutoscaler.CLUSTER_AUTOSCALER,)
     pod = f"Pod {autoscalers.pod}"
     if autoscalers.flag("scale-down-enabled", "true") == "false":
         yield Obstacle(
@@ -178,7 +180,7 @@ def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:
     return sum(node.allocatable.get(resource, 0) for node in state.nodes) / unit
 
 
-def _pod_obstacles(state: SizedCluster, autoscalers: Autoscalers) -> Iterator[Obstacle]:
+def _pod_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
     """One obstacle for each controller and setting, with the nodes and the number of its pods."""
     known = {node.name: node for node in state.nodes}
     found: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)
@@ -208,7 +210,7 @@ def forbidding_annotation(annotations: Mapping[str, str]) -> tuple[str, str] | N
     )
 
 
-def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: Autoscalers) -> Iterator[_Rule]:
+def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> Iterator[_Rule]:
     karpenter_node = NODEPOOL_LABEL in node.facts.labels
     daemon = pod.marks.kind in ("DaemonSet", "Node")
     for key in FORBIDS_EVICTION:
@@ -223,15 +225,15 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: Autoscalers) -> Iter
     if len(budgets) > 1:
         names = " and ".join(name for name, _ in budgets)
         yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
-    if Autoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
+    if NodeAutoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node:
         yield from _cluster_autoscaler_rules(pod, autoscalers)
 
 
-def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: Autoscalers) -> Iterator[_Rule]:
+def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: NodeAutoscalers) -> Iterator[_Rule]:
     """Rules of cluster-autoscaler alone; `safe-to-evict: "true"` on the pod overrides each."""
     if pod.marks.annotations.get(SAFE_TO_EVICT) == "true":
         return
-    own = (Autoscaler.CLUSTER_AUTOSCALER,)
+    own = (NodeAutoscaler.CLUSTER_AUTOSCALER,)
     unread = "" if autoscalers.flags is not None else ", unless its flag allows it, which could not be read"
     rules: Mapping[str, tuple[Callable[[], bool], str]] = {
         "skip-nodes-with-local-storage": (lambda: bool(_unsafe_volumes(pod)), "pods with volumes on the node"),

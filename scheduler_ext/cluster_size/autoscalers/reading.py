@@ -13,7 +13,7 @@ from typing import Any, Final
 from cotenant.base.errors import ClusterAbsent, ClusterForbidden
 from cotenant.base.kube import KubeClient
 from cotenant.scheduler_ext.cluster_size.autoscalers.model import (
-    Autoscalers,
+    NodeAutoscalers,
     NodeBudget,
     NodeClaim,
     NodeGroup,
@@ -27,7 +27,7 @@ PROGRAM: Final = "cluster-autoscaler"
 _REFUSED: Final = (ClusterForbidden, ClusterAbsent)
 
 
-def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> Autoscalers:
+def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> NodeAutoscalers:
     """The autoscalers of a cluster. pods: NAMESPACE/NAME of its pods, among which cluster-autoscaler's is searched."""
     unread: list[str] = []
     pools, claims = _list_karpenter(client, "nodepools", unread), _list_karpenter(client, "nodeclaims", unread)
@@ -39,7 +39,7 @@ def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> Autoscalers:
         groups = groups_of_status(str((status.get("data") or {}).get("status", "")))
     elif flags:
         groups = groups_of_flags(flags, pod)
-    return Autoscalers(
+    return NodeAutoscalers(
         pools=None if pools is None else tuple(sorted(map(pool_of, pools), key=lambda pool: pool.name)),
         claims=tuple(sorted(map(claim_of, claims or ()), key=lambda claim: claim.name)),
         pod=pod,

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from cotenant.base.colocation.nodemetric import AHEAD_SECONDS
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 BREAKER_FRACTION: Final = 0.5
@@ -49,7 +49,7 @@ def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSetting
     return bool(reporting and old > BREAKER_FRACTION * reporting)
 
 
-def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> NodeVerdicts:
+def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAwareSettings) -> NodeVerdicts:
     """Return whether each node is too busy for the pod; columns: (WIDTH, n).
 
     A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
@@ -77,7 +77,7 @@ def check_usage(columns: Floats, pod: PodFacts, now_seconds: float, settings: Lo
     return verdicts
 
 
-def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
+def over_by_report(columns: Floats, pod: NewPod) -> Booleans:
     """Nodes whose reported use alone, without any estimate of ours, is above a threshold of the pod's, (n,)."""
     prod = _by_prod(columns, pod)
     over = np.zeros(columns.shape[1], dtype=np.bool_)
@@ -92,7 +92,7 @@ def over_by_report(columns: Floats, pod: PodFacts) -> Booleans:
     return over
 
 
-def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
+def _by_prod(columns: Floats, pod: NewPod) -> Booleans:
     """Nodes on which the pod is held against the thresholds of prod, (n,)."""
     mask: Booleans = pod.prod & (
         (columns[SnapshotColumn.PROD_LIMIT_CPU] > 0) | (columns[SnapshotColumn.PROD_LIMIT_MEMORY] > 0)
@@ -100,7 +100,7 @@ def _by_prod(columns: Floats, pod: PodFacts) -> Booleans:
     return mask
 
 
-def _limit(columns: Floats, pod: PodFacts, prod: Booleans, offset: int) -> Floats:
+def _limit(columns: Floats, pod: NewPod, prod: Booleans, offset: int) -> Floats:
     """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
     limits: Floats = np.where(
         prod,
@@ -110,7 +110,7 @@ def _limit(columns: Floats, pod: PodFacts, prod: Booleans, offset: int) -> Float
     return limits
 
 
-def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floats:
+def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
     """Thresholds of all pods, (n,), or of CPU those for pods of reclaimed capacity where a node has some."""
     if offset or not pod.reclaimer:
         return limits
@@ -118,7 +118,7 @@ def for_pod(limits: Floats, columns: Floats, pod: PodFacts, offset: int) -> Floa
     return np.where(own > 0, own, limits)
 
 
-def _relevant_usage(columns: Floats, pod: PodFacts, of: SnapshotColumn, offset: int) -> Floats:
+def _relevant_usage(columns: Floats, pod: NewPod, of: SnapshotColumn, offset: int) -> Floats:
     """Return the use of a resource that counts for the pod, (n,): without reclaimed use unless the pod reclaims.
 
     of: USED_CPU or REPORTED_CPU. offset: 0 CPU, 1 memory.
@@ -132,7 +132,7 @@ def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Float
     return used if offset else np.maximum(used - columns[_RECLAIMED[of]], 0.0)
 
 
-def points(columns: Floats, pod: PodFacts, now_seconds: float, settings: LoadAwareSettings) -> Floats:
+def points(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAwareSettings) -> Floats:
     """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
     reporting = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired_metric_mask(columns, now_seconds, settings)
     reporting &= columns[SnapshotColumn.MEASURED] > 0

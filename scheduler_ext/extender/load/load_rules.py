@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from cotenant.scheduler_ext.extender.judgement import BY_FORECAST, BY_USE, RULES, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load import balance, load_aware, prediction
-from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod, Pair
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows
 
@@ -33,14 +33,14 @@ class PodKind(NamedTuple):
     last: int
 
 
-def kind_of(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> PodKind:
+def kind_of(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> PodKind:
     """Pods of one kind are one pod to the rules."""
     part = prediction.window(snapshot, pod, now_seconds, settings.prediction)
     return PodKind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
 
 
 def check_load(
-    snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings
+    snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings
 ) -> NodeVerdicts:
     """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
@@ -51,7 +51,7 @@ def check_load(
     return verdicts
 
 
-def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: PodFacts) -> str:
+def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> str:
     """Let nodes pass that only our estimates refuse; the rule that was left out, "" when none did.
 
     For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
@@ -67,7 +67,7 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: PodFacts) ->
     return RULES[Code.CPU] if by_estimate.any() else ""
 
 
-def points(snapshot: NodeSnapshot, part: Part, pod: PodFacts, now_seconds: float, settings: ExtenderSettings) -> Floats:
+def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """0 to 100 for each of these nodes, more is better, (n,): Koordinator's LoadAware score.
 
     For pods that use reclaimed capacity it is one of the views that `balance.points` weighs.

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from cotenant.scheduler_ext.extender.columns import SnapshotColumn
 from cotenant.scheduler_ext.extender.judgement import LARGEST_PERCENT, Code, NodeVerdicts
 from cotenant.scheduler_ext.extender.load.load_aware import for_pod, percent_of
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import PredictionSettings
 from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot, Rows, slot_of
 from cotenant.scheduler_ext.extender.watch.frame import SLOTS
@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.extender.watch.frame import SLOTS
 Floats = npt.NDArray[np.float64]
 
 
-def window(snapshot: NodeSnapshot, pod: PodFacts, now_seconds: float, settings: PredictionSettings) -> slice:
+def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: PredictionSettings) -> slice:
     """The half hours of the snapshot's forecast that the pod's life touches."""
     life = min(pod.run_seconds, settings.horizon_hours * 3600)
     first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
@@ -44,7 +44,7 @@ def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
 
 
 def check_predicted_peak(
-    snapshot: NodeSnapshot, rows: Rows | slice, pod: PodFacts, now_seconds: float, settings: PredictionSettings
+    snapshot: NodeSnapshot, rows: Rows | slice, pod: NewPod, now_seconds: float, settings: PredictionSettings
 ) -> NodeVerdicts:
     """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
 

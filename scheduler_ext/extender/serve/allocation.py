@@ -36,7 +36,7 @@ from cotenant.base.kubernetes.models.metadata import LabelledObject
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.protocol import CLAIM_DRIVER, ENDED_PHASES, EXTENDER, RESOURCE_SLICES
 from cotenant.scheduler_ext.extender.metric import SliceWire, slice_of
-from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 FIELD_MANAGER: Final = EXTENDER
@@ -54,7 +54,7 @@ class HardwareAllocation:
         self._allocators = tuple(allocators)
         self._keys = frozenset(key for allocator in allocators for key in (*allocator.wishes, allocator.result))
 
-    def allocate(self, client: KubeClient, pod: PodFacts, node: str) -> Allotment:
+    def allocate(self, client: KubeClient, pod: NewPod, node: str) -> Allotment:
         """Annotations for the Binding of the pod, or why it gets nothing on this node. ClusterError, UsageError.
 
         A pod that no allocator concerns gets none and touches no ledger, unless it asks for shares of devices: nobody
@@ -127,7 +127,7 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
     return True
 
 
-def _of_entry(client: KubeClient, node: str, entry: Holding, pod: PodFacts) -> Allotment:
+def _of_entry(client: KubeClient, node: str, entry: Holding, pod: NewPod) -> Allotment:
     """Return what the ledger's entry of the pod has and the pod itself lacks, as annotations.
 
     The allotment is a refusal when a ResourceClaim may have received the entry's devices since.

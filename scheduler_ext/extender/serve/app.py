@@ -29,9 +29,9 @@ from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.base.logs.metrics import Metrics
 from cotenant.base.process.clock import Clock
 from cotenant.scheduler_ext.extender import best_nodes, cpus, decide, devices
-from cotenant.scheduler_ext.extender.decide import Moment, Posture, RuleContext
+from cotenant.scheduler_ext.extender.decide import Instant, Posture, RuleContext
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
-from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.serve import wire
 from cotenant.scheduler_ext.extender.serve.bind import Binder
 from cotenant.scheduler_ext.extender.serve.counts import Counts
@@ -72,7 +72,7 @@ class ExtenderApp:
         self.counts = Counts(parts.metrics)
         self._parts, self._settings = parts, parts.settings
         self._last: OrderedDict[str, PodVerdict] = OrderedDict()
-        self._known = (("", ""), PodFacts(PodIdentity("", "")))
+        self._known = (("", ""), NewPod(PodIdentity("", "")))
         self._stood = (NodeSnapshot(), 0.0, RuleContext(Posture(), Opinions(parts.settings)))
         self._asked_at = 0.0
         self._load_off = ""
@@ -213,14 +213,14 @@ class ExtenderApp:
             return Response(404, b"no node was refused to a pod of that name lately\n")
         return Response(200, msgspec.json.encode(verdict), JSON)
 
-    def _facts(self, pod: PodWire) -> PodFacts:
+    def _facts(self, pod: PodWire) -> NewPod:
         """Facts of the pod; the next question is mostly about the same one."""
         key = (pod.metadata.uid, pod.metadata.resource_version)
         if key != self._known[0] or not all(key):
             self._known = (key, facts_of(pod, self._settings.load_aware))
         return self._known[1]
 
-    def _of_now(self, snapshot: NodeSnapshot, now: Moment) -> RuleContext:
+    def _of_now(self, snapshot: NodeSnapshot, now: Instant) -> RuleContext:
         """The posture, looked up at most twice a second for one snapshot, and the opinions."""
         last_snapshot, at, context = self._stood
         if last_snapshot is not snapshot or now.monotonic - at > STANCE_SECONDS:
@@ -229,10 +229,10 @@ class ExtenderApp:
         return context
 
     # --- what is noted ------------------------------------------------------------------------------------------------
-    def _now(self) -> Moment:
-        return Moment(self._parts.clock.now_seconds() + self._parts.view.snapshot.clock_ahead_seconds, monotonic())
+    def _now(self) -> Instant:
+        return Instant(self._parts.clock.now_seconds() + self._parts.view.snapshot.clock_ahead_seconds, monotonic())
 
-    def _note(self, pod: PodFacts, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
+    def _note(self, pod: NewPod, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
         """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most."""
         self._report_stance(stance)
         if stance.yielded:
@@ -245,7 +245,7 @@ class ExtenderApp:
         if len(self._last) > REMEMBERED:
             self._last.popitem(last=False)
 
-    def _record_yielded(self, pod: PodFacts, node_count: int, rule: str) -> None:
+    def _record_yielded(self, pod: NewPod, node_count: int, rule: str) -> None:
         """Count every request in which a rule was ignored, and log at most one a minute of each rule."""
         self.counts.yielded(rule)
         now = monotonic()

@@ -15,7 +15,7 @@ from cotenant.base.errors import ClusterError, ClusterUnreachable, UsageError
 from cotenant.base.kube import KubeClient, Writer
 from cotenant.base.kubernetes.intent import Address, Create
 from cotenant.base.kubernetes.models.pod import PodWire
-from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.serve.allocation import FIELD_MANAGER, HardwareAllocation
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
@@ -73,10 +73,10 @@ class Binder:
             return "" if current is not None and current.node == node else error.message
         return ""
 
-    def _already(self, pod: PodFacts, node: str) -> str:
+    def _already(self, pod: NewPod, node: str) -> str:
         return "" if pod.node == node else f"pod {pod.key} is bound to {pod.node} already"
 
-    def _pod(self, client: KubeClient, address: Address) -> PodFacts | None:
+    def _pod(self, client: KubeClient, address: Address) -> NewPod | None:
         wire = client.get(address.path, PodWire)
         return facts_of(wire, LoadAwareSettings()) if wire else None
 

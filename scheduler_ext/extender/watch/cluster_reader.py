@@ -23,10 +23,10 @@ from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.swap_guard import SwapGuardWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
 from cotenant.base.kubernetes.protocol import SWAP_GUARD
-from cotenant.scheduler_ext.extender.decide import Moment
+from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.metric import (
     ExtenderNode,
-    MetricWire,
+    NodeMetricWire,
     SliceWire,
     metric_of,
     node_of,
@@ -59,7 +59,7 @@ class ClusterReading:
 
     snapshot: NodeSnapshot
     nodes: tuple[ExtenderNode, ...]
-    moment: Moment
+    moment: Instant
 
 
 def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
@@ -78,7 +78,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
 
     for key, pod in read("pods", PodWire, lambda wire: facts_of(wire, settings.load_aware), fieldSelector=ON_NODES):
         table.put_pod(key, pod, now)
-    for (_, name), metric in read("nodemetrics", MetricWire, metric_of):
+    for (_, name), metric in read("nodemetrics", NodeMetricWire, metric_of):
         table.put_metric(name, metric)
     for (_, name), outlook in read("forecasts", UsageForecast, outlook_of):
         table.put_outlook(name, outlook)
@@ -94,7 +94,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
         if name == SWAP_GUARD:
             table.put_guards(guards)
     nodes = tuple(table.nodes.values())
-    moment = Moment(now, time.monotonic())
+    moment = Instant(now, time.monotonic())
     return ClusterReading(next_snapshot(NodeSnapshot(), table.take(sources, now, moment.monotonic)), nodes, moment)
 
 

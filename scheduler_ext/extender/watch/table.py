@@ -24,7 +24,7 @@ from cotenant.scheduler_ext.extender.columns import NodeState, rows_of, share_of
 from cotenant.scheduler_ext.extender.cpus import free_cpu_capacity
 from cotenant.scheduler_ext.extender.devices import free_devices
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, Outlook
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.extender.snapshot import slot_of
 from cotenant.scheduler_ext.extender.turnover import Departure, Watch, predates_departure_watch, relevant_departures
@@ -56,7 +56,7 @@ class NodeTable:
     nodes: dict[str, ExtenderNode] = field(default_factory=dict)
     metrics: dict[str, LoadMetric] = field(default_factory=dict)
     outlooks: dict[str, Outlook] = field(default_factory=dict)
-    pods: dict[Key, PodFacts] = field(default_factory=dict)
+    pods: dict[Key, NewPod] = field(default_factory=dict)
     guards: dict[str, list[str]] = field(default_factory=dict)
     reservations: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
@@ -68,7 +68,7 @@ class NodeTable:
     """Pods that left each node, while its forecast may count them as present."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Nodes of which no row can be made, and why; each is tried again once something of it changes."""
-    _on: dict[str, dict[Key, PodFacts]] = field(default_factory=lambda: defaultdict(dict))
+    _on: dict[str, dict[Key, NewPod]] = field(default_factory=lambda: defaultdict(dict))
     _changed: set[str] = field(default_factory=set)
     _forecast: set[str] = field(default_factory=set)
     _gone: set[str] = field(default_factory=set)
@@ -113,7 +113,7 @@ class NodeTable:
         self._changed.add(name)
         self._forecast.add(name)
 
-    def put_pod(self, key: Key, pod: PodFacts | None, now_seconds: float) -> None:
+    def put_pod(self, key: Key, pod: NewPod | None, now_seconds: float) -> None:
         """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
         before = self.pods.get(key)
         if pod is not None and pod.assigned_seconds is None:
@@ -138,7 +138,7 @@ class NodeTable:
         self._changed.add(node)
         self._hardware.add(node)
 
-    def _depart(self, before: PodFacts, now: PodFacts | None, now_seconds: float) -> None:
+    def _depart(self, before: NewPod, now: NewPod | None, now_seconds: float) -> None:
         """Remember a pod that is on its node no more, or that has ended there."""
         stays = now is not None and not now.ended and now.node == before.node
         if stays and now is not None and now.identity.uid == before.identity.uid:
@@ -270,7 +270,7 @@ class NodeTable:
     def _changed_capacities(
         self,
         collection: str,
-        count_free: Callable[[NodeHardware, Iterable[PodFacts]], FreeT | None],
+        count_free: Callable[[NodeHardware, Iterable[NewPod]], FreeT | None],
         index: Collection[str],
     ) -> dict[str, FreeT | None]:
         """Return the free capacity by node, for nodes whose document of the collection, pods or labels changed.
@@ -317,7 +317,7 @@ class NodeTable:
         }
 
 
-def _share(pod: PodFacts, metric: LoadMetric | None) -> ShareOf:
+def _share(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     share = share_of(pod, metric)
     return ShareOf(*share.used, *share.prod_used, *share.requested, share.reclaimed)
 

@@ -47,7 +47,7 @@ from cotenant.base.process.endings import follow_parent, job_from
 from cotenant.base.process.in_hand import ObjectVersion, in_hand, keep_notes
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.telemetry import TelemetrySettings
-from cotenant.scheduler_ext.extender.metric import MetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
+from cotenant.scheduler_ext.extender.metric import NodeMetricWire, SliceWire, metric_of, node_of, outlook_of, slice_of
 from cotenant.scheduler_ext.extender.pod import facts_of
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings
 from cotenant.scheduler_ext.extender.watch.frame import ENCODER, CollectionState, Frame
@@ -105,7 +105,7 @@ class Watching:
                 *(client, PATHS["pods"], PodWire, lambda w: facts_of(w, load), wake, settings.coalesce_seconds / 2),
                 fieldSelector=ON_NODES,
             ),
-            "nodemetrics": Mirror(client, PATHS["nodemetrics"], MetricWire, metric_of, wake),
+            "nodemetrics": Mirror(client, PATHS["nodemetrics"], NodeMetricWire, metric_of, wake),
             "forecasts": Mirror(client, PATHS["forecasts"], UsageForecast, outlook_of, wake),
             "reservations": Mirror(client, PATHS["reservations"], msgspec.Raw, bytes, wake),
             "guard": Mirror(client, PATHS["guard"], SwapGuardWire, lambda w: w.spec.nodes or {}, wake),

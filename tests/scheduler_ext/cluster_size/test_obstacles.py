@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cotenant.base.kubernetes.selector import LabelSelector
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, NodeGroup, NodePool
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, NodeAutoscalers, NodeGroup, NodePool
 from cotenant.scheduler_ext.cluster_size.autoscalers.obstacles import allowed_nodes, find_obstacles
 from cotenant.scheduler_ext.cluster_size.autoscalers.reading import (
     claim_of,
@@ -25,19 +25,19 @@ from cotenant.scheduler_ext.rebalance.load import DisruptionBudget
 from tests.scheduler_ext.cluster_size.two_nodes import node, pod, state
 
 Json = dict[str, Any]
-SCALED = Autoscalers(pod="kube-system/cluster-autoscaler-1", flags={"v": ("4",)})
+SCALED = NodeAutoscalers(pod="kube-system/cluster-autoscaler-1", flags={"v": ("4",)})
 """A cluster-autoscaler whose flags are all defaults."""
 APP = LabelSelector.parse({"matchLabels": {"app": "web"}})
 DAEMON = {"owners": [{"kind": "DaemonSet", "name": "agent", "controller": True}]}
 EMPTY_DIR = {"volumes": [{"name": "cache", "emptyDir": {}}]}
 
 
-def pool(**spec: Any) -> Autoscalers:
+def pool(**spec: Any) -> NodeAutoscalers:
     """A Karpenter with one NodePool, to which node a belongs."""
-    return Autoscalers(pools=(pool_of({"metadata": {"name": "default"}, "spec": spec}),))
+    return NodeAutoscalers(pools=(pool_of({"metadata": {"name": "default"}, "spec": spec}),))
 
 
-def disruption(**values: Any) -> Autoscalers:
+def disruption(**values: Any) -> NodeAutoscalers:
     return pool(disruption=values)
 
 
@@ -54,7 +54,7 @@ class Case:
     meta: Json = field(default_factory=dict)
     node: dict[str, str] = field(default_factory=dict)
     objects: ClusterObjects = field(default_factory=ClusterObjects)
-    autoscalers: Autoscalers = SCALED
+    autoscalers: NodeAutoscalers = SCALED
     karpenter: bool = False
 
 
@@ -87,7 +87,7 @@ CASES = {
     ),
     "do-not-disrupt of a claim": Case(
         ("NodeClaim claim", "annotation karpenter.sh/do-not-disrupt=true", True), karpenter=True,
-        autoscalers=Autoscalers(
+        autoscalers=NodeAutoscalers(
             pools=(NodePool("default"),),
             claims=(claim_of({
                 "metadata": {"name": "claim", "annotations": {"karpenter.sh/do-not-disrupt": "true"}},
@@ -184,7 +184,7 @@ def test_each_setting_that_keeps_a_node_is_named_with_its_object(case: str) -> N
 
 def test_an_annotation_of_an_autoscaler_that_is_not_there_says_so() -> None:
     made = built(CASES["do-not-disrupt"])
-    (found,) = find_obstacles(made, Autoscalers())
+    (found,) = find_obstacles(made, NodeAutoscalers())
     assert found.words == "its pods may not be evicted; no karpenter was seen in this cluster"
     (known,) = find_obstacles(made, disruption())
     assert known.words == "its pods may not be evicted"
@@ -206,7 +206,7 @@ def test_a_group_names_its_nodes_only_where_a_label_has_its_name() -> None:
 
 def test_a_flag_that_could_not_be_read_is_not_taken_for_its_default() -> None:
     made = state([node("a")], [pod("p", "a", EMPTY_DIR)])
-    (found,) = find_obstacles(made, Autoscalers(status=True))
+    (found,) = find_obstacles(made, NodeAutoscalers(status=True))
     assert found.words.endswith("unless its flag allows it, which could not be read")
 
 

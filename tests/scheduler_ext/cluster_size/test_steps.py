@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, Autoscalers, NodePool, Obstacle
+from cotenant.scheduler_ext.cluster_size.autoscalers.model import NODEPOOL_LABEL, NodeAutoscalers, NodePool, Obstacle
 from cotenant.scheduler_ext.cluster_size.model import (
     ClusterSize,
     LeavingNode,
-    PodPlace,
+    PodOfNode,
     RequestLevel,
     SizedCluster,
     SizeOptions,
@@ -30,11 +30,11 @@ from tests.scheduler_ext.cluster_size.two_nodes import node
 
 NOW = 1_000_000
 PACE = StepPace(soak_seconds=1_800, cool_down_seconds=86_400, round_seconds=120, moves_a_round=2)
-SCALED = Autoscalers(pod="kube-system/ca", flags={"scale-down-unneeded-time": ("20m",)})
+SCALED = NodeAutoscalers(pod="kube-system/ca", flags={"scale-down-unneeded-time": ("20m",)})
 
 
 def leaving(name: str, turn: int, pods: int) -> LeavingNode:
-    places = tuple(PodPlace(f"shop/{name}{n}", "shop/ReplicaSet/web", name, "z") for n in range(pods))
+    places = tuple(PodOfNode(f"shop/{name}{n}", "shop/ReplicaSet/web", name, "z") for n in range(pods))
     return LeavingNode(name, name, turn, {}, places)
 
 
@@ -82,13 +82,13 @@ def test_all_steps_of_the_longest_cut_wait_for_their_cool_downs() -> None:
 def test_karpenter_takes_an_empty_node_after_the_time_of_its_pool() -> None:
     found = steps(
         labels={NODEPOOL_LABEL: "default"},
-        autoscalers=Autoscalers(pools=(NodePool("default", consolidate_after="90s"),)),
+        autoscalers=NodeAutoscalers(pools=(NodePool("default", consolidate_after="90s"),)),
     )
     assert dates(found)[2] == ("take", 360 + 90) and found[2].by == "Karpenter, NodePool default"
 
 
 def test_without_an_autoscaler_somebody_takes_the_node_away() -> None:
-    found = steps(autoscalers=Autoscalers())
+    found = steps(autoscalers=NodeAutoscalers())
     assert dates(found)[2] == ("take", 360) and found[2].by == BY_HAND
 
 
@@ -103,19 +103,19 @@ def test_a_node_that_an_obstacle_keeps_when_it_is_empty_has_no_date(even_empty: 
 
 
 def test_a_pool_that_could_not_be_read_has_no_date() -> None:
-    found = steps(labels={NODEPOOL_LABEL: "other"}, autoscalers=Autoscalers())
+    found = steps(labels={NODEPOOL_LABEL: "other"}, autoscalers=NodeAutoscalers())
     assert dates(found)[2] == ("take", None) and found[2].action is StepAction.TAKE
 
 
 def test_without_nodes_that_could_leave_there_is_no_step() -> None:
-    route = Route((), Autoscalers(), (), ProposedChanges(3, 3), PACE, NOW)
+    route = Route((), NodeAutoscalers(), (), ProposedChanges(3, 3), PACE, NOW)
     assert plan_steps(ClusterSize((), (), (), SizeOptions()), RequestLevel.READY, route) == ()
 
 
 def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
     state = SizedCluster((node("a", labels={NODEPOOL_LABEL: "default"}), node("b")), ())
     pools = (NodePool("default", "WhenEmpty", "30s"), NodePool("old", consolidate_after="Never"))
-    lines = autoscaler_sentences(state, Autoscalers(pools=pools, status=True, unread=("x could not be read",)))
+    lines = autoscaler_sentences(state, NodeAutoscalers(pools=pools, status=True, unread=("x could not be read",)))
     assert lines == [
         "Karpenter takes away nodes that are empty, 30s after the last change of NodePool default (1 node)",
         "Karpenter takes away no node by itself of NodePool old (0 nodes)",
@@ -123,4 +123,4 @@ def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
         "these are its defaults, its flags could not be read",
         "x could not be read",
     ]
-    assert "Neither Karpenter nor cluster-autoscaler was seen" in autoscaler_sentences(state, Autoscalers())[0]
+    assert "Neither Karpenter nor cluster-autoscaler was seen" in autoscaler_sentences(state, NodeAutoscalers())[0]

@@ -14,8 +14,8 @@ from cotenant.base.reasons import Reason
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, rows_of
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.load import load_aware
-from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, MetricWire, metric_of
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeMetricWire, metric_of
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import (
     Aggregation,
     LoadAwareSettings,
@@ -31,7 +31,7 @@ NODE = ExtenderNode("n", capacity=(32_000.0, 64 * GIB), whole=(40_000.0, 80 * GI
 
 def metric(usage: Any) -> LoadMetric:
     node = None if usage is None else {"nodeUsage": usage}
-    return metric_of(msgspec.convert({"status": {"nodeMetric": node}}, MetricWire))
+    return metric_of(msgspec.convert({"status": {"nodeMetric": node}}, NodeMetricWire))
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_runs_outside_of_pods_is_the_rest_where_it_is_not_reported(
     pods = [{"namespace": "ns", "name": "p", "podUsage": {"resources": {"cpu": "2", "memory": "3Gi"}}}]
     node = {"nodeUsage": {"resources": {"cpu": "6", "memory": "8Gi"}}}
     node |= {} if system is None else {"systemUsage": {"resources": system}}
-    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, MetricWire))
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, NodeMetricWire))
     assert report.system == expected
 
 
@@ -97,7 +97,7 @@ def test_a_pod_s_amount_that_the_report_lacks_is_not_measured(
     other = {"namespace": "ns", "name": "q", "podUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}}
     pods = [{"namespace": "ns", "name": "p", "podUsage": {"resources": resources}}, other]
     node = {"nodeUsage": {"resources": {"cpu": "6", "memory": "8Gi"}}}
-    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, MetricWire))
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node, "podsMetric": pods}}, NodeMetricWire))
     np.testing.assert_equal(report.pods.get("ns/p", (None, False))[0], expected)
     # what is not measured of the pod is in the rest of the node's use: 6 cores and 8 GiB less what is measured
     cpu, memory = np.nan_to_num(expected or (0.0, 0.0))
@@ -110,7 +110,7 @@ def test_a_statistic_of_one_resource_says_nothing_of_the_other(missing: str) -> 
     del amounts[missing]
     window = {"duration": "5m0s", "usage": {"p95": {"resources": amounts}, "p99": {"resources": {}}}}
     node = {"nodeUsage": {"resources": {"cpu": "1", "memory": "1Gi"}}, "aggregatedNodeUsages": [window]}
-    report = metric_of(msgspec.convert({"status": {"nodeMetric": node}}, MetricWire))
+    report = metric_of(msgspec.convert({"status": {"nodeMetric": node}}, NodeMetricWire))
     pair = (math.nan, 4 * GIB) if missing == "cpu" else (3000.0, math.nan)
     assert report.aggregated.keys() == {("p95", 300.0), ("p95", 0.0)}
     np.testing.assert_equal(report.aggregated["p95", 300.0], pair)
@@ -155,7 +155,7 @@ def test_a_load_that_passes_what_pods_may_have_is_believed_and_one_that_passes_t
     assert state_of(NodeLoad(NODE, busy), NOW, 180) is Reason.OK
     assert column(busy)[SnapshotColumn.MEASURED].tolist() == [1.0]
     assert column(impossible)[SnapshotColumn.MEASURED].tolist() == [0.0]
-    pod = PodFacts(PodIdentity("ns", "p"))
+    pod = NewPod(PodIdentity("ns", "p"))
     settings = LoadAwareSettings()
     assert load_aware.check_usage(column(busy), pod, NOW, settings).codes.tolist() == [Code.CPU]
     assert load_aware.check_usage(column(impossible), pod, NOW, settings).codes.tolist() == [Code.PASS]
@@ -174,5 +174,5 @@ def test_a_statistic_that_passes_the_machine_is_as_one_that_is_not_reported() ->
         )
         one, other = (rows_of([NodeState(NODE, report)], settings).T for report in (wrong, without))
         np.testing.assert_array_equal(one, other)
-        pod = PodFacts(PodIdentity("ns", "p"))
+        pod = NewPod(PodIdentity("ns", "p"))
         assert load_aware.check_usage(one, pod, NOW, settings).codes.tolist() == [code]

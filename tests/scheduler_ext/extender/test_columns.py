@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cotenant.base.resource import GIB, MIB
 from cotenant.scheduler_ext.extender.columns import NodeState, SnapshotColumn, node_row, share_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, thresholds_of
-from cotenant.scheduler_ext.extender.pod import Pair, PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod, Pair
 from cotenant.scheduler_ext.extender.settings import (
     Aggregation,
     ExtenderSettings,
@@ -233,7 +233,7 @@ def test_taking_a_pod_away_takes_its_share_away(state: NodeState, data: st.DataO
     assert state.metric is not None
     if not state.pods or state.metric.usage is None:
         return
-    victim: PodFacts = data.draw(st.sampled_from(list(state.pods)))
+    victim: NewPod = data.draw(st.sampled_from(list(state.pods)))
     share = share_of(victim, state.metric)
     measured = state.metric.pods.get(victim.key, ((0.0, 0.0), False))
     left = NodeState(state.node, _without(state.metric, victim.key, measured), _others(state.pods, victim))
@@ -251,7 +251,7 @@ def _without(metric: LoadMetric, key: str, measured: tuple[Pair, bool]) -> LoadM
     )
 
 
-def _others(pods: Sequence[PodFacts], victim: PodFacts) -> tuple[PodFacts, ...]:
+def _others(pods: Sequence[NewPod], victim: NewPod) -> tuple[NewPod, ...]:
     return tuple(p for p in pods if p is not victim)
 
 

@@ -20,10 +20,10 @@ from cotenant.base.allocation.topology_document import COLLECTION, NodeCpus, ann
 from cotenant.base.kubernetes.amplification import amplification_of, raw_allocatable
 from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.scheduler_ext.extender import cpus
-from cotenant.scheduler_ext.extender.decide import Moment
+from cotenant.scheduler_ext.extender.decide import Instant
 from cotenant.scheduler_ext.extender.judgement import Code
 from cotenant.scheduler_ext.extender.metric import ExtenderNode
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import (
     CpuAllocationSettings,
     ExtenderSettings,
@@ -52,19 +52,19 @@ def hardware(
     return NodeHardware("n1", labels or {}, annotations or {}, {COLLECTION: document})
 
 
-def pod(millicores: int, spec: dict[str, str] | None = None, qos: str = "LSR", numa: str = "", **more: Any) -> PodFacts:
+def pod(millicores: int, spec: dict[str, str] | None = None, qos: str = "LSR", numa: str = "", **more: Any) -> NewPod:
     annotations = {SPEC: json.dumps(spec)} if spec else {}
     annotations |= {NUMA: json.dumps({"numaTopologyPolicy": numa})} if numa else {}
     annotations |= more.pop("annotations", {})
     identity = PodIdentity("shop", more.pop("name", "web-0"), "u1", {"koordinator.sh/qosClass": qos}, annotations)
-    return PodFacts(identity, requests={"cpu": millicores, "cotenant.dev/bind": 1}, **more)
+    return NewPod(identity, requests={"cpu": millicores, "cotenant.dev/bind": 1}, **more)
 
 
-def claim(facts: PodFacts) -> HardwareClaim:
+def claim(facts: NewPod) -> HardwareClaim:
     return HardwareClaim(facts.identity, facts.requests)
 
 
-def verdict(facts: PodFacts, room: Any) -> Code:
+def verdict(facts: NewPod, room: Any) -> Code:
     """The filter's word on one node."""
     snapshot = NodeSnapshot(names=("n1",), rows={"n1": 0}, rooms={"n1": room} if room is not None else {})
     codes = np.zeros(1, np.int8)
@@ -150,7 +150,7 @@ def test_a_node_that_publishes_nothing_is_refused() -> None:
         (pod(1500, {"requiredCPUBindPolicy": "FullPCPUs", "note": "no ConstrainedBurst"}), Code.CPU_REQUEST),
         (pod(1000, annotations={SPEC: "{ConstrainedBurst"}), Code.CPU_REQUEST),
         (pod(1000, qos="LS"), Code.PASS),
-        (PodFacts(pod(1000).identity, requests={"cpu": 1000}), Code.PASS),
+        (NewPod(pod(1000).identity, requests={"cpu": 1000}), Code.PASS),
     ],
     ids=[
         "half a CPU",
@@ -162,7 +162,7 @@ def test_a_node_that_publishes_nothing_is_refused() -> None:
         "does not ask to be bound by us",
     ],
 )
-def test_the_pod_decides_whether_the_rule_looks_at_it(facts: PodFacts, code: Code) -> None:
+def test_the_pod_decides_whether_the_rule_looks_at_it(facts: NewPod, code: Code) -> None:
     assert verdict(facts, None if code == Code.PASS else cpus.free_cpu_capacity(hardware(SMALL), ())) == code
 
 
@@ -266,14 +266,14 @@ def test_why_names_the_rule_and_the_number_of_nodes() -> None:
     state = {name: CollectionState(0.0) for name in NEEDED}
     snapshot = next_snapshot(NodeSnapshot(), table.take(state, 0.0, 0.0))
     settings = ExtenderSettings(load_aware=LoadAwareSettings(on=False), cpus=ON)
-    explanation = explain_placement(snapshot, pod(10_000), Moment(0.0, 0.0), settings)
+    explanation = explain_placement(snapshot, pod(10_000), Instant(0.0, 0.0), settings)
     assert {(r.rule, r.reason, r.nodes) for r in explanation.refusals} >= {
         ("cpus", NO_TOPOLOGY, 1),
         ("cpus", TOO_FEW, 1),
     }
-    assert explain_placement(snapshot, pod(8000), Moment(0.0, 0.0), settings).best == ["n1"]
+    assert explain_placement(snapshot, pod(8000), Instant(0.0, 0.0), settings).best == ["n1"]
     elsewhere = explain_placement(
-        snapshot, pod(10_000), Moment(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware)
+        snapshot, pod(10_000), Instant(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware)
     )
     assert "rule cpus was not tried: extender.cpus.on is false in the settings of this command" in elsewhere.notes
     table.put_document(COLLECTION, "n1", None)

@@ -34,7 +34,7 @@ from cotenant.base.kubernetes.pod_identity import PodIdentity
 from cotenant.scheduler_ext.extender import devices
 from cotenant.scheduler_ext.extender.judgement import Code, words_of
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, NodeSlice, SliceWire, slice_of
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.serve.scheduler_configuration import Reach, extenders
 from cotenant.scheduler_ext.extender.settings import (
     DeviceAllocationSettings,
@@ -55,10 +55,8 @@ def body(gpus: int) -> dict[str, Any]:
     return {"metadata": {"name": "n"}, "spec": {"devices": listed}}
 
 
-def pod(
-    requests: dict[str, int], name: str = "p", node: str = "", annotations: dict[str, str] | None = None
-) -> PodFacts:
-    return PodFacts(PodIdentity("shop", name, f"u-{name}", {}, annotations or {}, ()), node=node, requests=requests)
+def pod(requests: dict[str, int], name: str = "p", node: str = "", annotations: dict[str, str] | None = None) -> NewPod:
+    return NewPod(PodIdentity("shop", name, f"u-{name}", {}, annotations or {}, ()), node=node, requests=requests)
 
 
 def hardware(gpus: int) -> NodeHardware:
@@ -66,8 +64,8 @@ def hardware(gpus: int) -> NodeHardware:
 
 
 def placed_on(
-    node: NodeHardware, holders: list[PodFacts], requests: dict[str, int], wishes: dict[str, str] | None = None
-) -> PodFacts | None:
+    node: NodeHardware, holders: list[NewPod], requests: dict[str, int], wishes: dict[str, str] | None = None
+) -> NewPod | None:
     """The pod as it is bound there beside the holders; None where it is refused."""
     holdings = [Holding(p.key, p.identity.uid, p.identity.annotations, p.requests) for p in holders]
     facts = pod(requests, f"p-{len(holders)}", annotations=wishes)
@@ -89,7 +87,7 @@ amounts = st.one_of(
 def test_the_filter_passes_a_node_where_the_bind_verb_would_place_the_pod(
     earlier: list[dict[str, int]], requests: dict[str, int]
 ) -> None:
-    node, holders = hardware(3), list[PodFacts]()
+    node, holders = hardware(3), list[NewPod]()
     for one in earlier:
         bound = placed_on(node, holders, one)
         holders += [bound] if bound else []
@@ -138,7 +136,7 @@ def test_the_filter_passes_a_joint_allocation_exactly_where_the_bind_verb_would_
     requests: dict[str, int],
     wishes: dict[str, str],
 ) -> None:
-    node, holders = NodeHardware("n", documents={COLLECTION: switches(gpus, cards)}), list[PodFacts]()
+    node, holders = NodeHardware("n", documents={COLLECTION: switches(gpus, cards)}), list[NewPod]()
     for asked, wished in earlier:
         bound = placed_on(node, holders, asked, wished)
         holders += [bound] if bound else []
@@ -253,7 +251,7 @@ def test_the_filter_passes_a_choice_of_devices_exactly_where_the_bind_verb_would
     requests: dict[str, int],
     wishes: dict[str, str],
 ) -> None:
-    holders = list[PodFacts]()
+    holders = list[NewPod]()
     for asked, wished in earlier:
         with contextlib.suppress(UsageError):
             bound = placed_on(node, holders, asked, wished)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cotenant.scheduler_ext.extender.judgement_cache import Opinions
 from cotenant.scheduler_ext.extender.load import load_rules
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.snapshot import TRAIL, NodeSnapshot, next_snapshot
 from cotenant.scheduler_ext.extender.watch.frame import Frame
@@ -24,7 +24,7 @@ WEB = {"cpu": "1", "memory": "2Gi"}
 BATCH = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
 
 
-def asked(uid: str, batch: bool = False) -> PodFacts:
+def asked(uid: str, batch: bool = False) -> NewPod:
     labels = {"koordinator.sh/qosClass": "BE" if batch else "LS"}
     more: dict[str, Any] = {"priority": 5500} if batch else {}
     return facts(pod_json("p", BATCH if batch else WEB, labels=labels, uid=uid, **more))

@@ -10,9 +10,9 @@ import msgspec
 from cotenant.base.kubernetes.models.node import SchedulableNode
 from cotenant.base.kubernetes.models.pod import PodWire
 from cotenant.base.kubernetes.models.usage_forecast import UsageForecast
-from cotenant.scheduler_ext.extender.decide import Moment
-from cotenant.scheduler_ext.extender.metric import MetricWire, metric_of, node_of, outlook_of
-from cotenant.scheduler_ext.extender.pod import PodFacts, facts_of
+from cotenant.scheduler_ext.extender.decide import Instant
+from cotenant.scheduler_ext.extender.metric import NodeMetricWire, metric_of, node_of, outlook_of
+from cotenant.scheduler_ext.extender.pod import NewPod, facts_of
 from cotenant.scheduler_ext.extender.settings import ExtenderSettings, LoadAwareSettings
 from cotenant.scheduler_ext.extender.watch.feed import SnapshotFeed
 from cotenant.scheduler_ext.extender.watch.frame import DECODER, ENCODER, CollectionState
@@ -28,8 +28,8 @@ ELSEWHERE = "elsewhere"
 """A node that no view knows, which every rule passes: asked beside others, some node is left whatever they get."""
 
 
-def moment(seconds: float = NOW, monotonic: float = 100.0) -> Moment:
-    return Moment(seconds, monotonic)
+def moment(seconds: float = NOW, monotonic: float = 100.0) -> Instant:
+    return Instant(seconds, monotonic)
 
 
 def pod_json(
@@ -69,7 +69,7 @@ def stamp(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def facts(pod: Mapping[str, Any], settings: LoadAwareSettings | None = None) -> PodFacts:
+def facts(pod: Mapping[str, Any], settings: LoadAwareSettings | None = None) -> NewPod:
     return facts_of(msgspec.json.decode(msgspec.json.encode(pod), type=PodWire), settings or LoadAwareSettings())
 
 
@@ -131,7 +131,7 @@ class World:
         return self
 
     def metric(self, name: str, **more: Any) -> World:
-        self.table.put_metric(name, metric_of(msgspec.convert(metric_json(name, **more), MetricWire)))
+        self.table.put_metric(name, metric_of(msgspec.convert(metric_json(name, **more), NodeMetricWire)))
         return self
 
     def forecast(self, name: str, cpu: Sequence[int], memory: Sequence[int] = (), **more: Any) -> World:

@@ -11,7 +11,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Reference
 from cotenant.base.kubernetes.qos import PriorityClass
 from cotenant.scheduler_ext.extender.metric import ExtenderNode, LoadMetric, Outlook
-from cotenant.scheduler_ext.extender.pod import PodFacts
+from cotenant.scheduler_ext.extender.pod import NewPod
 from cotenant.scheduler_ext.rebalance.arguments import RebalanceArgs, arguments_of
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, RebalancePod, WorkloadOutlook
 
@@ -29,7 +29,7 @@ def pod(name: str, cpu_percent: float, *, memory_percent: float = 0.0, **changes
     identity = PodIdentity("shop", name, name, {"app": name.rpartition("-")[0]}, annotations, (owner,) if owner else ())
     usage = (CPU * cpu_percent / 100, MEMORY * memory_percent / 100)
     chosen = changes.pop("priority_class", PriorityClass.BATCH)
-    facts = PodFacts(
+    facts = NewPod(
         identity, priority_class=chosen, daemon=bool(owner) and owner.kind == "DaemonSet",
         requests=changes.pop("requests", {"cpu": int(usage[0]), "memory": int(usage[1])}),
         assigned_seconds=changes.pop("placed", NOW - 86400), placeholder_of=changes.pop("placeholder_of", None),

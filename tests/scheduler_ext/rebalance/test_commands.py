@@ -25,7 +25,7 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 from cotenant.scheduler_ext.rebalance.arguments import arguments_from_settings
 from cotenant.scheduler_ext.rebalance.cluster_reading import RebalanceReading, read
-from cotenant.scheduler_ext.rebalance.commands import RebalanceMode, Show, arguments_from
+from cotenant.scheduler_ext.rebalance.commands import RebalanceMode, RoundPart, arguments_from
 from cotenant.scheduler_ext.rebalance.commands import _print as print_report
 from cotenant.scheduler_ext.rebalance.controllers.descheduler_controller import DeschedulerConfig, DeschedulerController
 from cotenant.scheduler_ext.rebalance.decide import decide
@@ -79,7 +79,7 @@ def test_rows_say_what_happens_to_each_node_and_pod(report: RebalanceReport) -> 
 def test_every_format_has_the_same_rows(
     report: RebalanceReport, output: Format, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    print_report(report, Show.ALL, output, headers=True)
+    print_report(report, RoundPart.ALL, output, headers=True)
     text = capsys.readouterr().out
     if output in (Format.JSON, Format.YAML):
         document = json.loads(text) if output is Format.JSON else yaml.safe_load(text)
