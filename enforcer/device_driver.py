@@ -101,7 +101,7 @@ class DraMetrics(Collector):
         registered, published, count = self._read()
         meaning = "1 while the kubelet knows the driver."
         yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))
-        meaning = "1 while the node's ResourceSlices are as its devices."
+        meaning = "1 while the node's ResourceSlices match its devices."
         yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
         yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
 

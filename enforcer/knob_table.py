@@ -23,7 +23,7 @@ class Knob(StrEnum):
     CPU_BURST = "cpu.burst"
     """Microseconds per period of 100 ms that may be saved up beyond the quota."""
     CPU_IDLE = "cpu.idle"
-    """1 = runs only when nobody else wants to."""
+    """1 = runs only when no other pod needs the CPU."""
     CPU_BVT = "cpu.bvt_warp_ns"
     """Group identity -1..2; vendor kernels only."""
     CPUSET_CPUS = "cpuset.cpus"

@@ -34,9 +34,9 @@ def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
     history = _days(14, seed)
     answer = _answer(model, history)
     if not np.array_equal(answer, _answer(model, history), equal_nan=True):
-        sentences.append("the same history gives two answers: seed what is random")
+        sentences.append("the same history gives two answers: seed the random generator")
     elif not np.allclose(answer[[1]], _answer(model, history[[1]]), equal_nan=True):
-        sentences.append("a series' answer depends on the series beside it")
+        sentences.append("a series' answer depends on the other series")
     return tuple(sentences)
 
 
@@ -45,7 +45,7 @@ def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
     answer = _answer(model, history)
     shape = (len(history), SLOTS_PER_DAY, len(LEVELS))
     if not np.array_equal(history, before, equal_nan=True):
-        yield "it changes the history that it is given"
+        yield "it modifies the history that it receives"
     if answer.shape != shape:
         yield f"it answers in shape {answer.shape}, not (series, horizon, levels) = {shape}"
         return

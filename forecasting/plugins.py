@@ -96,9 +96,9 @@ def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[F
     for model in models:
         name = getattr(model, "name", None)
         if isinstance(model, type) or not isinstance(name, str) or not callable(getattr(model, "quantiles", None)):
-            raise UsageError(f"models holds {model!r}, which is no forecast model", fix=MODEL_FIX)
+            raise UsageError(f"models holds {model!r}, which is not a forecast model", fix=MODEL_FIX)
         if name in {member.name for member in competing}:
-            raise UsageError(f"models holds {name!r}, a name that is taken", fix="Give each model a name of its own.")
+            raise UsageError(f"models has {name!r}, a name in use", fix="Give each model a name of its own.")
         competing.append(Guarded(model, name))
     return tuple(competing)
 

@@ -43,8 +43,8 @@ class ForecastingSettings(Section, frozen=True):
     time_zone: Annotated[
         str,
         setting(
-            "IANA zone whose days usage follows: a change of its clocks moves the daily pattern.",
-            when="most users of the workloads live by another clock",
+            "IANA zone whose days usage follows: daylight saving time of that zone shifts the daily pattern.",
+            when="most users of the workloads live in another time zone",
             min_length=1,
         ),
     ] = "UTC"
@@ -128,9 +128,9 @@ class NodePeakSettings(Section, frozen=True):
     risk_percent: Annotated[
         float,
         setting(
-            "Share of decisions whose forecast CPU peak may be passed within 24 hours: mean over all nodes and months, "
-            "one decision a node every six hours. Nodes pass together: most of a month's share comes as one event, a "
-            "day on which a third to a half of the nodes pass theirs, and other weeks hold none.",
+            "Share of decisions whose forecast CPU peak may be exceeded within 24 hours: mean over all nodes and "
+            "months, one decision a node every six hours. Nodes exceed their peaks together: most of a month's share "
+            "occurs in one event, a day on which a third to a half of the nodes exceed theirs; other weeks have none.",
             when="batch work should get more, or less, of the nodes' CPU",
             unit="percent",
             gt=0,
@@ -140,8 +140,8 @@ class NodePeakSettings(Section, frozen=True):
     memory_risk_percent: Annotated[
         float,
         setting(
-            "The same for memory, where passing it means evictions, on all nodes of an event at once.",
-            when="evictions for memory are too many, or memory lies idle",
+            "The same for memory, where an exceeded peak means evictions, on all nodes of an event at once.",
+            when="evictions for memory are too many, or memory is idle",
             unit="percent",
             gt=0,
             le=50,

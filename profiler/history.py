@@ -193,7 +193,7 @@ def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source:
     if before is None or now is None or before == now:
         return
     raise SourceUnfit(
-        f"{source.describe()} is of another cluster than the history stored as {store.cluster}: its namespace "
+        f"{source.describe()} belongs to another cluster than the history stored as {store.cluster}: its namespace "
         f"kube-system was created at {_moment(now)}, that of the history at {_moment(before)}",
         fix="Give this one a name of its own: --cluster NAME. If the cluster was built anew under its old name, move "
         f"{store.url.rstrip('/')}/{store.cluster} away first.",
@@ -211,8 +211,8 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
     causes = "; ".join(error.message for error in source.report().errors[:2])
     return (
-        f"incomplete: not read of the history: {amounts}{f' ({causes})' if causes else ''}; what rests on it is "
-        "not lowered and not called idle, and the next scan asks for it again",
+        f"incomplete: parts of the history were not read: {amounts}{f' ({causes})' if causes else ''}; results from "
+        f"it are not lowered and not called idle, and the next scan requests it again",
     )
 
 
@@ -220,9 +220,9 @@ def _no_answer_error(source: MetricSource) -> SourceError:
     """The error of a pull that got no CPU usage because its questions failed."""
     errors = source.report().errors
     if not errors:
-        return SourceUnreachable(f"{source.describe()} answered no question for CPU usage")
+        return SourceUnreachable(f"{source.describe()} answered no query for CPU usage")
     first = errors[0]
-    return type(first)(f"no question for CPU usage was answered: {first.message}", fix=first.fix)
+    return type(first)(f"no query for CPU usage was answered: {first.message}", fix=first.fix)
 
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
@@ -301,7 +301,7 @@ def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) ->
             fix="Set the clock of this machine. Nothing was changed.",
         )
     return without_future(state, now_seconds), (
-        f"earlier pulls lie after {_moment(now_seconds)}, as a clock was wrong then: the window was asked for again",
+        f"earlier pulls lie after {_moment(now_seconds)}, as a clock was wrong then: the window was read again",
     )
 
 
@@ -327,7 +327,7 @@ def _require_usage(source: MetricSource, store: Store, recording: RecorderStatus
         f"{source.describe()} has no CPU usage of any container from {_moment(window.start_seconds)} to "
         f"{_moment(window.end_seconds)}, and the history stored as {store.cluster} has some{clocks}",
         fix="Check the labels that choose the cluster (profiler.prometheus.labels), the tenant, the address, and this "
-        "machine's clock. Nothing was changed: once they are right, the next scan goes on where the last one ended.",
+        "machine's clock. Nothing was changed: once they are right, the next scan continues where the last one ended.",
     )
 
 
@@ -398,7 +398,7 @@ def _recorded_notes(stands: RecordedTime | None) -> tuple[str, ...]:
     if stands is None:
         return ()
     since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
-    return (f"from {since} to {until} the recorder's values stand where it has any, as its rates are finer",)
+    return (f"from {since} to {until} the recorder's values are used where present, as its rates are finer",)
 
 
 def _node_totals(
@@ -425,7 +425,7 @@ def _node_totals(
                 if usage.refs:
                     sums = total(usage, by_node(usage.refs, inventory))
                     store.append(node_signal, _beside_recorded(sums, node_signal, store, recorded))
-    return ("nodes report no usage of their own: the sum of their pods stands for it",) if missing else ()
+    return ("nodes report no usage of their own: the sum of their pods is used",) if missing else ()
 
 
 def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ class PrometheusSettings(Section, frozen=True):
         str,
         setting(
             "Address with path prefix, http or https, such as https://prometheus.example/prom.",
-            when="always: it is where usage comes from",
+            when="always: usage is read from it",
         ),
     ] = ""
     username: Annotated[
@@ -100,7 +100,7 @@ class PrometheusSettings(Section, frozen=True):
     outage_seconds: Annotated[
         float,
         setting(
-            "How long a scan asks a question again while a server that was there is away or overloaded.",
+            "How long a scan repeats a query while the server is unavailable or overloaded.",
             when="a job should fail at once, or the server restarts slowly",
             unit="seconds",
             ge=0,
@@ -127,8 +127,8 @@ class PrometheusSettings(Section, frozen=True):
     scrape_interval_seconds: Annotated[
         int,
         setting(
-            "Scrape interval of the containers' metrics; 0 finds it out.",
-            when="it is found wrong, as with several scrape jobs",
+            "Scrape interval of the containers' metrics; 0 detects it.",
+            when="the detected value is wrong, as with several scrape jobs",
             unit="seconds",
             ge=0,
             le=3600,
@@ -143,7 +143,7 @@ class ProfilerSettings(Section, frozen=True):
         int,
         setting(
             "History that a first scan asks for, that results are computed from, and that gone pods are kept for. "
-            "Only peaks of nodes learn from more.",
+            "Only peaks of nodes use more.",
             when="usage has cycles longer than a week, or the server keeps less history",
             unit="days",
             ge=1,
@@ -190,7 +190,7 @@ class PortraitSettings(Section, frozen=True):
     startup_minutes: Annotated[
         int,
         setting(
-            "First minutes of a pod's life, kept apart from its steady usage.",
+            "First minutes of a pod's life, which do not count as steady usage.",
             when="workloads take longer than that to warm up",
             unit="minutes",
             ge=0,

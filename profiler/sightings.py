@@ -416,8 +416,8 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
     listed_no_more = agree(
         unlisted,
-        "pod uses something that kube-state-metrics tells of no more: it counts as running",
-        "pods use something that kube-state-metrics tells of no more: they count as running",
+        "pod has usage and kube-state-metrics no longer reports it: it counts as running",
+        "pods have usage and kube-state-metrics no longer reports them: they count as running",
     )
     notes = (listed_no_more,) if unlisted else ()
     if not strangers:
@@ -427,8 +427,8 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
     of = agree(
         len(strangers),
-        "pod used something and kube-state-metrics does not tell of it",
-        "pods used something and kube-state-metrics does not tell of them",
+        "pod had usage and kube-state-metrics does not report it",
+        "pods had usage and kube-state-metrics does not report them",
     )
     return (
         *notes,

@@ -164,7 +164,7 @@ def _running_notes(container: Container) -> Iterator[str]:
         amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
         pods = counted(total.pods, "pod")
         if total.counted != total.in_force:
-            yield f"{resource}: a resize is put off by the node: {pods} count with {amounts[0]} and have {amounts[1]}"
+            yield f"{resource}: the node has deferred a resize: {pods} count with {amounts[0]} and have {amounts[1]}"
         else:
             yield f"{resource}: pods do not request the same amount, {pods} request {amounts[0]} in all"
 

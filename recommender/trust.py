@@ -160,7 +160,7 @@ def _findings(
     if backtest is not None:
         findings.append(_backtest_trust(backtest))
     siblings = {str(name) for v in recommendation.values if (name := v.inputs.get(SIBLING_INPUT))}
-    findings += [TrustFactor(0.0, f"Rests on the history of a sibling, {name}.") for name in sorted(siblings)]
+    findings += [TrustFactor(0.0, f"Uses the history of a sibling, {name}.") for name in sorted(siblings)]
     return findings
 
 
@@ -173,16 +173,16 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
     """Return the trust factor for the agreement of both halves of the history on the demand."""
     older, newer = (float(column[index]) for column in grounds.halves[resource])
     if not (isfinite(older) and isfinite(newer)):
-        return TrustFactor(0.5, f"Too short a history to compare {_WHAT[resource]} of its halves.")
+        return TrustFactor(0.5, f"The history is too short to compare {_WHAT[resource]} of its halves.")
     larger, smaller = max(older, newer), min(older, newer)
     score, what = max(smaller / larger, 0.0) if larger > 0 else 1.0, _WHAT[resource]
     if score > 0.995:
-        return TrustFactor(score, f"Both halves of the history ask for as much {what}.")
+        return TrustFactor(score, f"Both halves of the history need as much {what}.")
     if smaller <= 0:
-        return TrustFactor(score, f"Only one half of the history asks for {what}.")
+        return TrustFactor(score, f"Only one half of the history needs {what}.")
     way = "more" if newer > older else "less"
     change = f"{percent(abs(newer / older - 1))} {way} {what}"
-    return TrustFactor(score, f"The newer half of the history asks for {change} than the older one.")
+    return TrustFactor(score, f"The newer half of the history needs {change} than the older one.")
 
 
 def _backtest_trust(backtest: Backtest) -> TrustFactor:
@@ -197,10 +197,10 @@ def _backtest_trust(backtest: Backtest) -> TrustFactor:
     score = 0.5 ** (share / TRUSTED_THROTTLING + weekly)
     if backtest.evictions:
         times = f"{backtest.evictions} times in {days}"
-        return TrustFactor(score, f"Back-test: memory passed the proposed request {times}, and not the present one.")
+        return TrustFactor(score, f"Back-test: memory exceeded the proposed request {times}, and not the present one.")
     if more:
         return TrustFactor(score, f"Back-test: {more:.1f} more minutes throttled in {days}.")
-    return TrustFactor(score, f"Back-test: no harm in {days} that the present values would not have done.")
+    return TrustFactor(score, f"Back-test: no more harm in {days} than with the present values.")
 
 
 def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: int) -> float:

@@ -63,7 +63,7 @@ def _from_sketch(sketch: Json, spec: Json) -> Converted:
     if not meta.get("name"):
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
     namespace = str(meta.pop("namespace", "") or "default")
-    notes = [f"It is cluster-scoped now; namespace {namespace} stands in its template and owners."]
+    notes = [f"It is cluster-scoped now; namespace {namespace} is in its template and owners."]
     template = _template(spec.get("template"), namespace, notes)
     if node := spec.get("nodeName"):
         template["spec"] = on_node(template.get("spec") or {}, str(node))
@@ -77,7 +77,7 @@ def _from_sketch(sketch: Json, spec: Json) -> Converted:
             )
         now["ttl"] = f"{seconds}s"
     if "status" in sketch:
-        notes.append("Its status is left out: the controller says it.")
+        notes.append("Its status is left out: the controller writes it.")
     body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
     return Converted(body, tuple(notes))
 

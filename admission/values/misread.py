@@ -224,7 +224,7 @@ def _gang(namespace: str, name: str, labels: Json, annotations: Json) -> Iterato
 
 
 def _amount(where: str, name: str, value: Any) -> Iterator[str]:
-    """An amount of batch or mid resources that is no whole number of millicores or bytes."""
+    """An amount of batch or mid resources that is not a whole number of millicores or bytes."""
     try:
         thousandths = parse_millicores(value)
     except CotenantError:

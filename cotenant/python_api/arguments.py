@@ -21,7 +21,7 @@ def resource_of(name: str) -> Resource:
 
 
 def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
-    """UsageError for an argument that is no whole number of at least `least`."""
+    """UsageError for an argument that is not a whole number of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name}={value!r} is not a whole number of at least {least}", fix=fix)
 

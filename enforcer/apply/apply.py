@@ -348,7 +348,7 @@ class Applier:
         self._written.add(write.place)
         drifts = len(times) if write.drifted else 0
         if drifts >= CONFLICT_DRIFTS:
-            message = f"somebody else keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
+            message = f"another program keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
             return _answer(write, WriteOutcome.CONFLICT, message=message)
         return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
 

@@ -138,7 +138,7 @@ def _stood_by(settings: SettingSections, lock: NodeLock, wait: Callable[[float],
     if not settings.section(EnforcerSettings).handover_seconds:
         raise UsageError(
             "another agent runs on this node",
-            fix="End it first, or set enforcer.handover_seconds to stand by until it ends.",
+            fix="Stop it first, or set enforcer.handover_seconds to stand by until it stops.",
         )
     structlog.get_logger(__name__).info("standing by", reason="another agent runs on this node")
     with HealthServer(Checks(), Metrics(__version__, platform.python_version()), settings.section(TelemetrySettings)):

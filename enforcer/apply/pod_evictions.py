@@ -1,7 +1,7 @@
 """EDGE: pods that must leave: asked by the API server, and while memory runs out ended by the container runtime.
 
     decided.evictions --admitted--> Evictor (Eviction API) --refused, no answer, nobody to ask--> ContainerStopper (CRI)
-    decided.urgent, while the API server has not been heard of for long -----------------------> ContainerStopper
+    decided.urgent, while the API server has not answered for a long time -----------------------> ContainerStopper
     refusals --> Observation.eviction_refusals of the next decision, which takes another pod
 
 The second way is there only where `enforcer.stop_containers` is on, only for pods labelled BE, and only while the very
@@ -105,7 +105,7 @@ class PodEvictions:
         self._admission = chosen.asked if chosen else self._admission
         for eviction in chosen.now if chosen else ():
             if away:
-                why = "the API server has not been heard of for long"
+                why = "the API server has not answered for a long time"
                 self._end(eviction, pods[eviction.uid], why, observation.wall_seconds)
             else:
                 self._ask(eviction, pods[eviction.uid], observation)
@@ -176,7 +176,7 @@ class PodEvictions:
         if self.settings.dry_run:
             self.report(eviction, "would-ask", "", observation.wall_seconds, pod)
         elif self.evictor is None:
-            why = "there is no API server to ask"
+            why = "no API server is configured"
             self._take(EvictionAnswer(eviction, "refused", why, answered=False), pod, observation)
             self._end_refused({pod.uid: pod}, {eviction.uid}, observation)
         else:

@@ -106,7 +106,7 @@ class ResctrlKeeper:
             return
         try:
             if not self._make_group(name):
-                yield f"group {name} is somebody else's: not touched"
+                yield f"group {name} belongs to another program: not changed"
                 return
             present = _settings(self._files.read(self._root / name / "schemata"))
             for line in group.schemata:
@@ -152,7 +152,7 @@ class ResctrlKeeper:
 
     def _reason(self, refused: OSError) -> str:
         if refused.errno == errno.ENOSPC:
-            return "the processor has no class of service left"
+            return "the processor has no free class of service"
         kernel_status = ""
         with contextlib.suppress(OSError):
             kernel_status = self._files.read(self._root / "info/last_cmd_status").strip()

@@ -44,13 +44,13 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
     except FileNotFoundError:
         return SurfaceNote(empty)
     except OSError as refused:
-        return SurfaceNote(empty, newer=f"{path} cannot be read ({refused.strerror}): nothing is set or given back")
+        return SurfaceNote(empty, newer=f"{path} cannot be read ({refused.strerror}): nothing is set or restored")
     version = _version(text)
     if version > VERSION:
         return SurfaceNote(
             empty,
-            newer=f"{path} was written by a newer agent (version {version}, this one knows {VERSION}): nothing is set "
-            "or given back; run the newer agent again, or remove the file to give up what it noted",
+            newer=f"{path} was written by a newer agent (version {version}, this one knows {VERSION}): nothing is "
+            f"set or restored; run the newer agent again, or remove the file to discard its records",
         )
     try:
         return SurfaceNote(decode(text))

@@ -74,7 +74,7 @@ class SysctlKeeper:
             present = self._files.read(key)
             record = self._kept.get(key)
             if record is not None and present != record.original and not record.may_read(present):
-                yield f"{key}: somebody else set it to {present}; it stays theirs"
+                yield f"{key}: another program set it to {present}; it is not changed"
                 return
             if present != value:
                 self._save(self._kept | {key: OriginalSetting(record.original if record else present, value, present)})

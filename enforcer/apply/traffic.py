@@ -81,7 +81,7 @@ class TrafficKeeper:
     def _make(self, targets: dict[str, Traffic]) -> Iterator[str]:
         yield from self._remove_others(targets)
         devices = [device for device in targets if _DEVICE.fullmatch(device)]
-        yield from (f'"{device}" is no name of a network device' for device in targets if device not in devices)
+        yield from (f'"{device}" is not the name of a network device' for device in targets if device not in devices)
         shaped = {}
         for device in devices:
             wrong = list(self._shape(device, targets[device]))
@@ -100,7 +100,7 @@ class TrafficKeeper:
             yield f"{device}: {_error_text(bad)}"
             return
         if root not in ("0:", HANDLE):
-            yield f"{device} already has a queueing discipline of somebody else ({root}): not touched"
+            yield f"{device} already has another program's queueing discipline ({root}): not changed"
             return
         commands = [] if root == HANDLE else [["tc", "qdisc", "add", "dev", device, "root", "handle", HANDLE, "htb"]]
         for command in [*commands, *class_commands(device, traffic)]:

@@ -21,7 +21,7 @@ WRITES = Schema(
     "writes",
     (
         Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict.", essential=True),
-        Column("pod", "Pod", Kind.TEXT, "Whose cgroup it is; empty for a QoS class's.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "Pod of the cgroup; empty for a QoS class's.", essential=True),
         Column("knob", "Knob", Kind.TEXT, "What is set.", essential=True),
         Column("before", "Now", Kind.TEXT, "What stands there."),
         Column("value", "New value", Kind.TEXT, "What it becomes; -1 = no limit."),
@@ -48,7 +48,7 @@ def enforcer(
         bool | None,
         typer.Option("--write/--dry-run", help="Write to cgroups and evict; default: settings enforcer.dry_run."),
     ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Dry run: say what would be written now, and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Dry run: print what would be written now, and exit.")] = False,
     policy: Annotated[
         str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO, or its spec, in place of the cluster's.")
     ] = None,
@@ -63,7 +63,11 @@ def enforcer(
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Give back by a second process if it dies; 0: none."
+            "--watchdog",
+            min=0,
+            max=3600,
+            metavar="SECONDS",
+            help="A second process restores if it dies; 0: none.",
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,
@@ -93,11 +97,9 @@ def _run(settings: SettingSections) -> None:
     from cotenant.enforcer.__main__ import run
 
     if settings.section(EnforcerSettings).dry_run:
-        message(
-            "Dry run: nothing is written or evicted. Give --write, or set enforcer.dry_run=false, for the real thing."
-        )
+        message("Dry run: nothing is written or evicted. Give --write, or set enforcer.dry_run=false, to write.")
     else:
-        message("The agent WRITES to this node's cgroups; Ctrl-C or SIGTERM gives everything back.")
+        message("The agent WRITES to this node's cgroups; Ctrl-C or SIGTERM restores everything.")
     run(settings)
     message("The agent has ended.")
 
@@ -123,7 +125,7 @@ def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool)
         if agent.wrong:
             problem = "; ".join((agent.wrong, *agent.parts.sources.read().notes))
             raise NodeUnreadable(
-                f"the node could not be looked at: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
+                f"the node could not be read: {problem}", fix="Set enforcer.cgroup_base and cgroup_root."
             )
         rows = [msgspec.to_builtins(action) for action in agent.parts.reporter.actions]
         notes = agent.parts.sources.read().notes
@@ -133,7 +135,7 @@ def _print_one_tick(settings: SettingSections, output: Format, *, headers: bool)
     for note in notes:
         message(note, style="yellow")
     if not rows:
-        message("nothing would be written: all is as the policy says")
+        message("nothing would be written: all values match the policy")
 
 
 def _cells(action: dict[str, object]) -> dict[str, str]:

@@ -34,9 +34,9 @@ STATUS = Schema(
         Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
         Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
         Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
-        Column("knob", "Knob", Kind.TEXT, "What the agent holds; empty: nothing.", essential=True),
+        Column("knob", "Knob", Kind.TEXT, "Value that the agent enforces; empty: none.", essential=True),
         Column("value", "Value", Kind.TEXT, "Its value; -1 = no limit."),
-        Column("original", "Goes back to", Kind.TEXT, "What stood there before; empty: the agent has not written."),
+        Column("original", "Goes back to", Kind.TEXT, "Original value; empty: the agent has not written."),
         Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
         Column("why", "Why", Kind.TEXT, "The reason, or a finding about the pod."),
         Column("cgroup", "Cgroup", Kind.TEXT, "Where.", wide=True),
@@ -50,7 +50,7 @@ REPLAY = Schema(
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1."),
         Column("time", "Time", Kind.TIME, "When it was seen."),
         Column("mode", "Mode", Kind.TEXT, "act, hold or release."),
-        Column("action", "Action", Kind.TEXT, "want, give back, evict; differs: not as recorded."),
+        Column("action", "Action", Kind.TEXT, "want, give back (restore), evict; differs: not as recorded."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "What is set."),
         Column("value", "Value", Kind.TEXT, "To what."),
@@ -113,9 +113,7 @@ def replay(
     from cotenant.enforcer.report.recorder import replay_recording
 
     if not file.is_file():
-        raise UsageError(
-            f"{file} is no file that is there", fix="Record with --set enforcer.record_file=FILE node enforcer."
-        )
+        raise UsageError(f"{file} does not exist", fix="Record with --set enforcer.record_file=FILE node enforcer.")
     settings = session_of(ctx).load({}).settings
     rows: list[dict[str, Any]] = []
     before: dict[tuple[str, str], Any] = {}
@@ -125,9 +123,7 @@ def replay(
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
     differing = matching_count(not is_same for is_same in same)
-    message(
-        f"{counted(len(same), 'tick')} decided again; {agree(differing, 'differs', 'differ')} from what was recorded"
-    )
+    message(f"{counted(len(same), 'tick')} decided again; {agree(differing, 'differs', 'differ')} from the recording")
     if differing:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -157,7 +153,7 @@ def read_status(url: str, file: Path) -> NodeStatus:
 
 def _fetch(url: str) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise UsageError(f"--url {url!r} is no http address")
+        raise UsageError(f"--url {url!r} is not an http address")
     with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - http and https alone
         body: bytes = answer.read(64 << 20)
     return body

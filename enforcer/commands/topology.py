@@ -27,11 +27,11 @@ TOPOLOGY: Final = Schema(
     "node-topology",
     (
         Column("cpu", "CPU", Kind.INTEGER, "Number of the thread."),
-        Column("core", "Core", Kind.INTEGER, "Number of its core on the machine; empty: it is offline."),
+        Column("core", "Core", Kind.INTEGER, "Number of the CPU's core on the machine; empty if it is offline."),
         Column("socket", "Socket", Kind.INTEGER, "Its socket."),
         Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node."),
         Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
-        Column("pod", "Pod", Kind.TEXT, "namespace/name of who has it alone."),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has it exclusively."),
     ),
     ("cpu",),
 )

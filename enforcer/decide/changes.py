@@ -72,7 +72,7 @@ class WriteOutcome(StrEnum):
     CONFLICT = "conflict"
     """Written again, and again: somebody else keeps changing it."""
     GONE = "gone"
-    """The cgroup is not there any more: nothing left to do."""
+    """The cgroup does not exist any more: nothing left to do."""
     UNSUPPORTED = "unsupported"
     """This kernel, or this cgroup, has no such file."""
     REFUSED = "refused"

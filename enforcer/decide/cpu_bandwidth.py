@@ -56,5 +56,5 @@ def read_ratio(node: NodeReading) -> tuple[float, tuple[Verdict, ...]]:
         ratio = float("nan")
     if 0 < ratio <= LARGEST_RATIO:
         return max(ratio, 1.0), ()
-    message = f'{node.name}: annotation {CPU_NORMALIZATION_RATIO_ANNOTATION} is "{text}", no number up to 100'
+    message = f'{node.name}: annotation {CPU_NORMALIZATION_RATIO_ANNOTATION} is "{text}", not a number up to 100'
     return 1.0, (Verdict(node.name, UNREADABLE, message, warning=True),)

@@ -83,7 +83,7 @@ def objection(knob: Knob, value: Value) -> str:
     if knob in _CPU_LISTS:
         return _text_objection(knob, value, lambda text: parse_cpus(text) or _none(text))
     if isinstance(value, bool) or not isinstance(value, int):
-        return f"{knob}: {value!r} is no whole number"
+        return f"{knob}: {value!r} is not a whole number"
     if value == NO_LIMIT and spec.limitless:
         return ""
     assert spec.least is not None
@@ -103,7 +103,7 @@ def _text_objection(knob: Knob, value: Value, parse: Callable[[str], object]) ->
 
 
 def _none(text: str) -> object:
-    raise UsageError(f"{text!r} names nothing; a cgroup without CPUs cannot run anything")
+    raise UsageError(f"{text!r} names no CPU; a cgroup without CPUs cannot run anything")
 
 
 # --- values as the kernel keeps them --------------------------------------------------------------------------------

@@ -170,7 +170,7 @@ def _narrower_than_granted(
         slack = _TOLERANCE if knob is Knob.CPU_QUOTA else 1 << 16
         if isinstance(present, int) and present != NO_LIMIT and wider(expected, present + slack):
             amount = "no limit" if expected == NO_LIMIT else f"{expected} {unit}"
-            text = f"{whose}: {knob} is {present} {unit} and the kubelet has granted {amount}; nothing is noted of it"
+            text = f"{whose}: {knob} is {present} {unit} and the kubelet has granted {amount}; no original is recorded"
             yield group.path, f"{text}, so it is left as it is"
 
 

@@ -121,9 +121,7 @@ def decide(
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
-        text = (
-            f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more than it has."
-        )
+        text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more CPU."
         verdicts.append(Verdict(observation.node.name, "Stale", text, warning=True))
     new_memory = Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
     targets = (plan.best_effort_target_millicores for plan in plans.values())
@@ -165,7 +163,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
     for want in (w for plan in plans for w in plan.wants):
         first = chosen.setdefault(want.place, want)
         if first.value != want.value:
-            text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's holds"
+            text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's is used"
             refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
     return tuple(chosen.values()), list(refused.values())
 
@@ -198,13 +196,13 @@ def _is_looser(knob: Knob, new: Value, old: Value) -> bool:
 
 def _release_verdict(observation: Observation, policy: NodePolicy | None) -> Verdict:
     if policy is None:
-        return Verdict(observation.node.name, "NoPolicy", "No policy was heard of: nothing is changed on this node.")
-    text = "The policy was not confirmed for so long that it is given up: every value goes back to what it was."
+        return Verdict(observation.node.name, "NoPolicy", "No policy was received: nothing is changed on this node.")
+    text = "The policy was not confirmed for too long: every value is restored."
     return Verdict(observation.node.name, "PolicyGivenUp", text, warning=True)
 
 
 def _recall_verdicts(observation: Observation) -> Iterator[Verdict]:
     if observation.recalled:
         what = " and ".join(observation.recalled)
-        text = f"Of {what} nothing was heard since the agent started: it goes on by what was known before."
+        text = f"No {what} was received since the agent started: it uses the last known state."
         yield Verdict(observation.node.name, "Recalled", text, warning=True)

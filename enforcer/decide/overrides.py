@@ -72,5 +72,5 @@ def replace_fields(
 
 def unreadable(pod: PodSpec, annotation: str, bad: Exception) -> Verdict:
     """The verdict on an annotation that is not followed."""
-    message = f"{pod.key}: annotation {annotation} cannot be read, the node's policy holds: {bad}"
+    message = f"{pod.key}: annotation {annotation} cannot be read, so the node's policy applies: {bad}"
     return Verdict(pod.key, UNREADABLE, message, warning=True)

@@ -137,7 +137,7 @@ def _too_loose(want: Want, groups: Groups, notes: Notes, dialect: Dialect) -> Do
         return None
     if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
         return None
-    return _done(want, WriteOutcome.REFUSED, f"{before} stood there before, which is stricter: it stays")
+    return _done(want, WriteOutcome.REFUSED, f"the original value {before} is stricter: it stays")
 
 
 def _value_before_us(knob: Knob, group: GroupReading, notes: Notes, dialect: Dialect) -> Value | None:
@@ -309,7 +309,7 @@ def _fit_quotas(targets: _Targets, groups: Groups) -> None:
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
         limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
         if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
-            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than the cgroup above it")
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than its parent cgroup")
 
 
 def _fit_bursts(targets: _Targets, groups: Groups) -> None:
@@ -331,7 +331,7 @@ def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
             allowed = _final(targets, groups[above], knob)
             fitted = fit_cpu_list(mine, allowed) if mine and allowed else mine
             if mine is not None and fitted is not None and fitted != mine:
-                _adjust(targets, groups[path], knob, fitted, "none that the cgroup above it does not have")
+                _adjust(targets, groups[path], knob, fitted, "only CPUs of its parent cgroup")
                 mine = fitted
 
 

@@ -125,13 +125,13 @@ def prepare_claim(
         if result.device not in offers:
             raise ClaimRefused(
                 f"{key} has device {result.device}, which node {node} does not offer",
-                fix="Delete the pod, so that its claim is allocated anew.",
+                fix="Delete the pod, so that its claim is allocated again.",
             )
         owner = next((o for o in others if result.device in o.exclusive and o.uid != meta.uid), None)
         if owner is not None and not result.admin_access:
             raise ClaimRefused(
                 f"{key} has device {result.device}, which claim {owner.namespace}/{owner.name} still has",
-                fix="It is given when the other claim's pod has ended.",
+                fix="It is allocated when the other claim's pod has ended.",
             )
     by_request = groupby(
         sorted(results, key=lambda result: _main(result.request)), key=lambda result: _main(result.request)

@@ -134,6 +134,6 @@ class Claims:
             replace_atomically(file, text)
         except OSError as refused:
             raise StoreError(
-                f"{file}: prepared claims cannot be noted: {refused.strerror}",
+                f"{file}: prepared claims cannot be recorded: {refused.strerror}",
                 fix="Give the agent the right to write enforcer.state_dir and enforcer.dra.cdi_dir.",
             ) from None

@@ -169,7 +169,7 @@ class SlicePublisher:
         try:
             edits = msgspec.convert(body, _EditsFile)
         except msgspec.ValidationError as error:
-            raise UsageError(f"{self._file}: {error}", fix="env is an object of texts, deviceNodes a list.") from error
+            raise UsageError(f"{self._file}: {error}", fix="env is a map of strings, deviceNodes a list.") from error
         by_key = {
             (DeviceKind(device_edits.type), device_edits.minor): ContainerEdits(
                 device_edits.env, tuple(device_edits.device_nodes)

@@ -51,7 +51,7 @@ class AgentMetrics:
         )
         self.actions = Counter(
             "cotenant_enforcer_actions_total",
-            "Values set, given back or refused.",
+            "Values set, restored or refused.",
             ["strategy", "knob", "outcome"],
             registry=at,
         )
@@ -61,11 +61,11 @@ class AgentMetrics:
         for task in TaskName:  # an increase counts the first eviction only of a series that was 0 before it
             self.evictions.labels(task, ASKED)
         self.verdicts = Counter(
-            "cotenant_enforcer_verdicts_total", "Findings that a person should know.", ["reason"], registry=at
+            "cotenant_enforcer_verdicts_total", "Findings that need a person's attention.", ["reason"], registry=at
         )
-        self.held = Gauge("cotenant_enforcer_held_values", "Cgroup values that are ours at present.", registry=at)
+        self.held = Gauge("cotenant_enforcer_held_values", "Cgroup values set at present.", registry=at)
         self.mode = Gauge("cotenant_enforcer_mode", "1 for the mode the agent is in.", ["mode"], registry=at)
-        self.ages = Gauge("cotenant_enforcer_age_seconds", "Age of what the agent acts on.", ["what"], registry=at)
+        self.ages = Gauge("cotenant_enforcer_age_seconds", "Age of the agent's inputs.", ["what"], registry=at)
         self.cpu = Gauge(
             "cotenant_enforcer_cpu_cores",
             "The node's CPU in the last tick, in cores: capacity; used by others and by best_effort; target and limit "
@@ -74,7 +74,7 @@ class AgentMetrics:
             registry=at,
         )
         self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 while nothing is written.", ["node"], registry=at)
-        self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks left out, not caught up.", registry=at)
+        self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks that were skipped.", registry=at)
 
     def state(self, mode: AgentMode, observation: Observation, overridden_knobs: int) -> None:
         """Set the gauges of one tick: mode, ages of the inputs, number of values that are overridden now."""

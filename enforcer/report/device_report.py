@@ -1,7 +1,7 @@
 """The Device object of a node from what NVML told of its GPUs, and what of it is written. Pure.
 
 Only an object that an agent made is changed: one by hand or of another program (Koordinator's agent) stays as it is. In
-our own, devices of other types stay as people wrote them, and a GPU that is not there any more is told unhealthy.
+our own, devices of other types stay as people wrote them, and a GPU that does not exist any more is told unhealthy.
 """
 
 from __future__ import annotations
@@ -91,4 +91,4 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
         "value": (current.get("metadata") or {}).get("resourceVersion"),
     }
     operation = {"op": "add", "path": "/spec", "value": {**(current.get("spec") or {}), "devices": devices}}
-    return Patch(address, (version, operation), why="other GPUs, or another health, than before")
+    return Patch(address, (version, operation), why="the GPUs or their health have changed")

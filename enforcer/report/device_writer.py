@@ -76,7 +76,7 @@ class DevicePublisher:
         current: dict[str, Any] | None = client.get(device_address(self.node).path)
         if current is not None and not is_made_by_agent(current):
             if self.state is not DiscoveryState.FOREIGN:
-                _log.warning("GPUs are not published: the Device is by hand or of another program", device=self.node)
+                _log.warning("GPUs are not published: another writer owns the Device", device=self.node)
             self.state = DiscoveryState.FOREIGN
             return False
         intent = device_write(gpus, NodeIdentity(self.node, uid), current)

@@ -110,7 +110,7 @@ def replay_recording(path: Path, strategies: Sequence[Strategy[Any]]) -> Iterato
         head = _decode_line(lines.readline(LINE_CAP_BYTES), Head, path, 1)
         if head.version != VERSION:
             raise UsageError(
-                f"{path} is a recording of version {head.version}, this cotenant reads version {VERSION}",
+                f"{path} is a recording of version {head.version}; this cotenant reads version {VERSION}",
                 fix="Replay it with the cotenant that recorded it.",
             )
         # The recorded states in the strategies' own types; one that is unknown today is dropped.
@@ -138,5 +138,5 @@ def _decode_line(text: bytes | msgspec.Raw, kind: Any, path: Path, line: int) ->
         return msgspec.json.decode(text, type=kind)
     except UNDECODABLE as error:
         raise UsageError(
-            f"{path} line {line} is no recording: {error}", fix="Record again, or take the broken line out."
+            f"{path} line {line} is not a recording: {error}", fix="Record again, or remove the broken line."
         ) from error

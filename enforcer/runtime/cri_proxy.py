@@ -117,13 +117,13 @@ class CriProxy:
             notify("WATCHDOG=1")
             try:
                 if self._guard.heal():
-                    log.warning("somebody took the socket's name away; it is back", socket=self.settings.cri_socket)
+                    log.warning("another program removed the socket; it is restored", socket=self.settings.cri_socket)
                 self._servers.refresh()
                 # In a task of its own, so that the supervisor goes on hearing of us.
                 if self.hooks.store.undecided() and self._repairing.done() and time.monotonic() >= self._repair_at:
                     self._repairing = self._spawn(self._repair_quietly())
             except OSError as error:
-                log.error("the socket cannot be brought back", socket=self.settings.cri_socket, reason=str(error))
+                log.error("the socket cannot be restored", socket=self.settings.cri_socket, reason=str(error))
                 self.failed.set()
                 return
 
@@ -133,7 +133,7 @@ class CriProxy:
             self._repair_wait = WATCH_SECONDS
         except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may succeed
             why = error.details() if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            log.warning("containers stay without our decision for now", reason=why, again_seconds=self._repair_wait)
+            log.warning("containers start without a decision for now", reason=why, again_seconds=self._repair_wait)
             self._repair_at = time.monotonic() + self._repair_wait
             self._repair_wait = min(2 * self._repair_wait, LONGEST_REPAIR_SECONDS)
 
@@ -166,7 +166,7 @@ class CriProxy:
         try:
             await self._recover(self.settings.cri_hook_seconds)
         except grpc.aio.AioRpcError as error:
-            log.info("the runtime is not there yet", code=error.code().name, details=error.details())
+            log.info("the runtime is not running yet", code=error.code().name, details=error.details())
 
 
 class PolicyDecision:

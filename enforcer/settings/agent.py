@@ -17,7 +17,7 @@ class EnforcerSettings(Section, frozen=True):
     dry_run: Annotated[
         bool,
         setting(
-            "Only say what would be written and evicted. The agent then restores nothing either.",
+            "Only report what would be written and evicted. The agent then restores nothing either.",
             when="the dry run has shown what you expect",
         ),
     ] = True
@@ -31,7 +31,7 @@ class EnforcerSettings(Section, frozen=True):
     tick_seconds: Annotated[
         float,
         setting(
-            "Between two readings of the node.",
+            "Time between two readings of the node.",
             when="the agent should cost less, or react sooner",
             unit="seconds",
             ge=0.1,
@@ -41,7 +41,7 @@ class EnforcerSettings(Section, frozen=True):
     strategies_off: Annotated[
         list[str],
         setting(
-            "Strategies that do not run, by name; what they had set is given back.",
+            "Strategies that do not run, by name; their values are restored.",
             when="a strategy does not suit the node",
         ),
     ] = msgspec.field(default_factory=list)
@@ -51,8 +51,8 @@ class EnforcerSettings(Section, frozen=True):
         str,
         setting(
             "NodeSLO, or its spec alone, as YAML or JSON, in place of the API server's; read again when it changes. "
-            "A file that cannot be used is refused and the policy before it stays.",
-            when="there is no API server, or a policy is tried out",
+            "A file that is not valid is refused, and the previous policy stays.",
+            when="there is no API server, or you test a policy",
         ),
     ] = ""
     pods_file: Annotated[
@@ -94,8 +94,7 @@ class EnforcerSettings(Section, frozen=True):
     cgroup_driver: Annotated[
         Literal["auto", "cgroupfs", "systemd"],
         setting(
-            "How the kubelet names cgroups; auto looks which tree has pods, and asks the kubelet's configuration where "
-            "that does not tell.",
+            "How the kubelet names cgroups; auto finds the tree with pods, or else reads the kubelet's configuration.",
             when="two trees have pods, and the kubelet's configuration cannot be read",
         ),
     ] = "auto"
@@ -109,8 +108,8 @@ class EnforcerSettings(Section, frozen=True):
     pod_resources_socket: Annotated[
         str,
         setting(
-            "The kubelet's podresources service, asked whether its CPU manager gives CPUs out and to whom, and for its "
-            "pods while the API server has not been heard of; empty means never. It needs cotenant[node].",
+            "The kubelet's podresources service, asked whether and to which pods its CPU manager assigns CPUs, and "
+            "for its pods while the API server has not answered; empty means never. It needs cotenant[node].",
             when="the kubelet's folder lies elsewhere",
         ),
     ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -169,8 +168,8 @@ class EnforcerSettings(Section, frozen=True):
     policy_ttl_seconds: Annotated[
         float,
         setting(
-            "A policy that was not confirmed for so long is stale: strategies go on by it, but best effort gets no "
-            "more than it has, and nobody is evicted.",
+            "A policy that was not confirmed for this time is stale: strategies still follow it, but best effort "
+            "gets no more capacity, and no pod is evicted.",
             when="the API server is away for longer, now and then",
             unit="seconds",
             ge=10,
@@ -180,8 +179,8 @@ class EnforcerSettings(Section, frozen=True):
     release_seconds: Annotated[
         float,
         setting(
-            "A policy that stays stale for so long is given up: every value goes back to what stood there before.",
-            when="values should go back sooner, or later, without an API server",
+            "A policy that stays stale for this time is dropped: every original value is restored.",
+            when="values should be restored sooner, or later, without an API server",
             unit="seconds",
             ge=10,
             le=604_800,
@@ -195,9 +194,9 @@ class EnforcerSettings(Section, frozen=True):
     watchdog_seconds: Annotated[
         float,
         setting(
-            "Start a small second process that gives everything back when the agent was killed or stands still for so "
-            "long; 0 = none, for where something else starts it again.",
-            when="nothing starts a killed agent again",
+            "Start a small second process that restores everything when the agent was killed or hangs for this time; "
+            "0 = none, if something else restarts the agent.",
+            when="nothing restarts a killed agent",
             unit="seconds",
             ge=0,
             le=3600,
@@ -206,11 +205,11 @@ class EnforcerSettings(Section, frozen=True):
     handover_seconds: Annotated[
         float,
         setting(
-            "After SIGTERM the agent works on for so long, until another one stands by to take over all values; when "
-            "none comes, everything is given back. An agent that finds another one on its node stands by. 0 = give "
-            "back at once, and refuse to start beside another. Keep it 15 seconds below the pod's "
+            "After SIGTERM the agent keeps running for this time, until another one stands by to take over all "
+            "values; if none starts, everything is restored. An agent that finds another one on its node stands by. "
+            "0 = restore at once, and refuse to start beside another. Keep it 15 seconds below the pod's "
             "terminationGracePeriodSeconds.",
-            when="upgrades must not release what is set",
+            when="upgrades must not restore original values",
             unit="seconds",
             ge=0,
             le=600,
@@ -221,7 +220,7 @@ class EnforcerSettings(Section, frozen=True):
     evictions_per_minute: Annotated[
         int,
         setting(
-            "Evictions at most, over all strategies; 0 = none.",
+            "Maximum of evictions, over all strategies; 0 = none.",
             when="evictions are too many, or too slow",
             unit="pods",
             ge=0,
@@ -272,15 +271,15 @@ class EnforcerSettings(Section, frozen=True):
     report_devices: Annotated[
         bool,
         setting(
-            "Find the node's GPUs through NVML and publish them as its Device object, unless somebody else made that; "
-            "together with the NodeMetric, never in a dry run.",
+            "Find the node's GPUs through NVML and publish them as its Device object, unless another program wrote "
+            "that; together with the NodeMetric, never in a dry run.",
             when="the node has GPUs",
         ),
     ] = False
     report_interval_seconds: Annotated[
         float,
         setting(
-            "Between two NodeMetrics, unless the NodeMetric's spec says.",
+            "Time between two NodeMetrics, unless the NodeMetric's spec sets it.",
             when="metrics should be fresher, or the API server spared",
             unit="seconds",
             ge=10,
@@ -290,8 +289,8 @@ class EnforcerSettings(Section, frozen=True):
     record_file: Annotated[
         str,
         setting(
-            "Observations are recorded here, one JSON line a tick, for `cotenant node replay FILE`; empty = not.",
-            when="a decision of the agent is to be replayed",
+            "File for observations, one JSON line a tick, for `cotenant node replay FILE`; empty = none.",
+            when="you want to replay a decision of the agent",
         ),
     ] = ""
 

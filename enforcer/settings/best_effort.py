@@ -15,7 +15,7 @@ class BestEffortSettings(Section, frozen=True):
         setting(
             "How best effort as a whole yields the CPU: shares (the smallest weight, which is also what the kubelet "
             "gives it), idle (cpu.idle=1, where the kernel has it), none. A quota alone does not protect latency. "
-            "idle protects no better, and while it stands the kubelet cannot update its QoS cgroups (it writes "
+            "idle protects no better, and while it is set the kubelet cannot update its QoS cgroups (it writes "
             "cpu.shares or cpu.weight, which an idle group refuses) nor start again: only for nodes without a kubelet.",
             when="there is no kubelet on the node",
         ),
@@ -23,19 +23,19 @@ class BestEffortSettings(Section, frozen=True):
     suppress: Annotated[
         bool,
         setting(
-            "Hold best effort at a target that follows everybody else's use, and at the smallest weight.",
+            "Limit best effort to a target that follows the usage of all others, at the smallest weight.",
             when="best effort may use all that is free",
         ),
     ] = True
     evict: Annotated[
         bool,
-        setting("Evict pods for want of CPU or memory, within what the policy allows.", when="nobody may be evicted"),
+        setting("Evict pods when CPU or memory is short, within the policy.", when="nobody may be evicted"),
     ] = True
     suppress_target: Annotated[
         Literal["reactive", "forecast-ahead"],
         setting(
-            "reactive follows the use of now; forecast-ahead also leaves capacity for the rise that the node's "
-            "UsageForecast expects. It never gives best effort more than reactive.",
+            "reactive follows the present usage; forecast-ahead also leaves capacity for the rise in the node's "
+            "UsageForecast. It never gives best effort more than reactive.",
             when="prod's rises come faster than suppression",
         ),
     ] = "reactive"
@@ -51,7 +51,7 @@ class BestEffortSettings(Section, frozen=True):
     only_evict_by_api: Annotated[
         bool,
         setting(
-            "Leave an evicted pod its own time to end; otherwise best-effort pods get one second.",
+            "Give an evicted pod its own grace period; otherwise best-effort pods get one second.",
             when="best-effort pods need their grace period",
         ),
     ] = False
@@ -75,9 +75,9 @@ class BestEffortSettings(Section, frozen=True):
     interference: Annotated[
         Literal["off", "observe", "suppress", "evict"],
         setting(
-            "What is done for a pod that suffers against its own baseline: nothing, only told, best effort suppressed "
-            "further, and, where that does not help, the best-effort pod evicted that moves with the suffering.",
-            when="the detector is too strict, or should only watch",
+            "Action for a pod that suffers against its own baseline: none, a report, further suppression of best "
+            "effort, and, if that does not help, eviction of the best-effort pod whose usage correlates with it.",
+            when="the detector is too strict, or should only report",
         ),
     ] = "evict"
     interference_confirm_seconds: float = 3.0

@@ -33,8 +33,8 @@ class RuntimeSettings(Section, frozen=True):
     nri_answer_seconds: Annotated[
         float,
         setting(
-            "A decision that takes longer is left out and the container starts unchanged; the runtime itself throws "
-            "a plugin out after 2 seconds, and all pods of the node wait meanwhile.",
+            "A decision that takes longer is left out and the container starts unchanged; the runtime itself "
+            "disconnects a plugin after 2 seconds, and all pods of the node wait meanwhile.",
             when="a busy node starts containers without their values",
             unit="seconds",
             gt=0,
@@ -88,7 +88,7 @@ class DraSettings(Section, frozen=True):
         setting(
             "A Device object as YAML or JSON in place of the node's own from the API server; its devices may have env "
             "and deviceNodes besides, for their containers.",
-            when="the node's devices are not found by themselves",
+            when="the node's devices are not found automatically",
         ),
     ] = ""
     cpus: Annotated[

@@ -58,7 +58,7 @@ def policy_of(text: str, name: str) -> NodePolicy:
         return node_policy.decode(spec, strict=not is_of_cluster)
     except UsageError as error:
         raise UsageError(
-            f"{name}: {error.message}", fix="The policy before it stays until the file is mended."
+            f"{name}: {error.message}", fix="The previous policy stays until the file is corrected."
         ) from error
 
 

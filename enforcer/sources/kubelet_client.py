@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cotenant.enforcer.runtime.pod_resources import PodResourcesClient
 
 UNKNOWN: Final = (
-    "it is not known whether the kubelet gives CPUs out itself: cpusets of Guaranteed pods and of pods without a label"
+    "it is not known whether the kubelet assigns CPUs itself: cpusets of Guaranteed pods and of pods without a label"
     " stay as they are"
 )
 
@@ -76,7 +76,7 @@ class WithKubelet(Sources):
         try:
             from cotenant.enforcer.runtime.pod_resources import PodResourcesClient
         except ModuleNotFoundError as missing:
-            self._missing = f"the kubelet is not asked: {missing.name} is missing: {INSTALL}"
+            self._missing = f"the kubelet is not queried: {missing.name} is missing: {INSTALL}"
             self._socket = None
             return
         self._kubelet, self._missing = PodResourcesClient(self._socket), ""

@@ -88,7 +88,7 @@ class LastInputsFile:
             return LastInputs()
         last = msgspec.json.decode(record.known, type=LastInputs)
         if max(last.policy_at, last.pods_at) > now:
-            raise UsageError("it is from the future of this machine's clock")
+            raise UsageError("its time is ahead of this machine's clock")
         return last
 
     def save(self, last: LastInputs) -> None:
@@ -158,7 +158,7 @@ def restore_last_known(inputs: AgentInputs, last: LastInputs, now: float) -> Age
     """The inputs, with the last known ones where the sources have delivered none yet."""
     changes: dict[str, Any] = {}
     if inputs.policy is None and last.policy is not None:
-        origin = f"{last.policy_origin}, as it was known before this agent started"
+        origin = f"{last.policy_origin}, as known before this agent started"
         changes |= {"policy": last.policy, "policy_age_seconds": now - last.policy_at, "policy_origin": origin}
     if inputs.pods_age_seconds == NEVER and last.pods is not None:
         changes |= {"pods": last.pods, "pods_age_seconds": now - last.pods_at}

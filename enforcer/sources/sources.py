@@ -243,6 +243,6 @@ class _Decoded:
         try:
             self.value = node_policy.decode(spec or {})
         except UsageError as error:
-            self.error = f"{error.message}; the policy before it stays"
+            self.error = f"{error.message}; the previous policy stays"
         else:
             self.error, self.origin = "", "NodeSLO" if spec is not None else "no NodeSLO: everything is off"

@@ -181,7 +181,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bo
     if not place.cpus or (not place.bound and place.cpus == pools.online):
         return
     if place.bound and pod.group is not None:
-        yield Want(pod.group.path, Knob.CPU_QUOTA, NO_LIMIT, Level.POD, NAME, "it has CPUs of its own")
+        yield Want(pod.group.path, Knob.CPU_QUOTA, NO_LIMIT, Level.POD, NAME, "it has exclusive CPUs")
     text = format_cpus(place.cpus)
     for container in pod.containers:
         if container.group is not None:
@@ -190,7 +190,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bo
             yield Want(path, Knob.CPUSET_CPUS, text, Level.CONTAINER, NAME, place.why, made_from=every)
             if place.bound:
                 before = values_before_hooks(pod.spec, container.spec, quotas_off)
-                why = "it has CPUs of its own"
+                why = "it has exclusive CPUs"
                 quota = before.get(Knob.CPU_QUOTA)
                 yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
 
@@ -206,13 +206,13 @@ def _placement_verdicts(
         if pod.spec.refused_cpus:
             cpus = format_cpus(pod.spec.refused_cpus)
             message = (
-                f"{pod.spec.key}: its annotation names CPUs {cpus}, but the kubelet's static CPU manager"
-                f" gives CPUs out on {node.name}: not followed"
+                f"{pod.spec.key}: its annotation names CPUs {cpus}, but the kubelet's static CPU manager assigns "
+                f"CPUs on {node.name}: not followed"
             )
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):
             message = (
-                f"{pod.spec.key}: its annotation names {len(assignment.cpus)} CPUs, more than it asks for: not followed"
+                f"{pod.spec.key}: its annotation names {len(assignment.cpus)} CPUs, more than it requests: not followed"
             )
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:

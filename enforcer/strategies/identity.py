@@ -2,9 +2,10 @@
 
 On kernels that know it (`cpu.bvt_warp_ns`) each pod and tier gets the identity of its class: 2 preempts, -1 yields.
 Stock kernels have none; the counterpart of "yields" there is cpu.idle, or the smallest weight where that is missing:
-a pod whose identity is below 0 runs only when nobody else wants to. Nothing is written for 0 and above: next to idle
-groups an ordinary weight already preempts. With policy coreSched the switch is `schedIdle` instead of the identity.
-A tier that yields gets the smallest weight, never cpu.idle: a kubelet does not start over a tier that refuses weights.
+a pod whose identity is below 0 runs only when no other pod needs the CPU. Nothing is written for 0 and above: next
+to idle groups an ordinary weight already preempts. With policy coreSched the switch is `schedIdle` instead of the
+identity. A tier that yields gets the smallest weight, never cpu.idle: a kubelet does not start over a tier that
+refuses weights.
 
 A Guaranteed pod without a label follows LSR's policy while that is on, else LS's.
 

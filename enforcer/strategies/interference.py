@@ -130,7 +130,7 @@ class Suffering:
     def sentence(self) -> str:
         """The measured and the normal value as a sentence."""
         unit = "" if self.signal is InterferenceSignal.CYCLES else " %"
-        return f"{self.signal} {self.value:.3g}{unit}, {self.normal:.3g}{unit} when best effort is quiet"
+        return f"{self.signal} {self.value:.3g}{unit}, {self.normal:.3g}{unit} when best effort is idle"
 
 
 def detect(
@@ -392,13 +392,13 @@ def _verdicts(
         mine = case is not None and (case.victim, case.signal) == (suffering.pod.spec.uid, suffering.signal)
         if case is not None and mine:
             who = f"{names[case.antagonist]} moves with it ({case.correlation:.2f})" if case.antagonist in names else ""
-            done = f"best effort is held at {case.base_millicores >> case.level} m"
+            done = f"best effort is limited to {case.base_millicores >> case.level} m"
             text = "; ".join(
-                part for part in (suffering.sentence, who or "no pod of best effort moves with it", done) if part
+                part for part in (suffering.sentence, who or "no best-effort pod correlates with it", done) if part
             )
             yield Verdict(suffering.pod.spec.key, "Interference", text, warning=True)
         elif suffering.key in state.given_up:
-            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods moves with it"
+            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods correlates with it"
             yield Verdict(suffering.pod.spec.key, "NotBestEffort", text)
         else:
             idle = "" if best_effort else "; best effort uses next to nothing"

@@ -71,7 +71,7 @@ def main() -> int:
     try:
         run(job)
     except CotenantError as error:
-        log.warning("what agents told was not kept", error=error.message, fix=error.fix)
+        log.warning("reports of agents were not stored", error=error.message, fix=error.fix)
         return 1
     return 0
 

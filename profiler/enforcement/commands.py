@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 app = new_app()
 DEFAULT_CLUSTER = "default"
-_LOG_FIX = "Name an agent's actions.jsonl or a recording, and take lines out that are broken."
+_LOG_FIX = "Name an agent's actions.jsonl or a recording, and remove broken lines."
 FilesArgument = Annotated[
     list[Path],
     typer.Argument(metavar="FILE...", help="actions.jsonl of agents, or what enforcer.record_file recorded."),
 ]
 NodeOption = Annotated[
-    str, typer.Option("--node", metavar="NAME", help="Whose logs these are; only for lines that do not say it.")
+    str, typer.Option("--node", metavar="NAME", help="Node of these logs; only for lines that do not name it.")
 ]
 
 
@@ -80,7 +80,7 @@ def list_(
         table = opened.read_table(ENFORCEMENT)
     except NoData as error:
         raise NoData(
-            "nobody has asked the node agents yet",
+            "the node agents' actions were never collected",
             fix="Run cotenant node enforcement gather, or import an agent's log.",
         ) from error
     text = query or ""
@@ -149,9 +149,7 @@ def import_(
     lanes: list[NodeLanes] = []
     for file in files:
         if not file.is_file():
-            raise UsageError(
-                f"{file} is no file that is there", fix="Name an agent's actions.jsonl, or a recording of it."
-            )
+            raise UsageError(f"{file} does not exist", fix="Name an agent's actions.jsonl, or a recording of it.")
         imported = (
             recount_recording(file, settings)
             if is_recording(file)
@@ -195,12 +193,14 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
                 action = msgspec.json.decode(line, type=ActionRecord)
             except UNDECODABLE as error:
                 if number > 1 and not line.endswith(b"\n"):
-                    message(f"{file} line {number} is not whole and was left out; import again when it is written")
+                    message(f"{file} line {number} is incomplete and was left out; import again when it is complete")
                     return  # the agent is writing it, or was ended in the middle of it
-                raise UsageError(f"{file} line {number} is no line of an agent's log: {error}", fix=_LOG_FIX) from error
+                raise UsageError(
+                    f"{file} line {number} is not a line of an agent's log: {error}", fix=_LOG_FIX
+                ) from error
             name = action.node or node
             if not name:
-                raise UsageError(f"{file} line {number} does not say of which node it is", fix="Add --node NAME.")
+                raise UsageError(f"{file} line {number} does not name its node", fix="Add --node NAME.")
             yield act_of(action, name)
 
 
@@ -219,7 +219,7 @@ def recount_recording(file: Path, settings: SettingSections) -> EnforcementHisto
         recount.tick(tick.seen, tick.decided)
         node = tick.seen.node.name
     if not node:
-        raise UsageError(f"{file} line 2 is no whole moment of a recording", fix=_LOG_FIX)
+        raise UsageError(f"{file} line 2 is not a complete record of a recording", fix=_LOG_FIX)
     lanes = grid_samples(node, recount.samples, dry=True, source=f"the recording {file.name}")
     return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
 

@@ -65,13 +65,11 @@ SMALLER: Final = (
     "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
 )
 """What helps when even the smallest question is too large."""
-_STORES: Final = "Bring back the store that the server cannot reach: without it answers would be a part of the usage."
-_REFUSED: Final = (
-    "The server refuses the question; docs/prometheus.md tells which servers were tried and what they need."
-)
+_STORES: Final = "Restore the store that the server cannot reach: without it answers would lack a part of the usage."
+_REFUSED: Final = "The server refuses the query; docs/prometheus.md lists tested servers and their requirements."
 _SHORTER: Final = (
     "Raise the limit for a request's address of the proxy before the server (nginx: large_client_header_buffers), or "
-    "name the server's own address, which is asked with POST; of VictoriaMetrics, -search.maxQueryLen."
+    "name the server's own address, which is queried with POST; of VictoriaMetrics, -search.maxQueryLen."
 )
 """What helps when even the shortest question is too long."""
 _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)
@@ -157,13 +155,13 @@ def require_complete_answer(url: str, envelope: PrometheusResponse) -> Prometheu
         if warning.startswith(_OF_EXPRESSION):
             continue
         if _PART.search(warning):
-            raise Overloaded(f"{url} answered with a part: {warning[:300]}", fix=_STORES)
+            raise Overloaded(f"{url} answered only partly: {warning[:300]}", fix=_STORES)
         if _CUT.search(warning):
             cut = CutAnswer(f"{url} cut its answer: {warning[:300]}", fix=SMALLER)
             cut.data = envelope.data
             raise cut
     if envelope.partial:
-        raise Overloaded(f"{url} answered with a part (isPartial): some of its storage is away", fix=_STORES)
+        raise Overloaded(f"{url} answered only partly (isPartial): some of its storage is unavailable", fix=_STORES)
     return envelope
 
 
@@ -215,7 +213,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
         )
     if code == 408 or (code >= 500 and code not in _NOT_THIS_METHOD):
         return Overloaded(
-            message, fix="Read the server's log; scan again when it is well: only what is missing is asked."
+            message, fix="Read the server's log; scan again when it works: only missing data are requested."
         )
     fix = _REFUSED if from_prometheus else _without_page(url)
     by_method = code in _NOT_THIS_METHOD or (400 <= code < 500 and not from_prometheus)
@@ -259,7 +257,7 @@ def unreachable(url: str, error: requests.RequestException) -> SourceError:
     if isinstance(error, requests.exceptions.SSLError):
         if _PLAIN_HTTP.search(str(error)):
             return SourceUnreachable(f"{host} answers, but not by TLS", fix="Begin its address with http://.")
-        fix = "Give its authority by profiler.prometheus.ca_file, or the name that the certificate bears."
+        fix = "Give its authority by profiler.prometheus.ca_file, or the name in the certificate."
         return SourceUnreachable(f"the certificate of {host} does not verify: {_cause(error)}", fix=fix)
     return SourceUnreachable(
         f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."

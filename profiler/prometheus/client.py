@@ -189,8 +189,8 @@ class Client:
         while True:
             if not self._policy.may_ask():
                 raise SourceUnreachable(
-                    f"{self.url} did not answer {self._policy.silence} times in a row; the rest was not asked",
-                    fix="Check that the server runs, then scan again: only what is missing is asked for.",
+                    f"{self.url} did not answer {self._policy.silence} times in a row; the rest was not sent",
+                    fix="Check that the server runs, then scan again: only missing data are requested.",
                 )
             try:
                 # The part of an answer that the package picks out, which takes its shape for granted.
@@ -200,7 +200,7 @@ class Client:
                     answer = None
                 if not isinstance(answer, msgspec.Raw):
                     raise SourceProtocol(
-                        f"{self.url} answered without the data that was asked for",
+                        f"{self.url} answered without the requested data",
                         fix="Is this address Prometheus' API?",
                     )
             except (answers.TooSlow, SourceUnreachable) as error:
@@ -396,7 +396,7 @@ def _secret(path: Path) -> str:
     except UnicodeDecodeError as error:
         raise SettingsError(
             f"the credential file {path} is not text: byte {error.start} is not UTF-8",
-            fix="Name a file that holds the password or token alone, as text.",
+            fix="Name a file with only the password or token, as text.",
         ) from error
 
 

@@ -69,7 +69,7 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
     label, values = named_values
     if not label:
         raise SourceUnfit(
-            f"{describe} holds several clusters and no label tells them apart; their usage would be added up",
+            f"{describe} holds several clusters and no label distinguishes them; their usage would be added up",
             fix="Give each cluster's Prometheus an external label such as cluster.",
         )
     shown = ", ".join(value or "(none)" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")

@@ -176,7 +176,7 @@ def _decode_answer(raw: msgspec.Raw, kind: Any) -> Any:
     try:
         return msgspec.json.decode(raw, type=kind)
     except UNDECODABLE as error:
-        raise SourceProtocol(f"the metric source's answer is not what was asked for: {error}") from error
+        raise SourceProtocol(f"the metric source's answer does not match the query: {error}") from error
 
 
 def _pairs(raw: msgspec.Raw) -> Floats:
@@ -196,7 +196,7 @@ def _columns(times: Floats, query: RangeQuery) -> npt.NDArray[np.int64]:
     columns = np.rint(exact)
     asked = (np.abs(exact - columns) * step <= 0.5) & (columns >= 0)  # false for NaN and infinity
     if not asked.all():
-        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not asked")
+        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
     return np.minimum(columns, _PAST_ANY_GRID).astype(np.int64)
 
 

@@ -207,8 +207,8 @@ def _phase_notes(pods: Iterable[Pod], coverage: gaps.SeriesCoverage) -> Iterable
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in coverage.names:
         yield (
-            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those that used something of "
-            "late count as running"
+            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those with recent usage "
+            f"count as running"
         )
 
 

@@ -67,7 +67,7 @@ NEEDED: Final[Mapping[str, str]] = {
     LIMITS: "limits are unknown",
     RESTARTS: "restarts and OOM kills are unknown",
     "kube_pod_owner": "owners are unknown, every pod counts as a bare pod",
-    "kube_pod_status_phase": "phases of pods are unknown: those that used something of late count as running",
+    "kube_pod_status_phase": "phases of pods are unknown: those with recent usage count as running",
     "kube_node_status_allocatable": "nodes' capacity is unknown",
 }
 """Metrics that the numbers rest on, and what is lost without each."""

@@ -44,7 +44,8 @@ def recorder(
         str, typer.Option(metavar="FILE", help="Authorities of kubelets' certificates (PEM); default: the cluster's.")
     ] = "",
     kubelet_insecure: Annotated[
-        bool, typer.Option("--kubelet-insecure", help="Do not verify kubelets' certificates: anybody may answer.")
+        bool,
+        typer.Option("--kubelet-insecure", help="Do not verify kubelets' certificates (unsafe)."),
     ] = False,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="Port of /metrics, /livez and /readyz.")] = None,
 ) -> None:
@@ -90,7 +91,7 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
-    message(f"Recording the cluster {place.cluster} into {place.url}, once the Lease {LEASE} is ours.")
+    message(f"Recording the cluster {place.cluster} into {place.url}, once it holds the Lease {LEASE}.")
     lease.start()
     try:
         with health:
@@ -98,4 +99,4 @@ def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> 
             checks.draining = True
     finally:
         lease.stop()
-    message("The recorder has ended; the Lease is free.")
+    message("The recorder has stopped and released the Lease.")

@@ -57,7 +57,7 @@ SPREAD: Final = 0.5
 CERTIFICATE_FIX: Final = (
     "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets ask the cluster for one "
     "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
-    "--kubelet-ca-file. --kubelet-insecure gives up the proof of who answers."
+    "--kubelet-ca-file. --kubelet-insecure gives up the proof of the kubelet's identity."
 )
 FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
 
@@ -275,14 +275,14 @@ def _failure(error: ClientError | OSError, address: KubeletAddress) -> SourceErr
     who = _who(address)
     match error:
         case TimeoutError():
-            return SourceUnreachable(f"{who} gave no answer in {PATIENCE_SECONDS:g} s")
+            return SourceUnreachable(f"{who} did not answer in {PATIENCE_SECONDS:g} s")
         case ClientConnectorCertificateError():
             refused = getattr(error.certificate_error, "verify_message", error.certificate_error)
             return SourceUnreachable(f"{who}: its certificate is refused: {refused}", fix=CERTIFICATE_FIX)
         case ClientConnectorError():
             return SourceUnreachable(
                 f"{who} cannot be reached: {error.os_error.strerror or error.os_error}",
-                fix=f"Is the port {address.port} of nodes open to this pod, and to no NetworkPolicy closed?",
+                fix=f"Check that this pod may reach port {address.port} of nodes, also by NetworkPolicies.",
             )
         case ClientPayloadError() | ServerDisconnectedError():
             return SourceProtocol(f"{who}: its answer was cut: {error}")

@@ -195,7 +195,7 @@ class Recorder:
         """
         self._leadership.require()
         if self._transitions not in (None, self._leadership.transitions):
-            raise NotLeader(f"the Lease {LEASE} was another process's meanwhile; nothing was stored")
+            raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; nothing was stored")
 
     async def _have_begun(self) -> bool:
         """Begin once pods and nodes are known; return whether they are."""
@@ -274,7 +274,7 @@ class Recorder:
         throttled = parse_throttled_time(text)
         if not throttled.labels:
             raise SourceProtocol(
-                f"the kubelet of node {node} tells no throttled time of containers that have a limit.",
+                f"the kubelet of node {node} reports no throttled time of containers with a limit.",
                 fix="Does its cAdvisor find the container runtime (--containerd of the kubelet)?",
             )
         self.containers.add_throttled(node, throttled, received_seconds=received_seconds)
@@ -452,9 +452,7 @@ class Recorder:
         late = self.containers.late + self.nodes.late
         notes = []
         if late:
-            notes.append(
-                f"{late} shares of samples came after their five minutes were stored or long over, and are in no value"
-            )
+            notes.append(f"{late} shares of samples came too late for their five minutes, and are in no value")
         if missing:
             node, count = missing.most_common(1)[0]
             nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")

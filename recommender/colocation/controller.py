@@ -209,7 +209,7 @@ class ColocationController(Feature):
             notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:
             consequence = (
-                "The last good value stays in force." if self._config else "No good value is known: nothing is done."
+                "The last valid value stays in effect." if self._config else "No valid value is known: nothing is done."
             )
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
             notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))

@@ -101,7 +101,8 @@ class _Annotations:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
                 self._ignore(
-                    NODE_RESERVATION_ANNOTATION, f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
+                    NODE_RESERVATION_ANNOTATION,
+                    f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8",
                 )
             else:
                 amounts[Resource.CPU] = count * MILLICORES_PER_CORE
@@ -121,7 +122,7 @@ class _Annotations:
             ratio = math.nan
         if 0 < ratio <= RATIO_CAP:
             return ratio
-        self._ignore(CPU_NORMALIZATION_RATIO_ANNOTATION, f"{text!r} is no ratio from 0 to {RATIO_CAP:.0f}")
+        self._ignore(CPU_NORMALIZATION_RATIO_ANNOTATION, f"{text!r} is not a ratio from 0 to {RATIO_CAP:.0f}")
         return 1.0
 
     def third_party(self) -> dict[tuple[Band, Resource], int]:

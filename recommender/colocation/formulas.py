@@ -49,11 +49,11 @@ DOUBTFUL: Final = frozenset({Reason.METRIC_AHEAD, Reason.METRIC_INCOMPLETE, Reas
 """A report is there that says nothing to be used: a fault of its source, which may pass with the next one."""
 NOTES: Final = (
     "",
-    "by forecast: it has been tested often enough and held, so no percentage is kept back",
-    "by forecast: larger than present usage; not yet tested often enough to decide alone",
-    "by usage: larger than the forecast peak, which was not yet tested often enough to decide alone",
+    "by forecast: enough tests have confirmed it, so no percentage is reserved",
+    "by forecast: larger than present usage; too few tests yet to decide alone",
+    "by usage: larger than the forecast peak, which has too few tests yet to decide alone",
     "by usage: there is no forecast for this node",
-    "by usage: larger now than the forecast peak, which has been tested often enough and held before",
+    "by usage: larger now than the forecast peak, which enough tests had confirmed",
 )
 
 

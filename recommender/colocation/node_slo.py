@@ -230,8 +230,8 @@ def _foreign(nodes: Mapping[str, tuple[str, ...]]) -> Iterable[ObjectNote]:
         yield ObjectNote(
             PLURAL,
             "NotOurs",
-            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, are another manager's{who} and are left alone. Once it is "
-            f"gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}.",
+            f"{len(nodes)} NodeSLOs, such as {min(nodes)}, belong to another manager{who} and are left alone. Once "
+            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}.",
             warning=True,
         )
 

@@ -97,7 +97,7 @@ def publish(
         if verdict.keys[i]:
             why = f"resources appear or disappear ({reason})"
         elif verdict.moved[i]:
-            why = "an amount moved by more than resourceDiffThreshold"
+            why = "an amount changed by more than resourceDiffThreshold"
         elif verdict.policy[i]:
             why = f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
         else:

@@ -154,7 +154,7 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
         if label in labels:
             percents[attribute] = percent = percent_of_ratio(labels[label])
             if percent is None:
-                notes.append(f"label {label} is {format_value(labels[label])}, no ratio from 0 to 10; it is ignored")
+                notes.append(f"label {label} is {format_value(labels[label])}, not a ratio from 0 to 10; it is ignored")
     return {k: v for k, v in percents.items() if v is not None}, notes
 
 

@@ -8,8 +8,8 @@ from cotenant.base.table import Column, Kind
 from cotenant.recommender.model.recommendation import Trust
 
 CONFIDENCE_COLUMNS: Final = (
-    Column("confidence_level", "Confidence", Kind.TEXT, "high, medium or low: how far it can be relied on."),
-    Column("confidence_reason", "Weakest reason", Kind.TEXT, "What speaks most against relying on it.", wide=True),
+    Column("confidence_level", "Confidence", Kind.TEXT, "high, medium or low: how reliable it is."),
+    Column("confidence_reason", "Weakest reason", Kind.TEXT, "Strongest reason against relying on it.", wide=True),
     Column(
         "confidence",
         "Confidence score",

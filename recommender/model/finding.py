@@ -31,25 +31,25 @@ class FindingKind(StrEnum):
 
 FINDING_SENTENCES: dict[FindingKind, str] = {
     FindingKind.IDLE_WORKLOAD: "Next to no CPU was used in the whole window; ask whether it is still needed.",
-    FindingKind.IDLE_NODE: "Hardly anything but daemons ran here in the whole window; the node could be removed.",
+    FindingKind.IDLE_NODE: "Almost only daemons ran here in the whole window; the node could be removed.",
     FindingKind.MISSING_REQUEST: "No request is set: the scheduler places the pod as if it needed nothing.",
     FindingKind.MISSING_LIMIT: "No memory limit is set: a leak would take the node's memory before anything stops it.",
     FindingKind.UNSCHEDULABLE: "No node is large enough for one pod's requests; a new pod would stay pending.",
     FindingKind.LEAK: "Memory grows steadily between restarts; a smaller request would only bring the kill forward.",
-    FindingKind.SKEW: "Replicas use very unequal amounts; one request for all of them wastes or starves.",
+    FindingKind.SKEW: "Replicas use very unequal amounts; one request for all is wrong for most.",
     FindingKind.LARGE_HEAP: "The runtime's heap may grow far beyond what collections leave in it; less would do.",
     FindingKind.HEAP_ABOVE_LIMIT: (
         "The memory limit is below the largest heap and what was seen beside it: the container is killed once it grows."
     ),
     FindingKind.HEAP_PRESSURE: "The runtime spends much of its time in garbage collections; its heap is too small.",
-    FindingKind.IDLE_GPU: "GPUs are requested and never computed in the whole window; memory that is taken is no work.",
+    FindingKind.IDLE_GPU: "GPUs are requested and computed nothing in the whole window; used memory is no work.",
     FindingKind.OVERSIZED_GPU: (
         "A share of the GPU would do. To apply it, switch on the extender's devices (docs/devices.md), then run "
         "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share reserves: it does not stop a process from taking "
         "more of the device's time or memory, so share only among workloads that trust each other."
     ),
     FindingKind.UNMEASURED_GPU: (
-        "GPUs are requested and no metrics tell their use: let Prometheus scrape DCGM's exporter on the pods' nodes."
+        "GPUs are requested and their usage is not measured: let Prometheus scrape DCGM's exporter on the pods' nodes."
     ),
 }
 

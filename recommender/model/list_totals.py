@@ -95,7 +95,7 @@ class Unassessed:
         if not self.memory:
             return "None used more memory than it requests."
         if self.memory == self.containers:
-            return "Which would be killed first is not known: no container's memory use and request are."
+            return "It is not known which would be killed first: no container's memory use and request are."
         unknown = counted(self.memory, "container")
         return f"None is known to have used more memory than it requests; of {unknown} that is not known."
 

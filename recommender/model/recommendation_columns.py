@@ -14,7 +14,7 @@ DELTA_COLUMNS: Final = (
         "Change of the CPU request over all pods (of jobs, the mean number): a request that is not set counts as the "
         "limit, else as 0.",
     ),
-    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all pods, so counted."),
+    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Change of the memory request over all pods, as for CPU."),
 )
 """What all steps change together."""
 MONEY_COLUMNS: Final = (
@@ -22,7 +22,7 @@ MONEY_COLUMNS: Final = (
         "saving_month",
         "Saving/month",
         Kind.NUMBER,
-        "Money over all pods, freed less raised, in the price sheet's currency.",
+        "Cost difference over all pods, freed minus raised, in the price sheet's currency.",
     ),
     Column("freed_month", "Freed/month", Kind.NUMBER, "Money of the requests that fall.", wide=True),
     Column("raised_month", "Raised/month", Kind.NUMBER, "Money of the requests that rise.", wide=True),
@@ -33,7 +33,7 @@ BACKTEST_COLUMNS: Final = (
         "backtest_oom_kills",
         "Back-test OOMs",
         Kind.INTEGER,
-        "Times the last 7 days would have passed the proposed memory limit.",
+        "Times that usage of the last 7 days exceeded the proposed memory limit.",
     ),
     Column(
         "backtest_throttled_minutes",

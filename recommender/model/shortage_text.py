@@ -9,7 +9,7 @@ from cotenant.base.text import counted
 from cotenant.recommender.model.recommendation import Backtest
 
 MEANING: Final = (
-    "Above its request a pod has the CPU that is free on its node, and waits while others use what they request; only "
+    "Above its request a pod has the CPU that is free on its node, and waits while others use their requests; only "
     "a limit throttles."
 )
 NO_REQUEST: Final = "No CPU request, so that its pods have what others leave"

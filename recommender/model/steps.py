@@ -67,16 +67,11 @@ STEP_COLUMNS: Final = (
         "Ready",
         Kind.TEXT,
         "What the guardrails allow now: whole, first-step (of a cut that is too large for one), second-person (its "
-        "class takes one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
+        "class needs one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
         "review.",
         essential=True,
     ),
-    Column(
-        "steps",
-        "Steps",
-        Kind.INTEGER,
-        "In how many steps its workload gets there; empty: nothing can be applied now.",
-    ),
+    Column("steps", "Steps", Kind.INTEGER, "Number of steps of its workload; empty: nothing can be applied now."),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
@@ -89,7 +84,7 @@ STEP_COLUMNS: Final = (
         "Money a month of the step that is allowed now: freed less raised.",
         wide=True,
     ),
-    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money a month that that step frees.", wide=True),
-    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money a month by which that step raises.", wide=True),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money a month that this step frees.", wide=True),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money a month that this step adds.", wide=True),
 )
 """What of a recommendation is allowed now; columns of its table."""

@@ -15,7 +15,7 @@ class KrrSettings(Section, frozen=True):
     history_hours: Annotated[
         float,
         setting(
-            "History looked at, never cut to whole days.",
+            "History that is used, not rounded to whole days.",
             when="your KRR runs with another --history-duration",
             unit="hours",
             gt=0,

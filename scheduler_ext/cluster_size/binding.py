@@ -52,10 +52,10 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, re
         waiting = find_unplaced(after, options, trial, reserve.exemptions, NAMED_FAILURES).pod
         if waiting:
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
-            words = f"{waiting} finds no other place once this node has left and a further {fail} ({trial.words})"
+            words = f"{waiting} finds no other node after this node was removed and a further {fail} ({trial.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
     kept = " and kept the reserve" if reserve.options.reserve_nodes or reserve.options.reserve_zone else ""
-    words = "its pods alone find a place, but no larger set of leaving nodes with it passed every trial with the margin"
+    words = "its pods fit elsewhere, but no larger set of nodes with it passed every trial with the margin"
     return Stay(Reason.NO_OTHER_PLACE, words + kept)
 
 
@@ -71,7 +71,7 @@ def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
         if new:
             parts.append((new, words))
     counted = ", ".join(f"{count} by {words}" for count, words in sorted(parts, key=lambda part: -part[0]))
-    return f"{cluster.pods[pod].address} finds no other place ({trial.words}): {counted} of {len(refused)} nodes"
+    return f"{cluster.pods[pod].address} finds no other node ({trial.words}): {counted} of {len(refused)} nodes"
 
 
 def _refusals(state: PlacingState, pod_class: PodClass) -> list[tuple[str, Flags]]:

@@ -99,13 +99,14 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
 def size(
     ctx: typer.Context,
     reserve_nodes: Annotated[
-        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="How many nodes may fail at once afterwards.")
+        int,
+        typer.Option("--reserve-nodes", min=0, metavar="N", help="Nodes that may fail at once afterwards."),
     ] = 0,
     reserve_zone: Annotated[
-        bool, typer.Option("--reserve-zone", help="Keep as much as any one zone needs when it fails.")
+        bool, typer.Option("--reserve-zone", help="Reserve capacity for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Whose requests the tables are of; every level gets its sentence.")
+        Requests, typer.Option("--requests", help="Requests that the tables use; there is a sentence for every level.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,
@@ -118,7 +119,7 @@ def size(
     ] = Show.NODES,
     top: Annotated[
         int | None,
-        typer.Option("--top", min=1, metavar="N", help=f"Only the first so many rows; {ROWS} in a table for people."),
+        typer.Option("--top", min=1, metavar="N", help=f"Only this many rows; {ROWS} in a table."),
     ] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
@@ -287,4 +288,4 @@ def _print(
     name = "nodes" if show is Show.ALL else show.value
     print_table(tables[name], output, headers=headers)
     if more := measures.left_out_count(len(tables_of(report, answer)[name]), len(tables[name])):
-        message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all, --top N so many")
+        message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all, --top N only N")

@@ -90,5 +90,5 @@ def solve_program(
     if found.status == INFEASIBLE:
         return Solved(reason=TOO_LITTLE)
     if found.status != 0:
-        return Solved(reason=f"the linear program has no answer: {found.message}")
+        return Solved(reason=f"the linear program has no solution: {found.message}")
     return Solved(float(found.fun), np.asarray(found.x[:first]))

@@ -215,7 +215,7 @@ def _budget_stay(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> Sta
         names = " and ".join(sorted(b.name for b in own)[:2])
         return Stay(Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}", name)
     if own and own[0].allowed <= 0:
-        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} lets no pod leave now (allowed: 0)", name)
+        return Stay(Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now", name)
     return None
 
 

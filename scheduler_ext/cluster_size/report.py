@@ -41,11 +41,11 @@ from cotenant.scheduler_ext.cluster_size.tables import (
 
 REPORT: Final = "cluster-size"
 """Name of the stored document, a SizeReport."""
-NEVER: Final = "how many nodes could leave was never asked"
+NEVER: Final = "the number of removable nodes was never computed"
 FIX: Final = "Run `cotenant size`."
-COMPUTING: Final = "how many nodes could leave is being computed"
+COMPUTING: Final = "the number of removable nodes is being computed"
 LATER: Final = "Ask again in a minute."
-HIDDEN: Final = "a pod of a namespace that you do not read"
+HIDDEN: Final = "a pod of a namespace that you may not read"
 HIDDEN_SETTING: Final = "not shown"
 
 
@@ -56,7 +56,7 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
     if mix.reason or mix.price_month is None:
         return f"No mix of machine types: {mix.reason}{f'; first {mix.pod}' if mix.pod else ''}"
     kept = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
-    bound = f"; the least possible is not known: {mix.bound_reason}" if mix.bound_reason else ""
+    bound = f"; the lowest possible price is not known: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
         bound = f", {mix.price_by_bound:.2f} x the least possible ({money(mix.bound_month, currency)})"
     price = money(mix.price_month, currency)
@@ -76,7 +76,7 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
         return ""
     who = agree(batch.pods, "pod that requests", "pods that request")
     amounts = f"{cores(batch.millicores)} cores, {gib(batch.memory_bytes)}"
-    start = f"Batch work, counted apart: {who} {amounts}"
+    start = f"Batch work, counted separately: {who} {amounts}"
     if batch.mix is None or batch.price_month is None:
         return f"{start}; no price of nodes of its own: {batch.mix.reason if batch.mix else ''}"
     where = f"on {counted(batch.mix.nodes, 'node')} of its own"
@@ -220,7 +220,7 @@ def bound_sentence(sized: SizedLevel) -> str:
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
-        return f"The fewest possible is not known: {sized.bound_reason}"
+        return f"The lowest possible number is not known: {sized.bound_reason}"
     kept = counted(len(sized.size.staying), "node")
     return f"{kept} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
 

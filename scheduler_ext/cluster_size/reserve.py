@@ -107,7 +107,7 @@ def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> Non
         where = f"all nodes are in zone {format_value(zone, 63)}" if zone else f"no node has the label {ZONE_LABEL}"
         raise UsageError(
             f"--reserve-zone: {where}, and none would be left",
-            fix="Give --reserve-nodes N: so many nodes may fail at once.",
+            fix="Give --reserve-nodes N: N nodes may fail at the same time.",
         )
 
 

@@ -24,7 +24,7 @@ THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
 EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
 ACCEPTED_BY: Final = "somebody who may accept: cotenant recs apply"
 CORDONED_BY: Final = "by hand: kubectl cordon"
-BY_HAND: Final = "by hand: no autoscaler of this node was seen"
+BY_HAND: Final = "manually: no autoscaler of this node was found"
 
 
 class StepAction(StrEnum):
@@ -116,7 +116,7 @@ def _accept_steps(level: RequestLevel, route: Route) -> Iterator[SizeStep]:
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:
     """All nodes that could leave are cordoned; then two steps for each, one node after the other."""
     if len(size.leaving) > 1:
-        words = "cordon every node that leaves, so that no pod moves to the next of them"
+        words = "cordon every removable node, so that no pod moves to another of them"
         yield SizeStep(0, start, StepAction.CORDON, words, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
     kept = {
@@ -135,7 +135,7 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
         stopped = kept.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
-        reason = f"; it does not before this changes: {stopped}" if stopped and taker else ""
+        reason = f"; it does not, until this changes: {stopped}" if stopped and taker else ""
         yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is taken away{reason}", taker or BY_HAND, node.name)
 
 
@@ -156,22 +156,22 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
     lines = []
     for pool in autoscalers.pools or ():
         count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)
-        which = "that are empty" if pool.policy == "WhenEmpty" else "that are empty or that it can do without"
+        which = "that are empty" if pool.policy == "WhenEmpty" else "that are empty or not needed"
         after = (
             "" if pool.consolidate_after in ("", "0s", "Never") else f", {pool.consolidate_after} after the last change"
         )
-        acts = "no node by itself" if pool.consolidate_after == "Never" else f"nodes {which}{after}"
-        lines.append(f"Karpenter takes away {acts} of NodePool {pool.name} ({counted(count, 'node')})")
+        acts = "no node" if pool.consolidate_after == "Never" else f"nodes {which}{after}"
+        lines.append(f"Karpenter removes {acts} of NodePool {pool.name} ({counted(count, 'node')})")
     if autoscalers.pod or autoscalers.status:
         threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
         source = "" if autoscalers.flags is not None else "; these are its defaults, its flags could not be read"
         lines.append(
-            f"cluster-autoscaler takes away a node whose pods request less than {threshold} of it and fit elsewhere, "
+            f"cluster-autoscaler removes a node whose pods request less than {threshold} of it and fit elsewhere, "
             f"after {after}{source}"
         )
     if not lines:
         lines.append(
-            "Neither Karpenter nor cluster-autoscaler was seen: an emptied node stays until somebody deletes it"
+            "Neither Karpenter nor cluster-autoscaler was found: an emptied node stays until somebody deletes it"
         )
     return [*lines, *autoscalers.unread]
 
@@ -181,5 +181,5 @@ def steps_note(steps: Sequence[SizeStep]) -> str:
     open_ended = sum(step.earliest_seconds is None for step in steps)
     if not steps:
         return ""
-    undated = f", of which {agree(open_ended, 'has', 'have')} no date before an obstacle is gone" if open_ended else ""
-    return f"{counted(len(steps), 'step')}{undated}; nothing of it happens by itself"
+    undated = f", of which {agree(open_ended, 'has', 'have')} no date yet" if open_ended else ""
+    return f"{counted(len(steps), 'step')}{undated}; none happens automatically"

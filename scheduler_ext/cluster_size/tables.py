@@ -24,9 +24,9 @@ NODES: Final = Schema(
         Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
         Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
         Column("memory", "Memory", Kind.BYTES, "Allocatable memory."),
-        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of the node; empty where it has no price."),
-        Column("reason", "Reason", Kind.TEXT, "Code of what binds a node that stays."),
-        Column("binds", "What binds it", Kind.TEXT, "The object that binds the node, with its numbers.", wide=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Price of the node a month; empty without a price."),
+        Column("reason", "Reason", Kind.TEXT, "Code of the reason why a node stays."),
+        Column("binds", "What binds it", Kind.TEXT, "The object that keeps the node, with its numbers.", wide=True),
     ),
     ("node",),
 )
@@ -46,10 +46,10 @@ STEPS: Final = Schema(
     (
         Column("turn", "Step", Kind.INTEGER, "Place of the step in the plan.", essential=True),
         Column(
-            "earliest", "Not before", Kind.TIME, "Earliest moment by the settings; empty where an obstacle is "
-            "in the way.", essential=True,
+            "earliest", "Not before", Kind.TIME, "Earliest time by the settings; empty if an obstacle prevents "
+            "it.", essential=True,
         ),
-        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (it away)."),
+        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove it)."),
         Column("words", "What happens", Kind.TEXT, "The step in words.", essential=True),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
         Column("by", "By", Kind.TEXT, "Who would take the step."),
@@ -61,15 +61,13 @@ OBSTACLES: Final = Schema(
     (
         Column("object", "Object", Kind.TEXT, "Kind and name of the object that has the setting.", essential=True),
         Column("setting", "Setting", Kind.TEXT, "The setting or annotation with its value.", essential=True),
-        Column("obeyed_by", "Obeyed by", Kind.TEXT, "Autoscalers that the setting keeps from acting."),
+        Column("obeyed_by", "Obeyed by", Kind.TEXT, "Autoscalers that the setting stops."),
         Column(
-            "nodes", "Nodes kept", Kind.INTEGER, "Nodes that it keeps; empty where it cannot be known.", essential=True
+            "nodes", "Nodes kept", Kind.INTEGER, "Nodes that it keeps; empty where that is not known.", essential=True
         ),
         Column("leaving", "Of those that could leave", Kind.INTEGER, "Those of them that could leave at this level."),
         Column("pods", "Pods that have it", Kind.INTEGER, "Pods that have the setting; empty for other objects."),
-        Column(
-            "even_empty", "When empty too", Kind.TEXT, "yes: it also keeps a node that has no pods to move any more."
-        ),
+        Column("even_empty", "When empty too", Kind.TEXT, "yes: it also keeps a node without pods to move."),
         Column("words", "What it does", Kind.TEXT, "The consequence in words.", essential=True),
     ),
     ("object", "setting"),
@@ -81,7 +79,7 @@ MIX: Final = Schema(
         Column("machine", "Machine type", Kind.TEXT, "Type of new nodes, or the nodes that stay.", essential=True),
         Column("zone", "Zone", Kind.TEXT, "Zone of the nodes.", essential=True),
         Column("count", "Nodes", Kind.INTEGER, "Number of nodes.", essential=True),
-        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of all of them.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Price of all of them a month.", essential=True),
     ),
     ("machine", "zone"),
 )
@@ -93,9 +91,9 @@ BILLS: Final = Schema(
             "mix for requests as they are); both.", essential=True,
         ),
         Column("nodes", "Nodes", Kind.INTEGER, "Nodes of the bill; empty where there is no answer.", essential=True),
-        Column("price_month", "Price/month", Kind.NUMBER, "Money a month of its nodes with a price.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Price a month of its nodes that have one.", essential=True),
         Column("unpriced", "Without a price", Kind.INTEGER, "Nodes of the bill that have no price."),
-        Column("bound_month", "Lower bound", Kind.NUMBER, "Money a month that no mix of the list can be below."),
+        Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of the monthly price of any mix of the list."),
         Column("reason", "Why none", Kind.TEXT, "Why there is no number; empty where there is one."),
     ),
     ("bill",),
@@ -228,17 +226,17 @@ def notes_of(size: ClusterSize) -> list[str]:
     """Sentences that belong to the answer."""
     notes = []
     if len(size.leaving) > 1:
-        notes.append("in their turns, all of them cordoned before the first; in another order pods may wait")
+        notes.append("one after another, with all of them cordoned first; in another order pods may wait")
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {agree(count, 'pod counts', 'pods count')} as immovable")
     if size.waiting:
         pods, first = counted(len(size.waiting), "pod"), size.waiting[0]
-        notes.append(f"{pods} without a node may find none in the whole cluster either, first {first}")
+        notes.append(f"{pods} without a node may find none in the full cluster either, first {first}")
     if missing := size.missing_memory:
         amount, pods = gib(sum(missing)), agree(len(missing), "pod requests", "pods request")
         notes.append(
             f"{pods} {amount} less memory than is recommended: fuller nodes can run short of it; raise them first"
         )
     if size.losing_storage:
-        notes.append(f"{size.losing_storage} pods that move have an emptyDir, whose content they lose")
+        notes.append(f"{size.losing_storage} pods that move lose the content of their emptyDir")
     return notes

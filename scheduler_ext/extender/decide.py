@@ -59,7 +59,7 @@ def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) ->
     if not settings.load_aware.on:
         return Posture("switched off in the settings", stale)
     if snapshot.age_seconds(now.monotonic) > settings.stale_seconds:
-        return Posture("the view of the cluster is old", stale)
+        return Posture("the view of the cluster is out of date", stale)
     if load_aware.breaker_open(snapshot.columns, now.unix, settings.load_aware):
         return Posture("most nodes do not report their usage", stale)
     return Posture("", stale)

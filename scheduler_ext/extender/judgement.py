@@ -75,15 +75,15 @@ BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEM
 _WORDS: Final[dict[Code, str]] = {
     Code.EXPIRED: "usage is not reported any more",
     Code.RESERVED: "capacity is being handed over to another pod",
-    Code.MAY_BE_RESERVED: "capacity may be being handed over: the view of reservations is old",
+    Code.MAY_BE_RESERVED: "capacity may be in a hand-over: the view of reservations is out of date",
     Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
     Code.KUBELET_CPUS: KUBELET_OWNS,
     Code.CPU_POLICY: OTHER_POLICY,
     Code.NO_CPUS: TOO_FEW,
-    Code.CPU_REQUEST: "LSE and LSR pods get whole CPUs, by policies that exist; this one asks otherwise",
+    Code.CPU_REQUEST: "LSE and LSR pods get whole CPUs, by known policies; this pod requests something else",
     Code.NO_DEVICES: NO_DEVICES,
-    Code.FEW_DEVICES: "too few of its devices have so much free",
-    Code.DEVICE_REQUEST: "no device can serve what the pod asks for; docs/devices.md has the combinations",
+    Code.FEW_DEVICES: "too few of its devices have enough free",
+    Code.DEVICE_REQUEST: "no device can serve the pod's request; docs/devices.md lists the combinations",
     Code.DEVICES_UNFIT: "its free devices do not fit the pod's joint allocation, hint or partition",
 }
 """Of refusals that are the same on every node."""

@@ -20,14 +20,12 @@ class Percentages(Section, frozen=True):
 
     cpu: Annotated[
         int,
-        setting(
-            "Of CPU; 0: not looked at.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
-        ),
+        setting("Of CPU; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000),
     ] = 0
     memory: Annotated[
         int,
         setting(
-            "Of memory; 0: not looked at.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
+            "Of memory; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
         ),
     ] = 0
 
@@ -53,13 +51,11 @@ class Weights(Section, frozen=True):
 class LoadAwareSettings(Section, frozen=True):
     """Koordinator's LoadAware: nodes that are too busy are refused, idle ones preferred."""
 
-    on: Annotated[
-        bool, setting("Refuse and rank nodes by their load.", when="load should not decide where pods go")
-    ] = True
+    on: Annotated[bool, setting("Refuse and rank nodes by their load.", when="load should not decide placement")] = True
     metric_expiration_seconds: Annotated[
         float,
         setting(
-            "A NodeMetric of this age no longer says what a node uses.",
+            "A NodeMetric of this age counts as expired.",
             when="NodeMetrics come more seldom",
             unit="seconds",
             gt=0,
@@ -70,21 +66,21 @@ class LoadAwareSettings(Section, frozen=True):
         bool,
         setting(
             "Let pods onto nodes whose NodeMetric has expired; otherwise such nodes are refused.",
-            when="pods must start though nodes report nothing",
+            when="pods must start on nodes without reports",
         ),
     ] = False
-    usage: Annotated[Percentages, setting("A node that would be used above this is refused.")] = USAGE_PERCENTAGES
+    usage: Annotated[Percentages, setting("A node whose usage would exceed this is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
-        Percentages, setting("The same for prod pods, of what prod pods use; 0 and 0: the plain thresholds hold.")
+        Percentages, setting("The same for prod pods, by the usage of prod pods; 0 and 0: the plain thresholds apply.")
     ] = Percentages()
     aggregated_usage: Annotated[
-        Percentages, setting("The same of an aggregated usage, instead of the plain thresholds; needs `aggregation`.")
+        Percentages, setting("The same for an aggregated usage, instead of the plain thresholds; needs `aggregation`.")
     ] = Percentages()
     aggregation: Annotated[
         Aggregation,
         setting(
-            "Statistic that `aggregated_usage` looks at; empty: none.",
-            when="a percentile should decide in place of the moment",
+            "Statistic for `aggregated_usage`; empty: none.",
+            when="a percentile should decide instead of the present usage",
         ),
     ] = ""
     aggregated_seconds: int = 0
@@ -107,7 +103,7 @@ class LoadAwareSettings(Section, frozen=True):
     """
     score_according_prod_usage: Annotated[
         bool,
-        setting("Rank nodes for prod pods by what prod pods use.", when="batch's use should not keep prod pods away"),
+        setting("Rank nodes for prod pods by prod's usage.", when="batch should not keep prod pods away"),
     ] = False
     prod_usage_includes_system: Annotated[
         bool, setting("Count a node's system usage as prod's.", when="your Koordinator has prodUsageIncludeSys")
@@ -115,7 +111,7 @@ class LoadAwareSettings(Section, frozen=True):
     customised_estimation: Annotated[
         bool,
         setting(
-            "Let pods' annotations say their scaling factors and how long they count as young.",
+            "Read scaling factors and the time as a young pod from pods' annotations.",
             when="your Koordinator has allowCustomizeEstimation",
         ),
     ] = False
@@ -170,8 +166,8 @@ class CpuAllocationSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Give LSE and LSR pods that request cotenant.dev/bind CPUs of their own, where their node publishes them.",
-            when="pods should get CPUs of their own without Koordinator's scheduler",
+            "Give LSE and LSR pods that request cotenant.dev/bind exclusive CPUs, where their node publishes them.",
+            when="pods should get exclusive CPUs without Koordinator's scheduler",
         ),
     ] = False
 
@@ -183,7 +179,7 @@ class DeviceAllocationSettings(Section, frozen=True):
         bool,
         setting(
             "Bind such pods with devices of their node's Device object, the best fit. The scheduler's configuration "
-            "must name these resources: take it anew from `cotenant serve extender --print-config`.",
+            "must name these resources: print it again with `cotenant serve extender --print-config`.",
             when="pods should get devices without Koordinator's scheduler",
         ),
     ] = False
@@ -222,9 +218,9 @@ class ExtenderSettings(Section, frozen=True):
     weight: Annotated[
         int,
         setting(
-            "Weight of our points in the printed configuration. 0: the scheduler does not ask for them, which is one"
-            " call a pod less; it ranks by itself what `near_points` leaves.",
-            when="our ranking should count beside the scheduler's",
+            "Weight of the extender's score in the printed configuration. 0: the scheduler does not call for it, "
+            "which saves one call a pod; it ranks the nodes that `near_points` leaves.",
+            when="the extender's ranking should count in addition to the scheduler's",
             ge=0,
             le=1000,
         ),
@@ -237,8 +233,8 @@ class ExtenderSettings(Section, frozen=True):
     most_nodes: Annotated[
         int,
         setting(
-            "When more nodes are left for a pod, only the best so many are handed back, so that the scheduler has less"
-            " to rank. 1: our points alone decide, and the scheduler ranks nothing. 0: no bound.",
+            "At most this many nodes, the best ones, are returned for a pod, so that the scheduler has less to rank. "
+            "1: only the extender's score decides. 0: no limit.",
             when="the scheduler's ranking is slow, or should see all nodes",
             ge=0,
         ),

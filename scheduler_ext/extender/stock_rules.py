@@ -64,7 +64,7 @@ def unchecked_constraints(spec: Json) -> str:
         "host ports": any(p.get("hostPort") for c in spec.get("containers") or () for p in c.get("ports") or ()),
     }
     constraints = [name for name, used in present.items() if used]
-    return f"not judged here, see what the scheduler says: {', '.join(constraints)}" if constraints else ""
+    return f"not evaluated here, see the scheduler's message: {', '.join(constraints)}" if constraints else ""
 
 
 def waits_for(spec: Json) -> list[str]:

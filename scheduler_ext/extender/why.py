@@ -169,8 +169,8 @@ def parse_scheduler_message(message: str) -> list[RuleRefusal]:
 
 def _of_rules(stance: Posture, with_rules: bool) -> tuple[str, ...]:
     if not with_rules:
-        return ("no running extender was found, so that its rules refuse nothing; --extender tries them all the same",)
-    return (f"load rules have no opinion: {stance.load_off}" if stance.load_off else ""), _yielded_rule_text(stance)
+        return ("no running extender was found, so its rules refuse nothing; --extender applies them anyway",)
+    return (f"load rules are inactive: {stance.load_off}" if stance.load_off else ""), _yielded_rule_text(stance)
 
 
 def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
@@ -178,7 +178,7 @@ def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
     claim = HardwareClaim(pod.identity, pod.requests)
     rules = (("cpus", settings.cpus.on, CpuAllocator()), ("devices", settings.devices.on, DeviceAllocator()))
     return [
-        f"rule {rule} was not tried: extender.{rule}.on is false in the settings of this command"
+        f"rule {rule} was not applied: extender.{rule}.on is false in the settings of this command"
         for rule, on, allocator in rules
         if pod.wants_bind and not on and allocator.concerns(claim)
     ]
@@ -187,4 +187,4 @@ def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
 def _yielded_rule_text(stance: Posture) -> str:
     if not stance.yielded:
         return ""
-    return f"rule {stance.yielded} has no say: by its own estimates it would refuse every node that is left"
+    return f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"

@@ -55,23 +55,23 @@ class LoadTaintMetrics:
         """Register on the process's registry."""
         word = "cotenant_load_taint"
         self._nodes = Gauge(
-            f"{word}_nodes", "Nodes that bear the load taint, by its effect.", ["effect"], registry=registry
+            f"{word}_nodes", "Nodes that have the load taint, by its effect.", ["effect"], registry=registry
         )
         self._due = Gauge(
-            f"{word}_due_nodes", "Nodes that are to bear the load taint, by its effect.", ["effect"], registry=registry
+            f"{word}_due_nodes", "Nodes that should have the load taint, by its effect.", ["effect"], registry=registry
         )
         self._withheld = Gauge(
             f"{word}_withheld_nodes",
-            "Nodes above the thresholds that are not refused: too many are, or DaemonSets would be kept away.",
+            "Nodes above the thresholds without a taint: too many have it, or DaemonSets would be kept away.",
             registry=registry,
         )
         self._broken = Gauge(
             f"{word}_broken",
-            "1: too few nodes report, or load rules are off; no node bears the load taint.",
+            "1: too few nodes report, or load rules are off; no node has the load taint.",
             registry=registry,
         )
         self._changes = Counter(
-            f"{word}_changes_total", "Load taints that were written, by the effect after it.", ["effect"],
+            f"{word}_changes_total", "Load taints that were written, by the new effect.", ["effect"],
             registry=registry,
         )  # fmt: skip
         for effect in LoadEffect:
@@ -303,7 +303,7 @@ def _present_effects(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
 def _why(change: LoadTaintChange) -> str:
     """Load in percent of the threshold that is nearest."""
     if math.isnan(change.now):
-        return "nobody reports its load, or it takes no pods"
+        return "its load is not reported, or it takes no pods"
     peak = "" if math.isnan(change.peak) else f", {change.peak:.0f} % in the {HIGHEST_HALF_HOUR_P95_NAME} ahead"
     return f"load {change.now:.0f} % of its threshold{peak}"
 
@@ -314,7 +314,7 @@ def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> 
         yield ObjectNote(
             "nodes",
             "LoadUnreported",
-            "Too few nodes report their load, or extender.load_aware is off: no node bears the taint.",
+            "Too few nodes report their load, or extender.load_aware is off: no node has the taint.",
             warning=True,
         )
     if is_withheld and kept_away:

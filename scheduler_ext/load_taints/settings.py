@@ -16,14 +16,14 @@ class LoadTaintSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "The manager judges every node's load; false: it takes the taints away that it set earlier.",
-            when="schedulers that do not ask the extender should avoid busy nodes",
+            "The manager checks every node's load; false: it removes the taints that it set earlier.",
+            when="schedulers that do not call the extender should avoid busy nodes",
         ),
     ] = False
     dry_run: Annotated[
         bool,
         setting(
-            "What would be tainted is counted and told, and no node has the taint; else nodes get it.",
+            "The nodes to taint are only counted and reported, and no node has the taint; false: nodes get it.",
             when="the counts have shown what you expect",
         ),
     ] = True

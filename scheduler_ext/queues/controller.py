@@ -40,7 +40,7 @@ REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInval
 """Answers that say for certain that nothing was written."""
 UNOFFERED: Final = (
     "settings/queues.gangs_by",
-    f"is kubernetes, and the API server offers no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
+    f"is kubernetes, and the API server serves no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
     "switch the feature gate GenericWorkload and this version on, or set it to own",
 )
 Place = tuple[str, str]

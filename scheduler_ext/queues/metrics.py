@@ -22,11 +22,11 @@ class QueueMetrics:
         unit = "CPU in cores, others in their own unit (bytes, pieces)."
         self._runtime = Gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS, registry=registry)
         self._used = Gauge(
-            "cotenant_quota_used", f"Requests of a quota's pods that were let go. {unit}", LABELS, registry=registry
+            "cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS, registry=registry
         )
         self._request = Gauge(
             "cotenant_quota_request",
-            f"What a quota's pods ask for, waiting ones included. {unit}",
+            f"Requests of a quota's pods, waiting ones included. {unit}",
             LABELS,
             registry=registry,
         )
@@ -37,11 +37,11 @@ class QueueMetrics:
             registry=registry,
         )
         self._waiting = Gauge(
-            "cotenant_queue_waiting_pods", "Pods that wait, by what for: quota, gang.", ["queue"], registry=registry
+            "cotenant_queue_waiting_pods", "Waiting pods, by reason: quota, gang.", ["queue"], registry=registry
         )
         self._missed = Gauge(
             "cotenant_queue_missed_pods",
-            "Pods of a quota that the webhook did not hold back; they count as used and are never evicted for it.",
+            "Pods of a quota that the webhook did not gate; they count as used and are never evicted for it.",
             registry=registry,
         )
         self._gangs = Gauge("cotenant_queue_gangs", "Gangs by state.", ["state"], registry=registry)

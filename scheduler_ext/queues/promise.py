@@ -23,7 +23,7 @@ def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tu
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()
-    promise = promise_intent(guard, now_seconds + served_seconds, "pods that wait for quota or gang are looked after")
+    promise = promise_intent(guard, now_seconds + served_seconds, "the manager handles waiting pods")
     # The first one, and one after a pause, changes what the webhook does; the others only go on.
     return (replace(promise, routine=0 < remaining <= served_seconds) if isinstance(promise, Patch) else promise,)
 
@@ -48,7 +48,7 @@ def withdraw_queue_promise(
     absent = sorted(place for place in scheduling_groups if place not in native_groups)
     groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
-    ended = (promise_intent(guard, now_seconds, "nobody looks after queues any more"),) if revoked else ()
+    ended = (promise_intent(guard, now_seconds, "no manager handles queues any more"),) if revoked else ()
     return (*ended, *groups, *(gates_removal(pod) for pod in waiting))
 
 

@@ -381,9 +381,7 @@ class _TreeRound:
             if any(need.get(resource) for need in unit.needs.values()):
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
                 return QueueObstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
-        return QueueObstacle(
-            Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round lets it go"
-        )
+        return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round admits it")
 
     def stuck_units(self) -> Iterable[StuckUnit]:
         """The first unit of each queue, where less use by others of its quota would let it go."""

@@ -109,7 +109,7 @@ def _ancestors_by_quota(tree: QuotaTree, problems: dict[str, str]) -> dict[str, 
                 continue
             bad = next((name for name in above if name in problems), "")
             if bad:
-                problems.setdefault(quota.name, f"hangs below {bad}, which cannot be used: {problems[bad]}")
+                problems.setdefault(quota.name, f"hangs below {bad}, which is not valid: {problems[bad]}")
             elif quota.name not in problems:
                 ancestors[quota.name] = above
             following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]

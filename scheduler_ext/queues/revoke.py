@@ -159,7 +159,7 @@ def revocation(
         evictions += [eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit]
         if lacking:
             amounts = ", ".join(f"{quantity_of(r, amount)} of {r}" for r, amount in sorted(lacking.items()))
-            notes.append((f"elasticquotas/{quota}", f"uses {amounts} too much that no pod may be evicted for now"))
+            notes.append((f"elasticquotas/{quota}", f"uses {amounts} too much, and no pod may be evicted for it now"))
     return Revocation(tuple(evictions), tuple(notes))
 
 

@@ -105,7 +105,10 @@ class QueueViewBuilder:
         for (namespace, name), quota in sorted(quotas.items()):
             other = self._tree.quotas[name]
             if quota is not other:
-                yield f"elasticquotas/{namespace}/{name}", f"{other.namespace}/{name} has the same name and goes first"
+                yield (
+                    f"elasticquotas/{namespace}/{name}",
+                    f"{other.namespace}/{name} has the same name and goes first",
+                )
 
 
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:

@@ -361,7 +361,7 @@ def migration_of(
     warnings = [str(problem) for problem in problems if not problem.fatal]
     if arguments.eviction_policy == "Delete":
         policy = f"{path}.evictionPolicy: Delete"
-        warnings.append(f"{policy} is not done; pods leave through the Eviction API, which keeps disruption budgets")
+        warnings.append(f"{policy} is not supported; pods leave through the Eviction API")
     return limits.applied(arguments), warnings
 
 
@@ -439,7 +439,7 @@ def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
     problems += _misplaced_selector(migration.node_selector, path)
     threshold = migration.priority_threshold
     if threshold.value is None and threshold.name and threshold.priority == math.inf:
-        text = f"{threshold.name!r} is not looked up; give the PriorityClass's number as value"
+        text = f"{threshold.name!r} is not looked up; give the number of the PriorityClass as value"
         problems.append(f"{path}.priorityThreshold.name: {text}")
     limits = {
         "maxMigratingPerWorkload": migration.max_migrating_per_workload,

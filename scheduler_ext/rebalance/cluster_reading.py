@@ -173,7 +173,7 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
     except ClusterAbsent as error:
         raise NoData("the cluster has no NodeMetrics: their kind is not installed", fix=fix) from error
     if not metrics and not refused:
-        raise NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix=fix)
+        raise NoData("the cluster has no NodeMetrics: the usage of nodes is not reported", fix=fix)
     gaps.extend(
         f"NodeMetric {name} cannot be read, so its node counts as silent: {why}" for (_, name), why in refused.items()
     )
@@ -210,7 +210,7 @@ def _budgets(client: KubeClient, gaps: list[str]) -> tuple[DisruptionBudget, ...
     try:
         wires = client.list(BUDGETS, BudgetWire)
     except ClusterForbidden as error:
-        gaps.append(f"moves are not held against disruption budgets: {error.message}")
+        gaps.append(f"moves are not checked against disruption budgets: {error.message}")
         return ()
     return tuple(map(budget_of, wires))
 

@@ -71,7 +71,7 @@ class RebalanceMode(StrEnum):
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide one round and print it. Again and again: `cotenant serve manager`.")
+        bool, typer.Option("--once", help="Decide one round and print it. Continuously: `cotenant serve manager`.")
     ] = False,
     file: Annotated[
         str,
@@ -110,7 +110,7 @@ def descheduler(
     if not once:
         raise UsageError(
             "this command decides one round",
-            fix="cotenant serve descheduler --once; the manager decides rounds again and again",
+            fix="cotenant serve descheduler --once; the manager decides rounds continuously",
         )
     if show is RoundPart.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
         raise UsageError("LowNodeLoad empties no nodes", fix="Add --plugin HighNodeLoad.")

@@ -63,12 +63,12 @@ def _notes(
             f"high cpu {values[2]:g} %, memory {values[3]:g} %"
         )
     if not pools:
-        yield "the configuration sets no high threshold, so that no node is ever high"
-    yield _forecasts_note(plan, reading) or "forecasts were not looked at: the present moment alone decides"
+        yield "the configuration sets no high threshold, so no node is ever high"
+    yield _forecasts_note(plan, reading) or "forecasts were not read: only the present usage decides"
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
         yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
-    yield "a node above its threshold at this moment counts as overloaded: one look has no anomaly detector"
+    yield "a node above its threshold at this moment counts as overloaded: a single round has no anomaly detector"
 
 
 def _failed_notes(plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps) -> Iterator[str]:
@@ -87,8 +87,8 @@ def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
         return ""
     if reading.inputs.foreseen_workloads:
         workloads = counted(reading.inputs.foreseen_workloads, "workload")
-        return f"forecasts of {workloads} were looked at, over the next 24 hours"
-    return f"forecasts of {reading.forecasts} of {counted(len(plan.nodes), 'node')} were looked at"
+        return f"forecasts of {workloads} were read, over the next 24 hours"
+    return f"forecasts of {reading.forecasts} of {counted(len(plan.nodes), 'node')} were read"
 
 
 def emptying_report_of(
@@ -111,7 +111,7 @@ def _emptying_notes(
         yield "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %".format(
             *load.low_thresholds.pair(100), *load.high_thresholds.pair(100)
         )
-    yield _forecasts_note(plan, reading) or "forecasts were not looked at: nothing says that tomorrow's peak still fits"
+    yield _forecasts_note(plan, reading) or "forecasts were not read: tomorrow's peak may not fit"
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         yield f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}"

@@ -153,7 +153,7 @@ def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
     if standby in (None, plan.standby):
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} was {decision_text(first)}",
-            fix="Nothing is left to decide: edit its terms, skip a window, or decide the other way.",
+            fix="There is nothing to decide: edit its terms, skip a window, or make the opposite decision.",
         )
 
 
@@ -202,7 +202,7 @@ def _set_policy(asked: SetPlanPolicy, context: PlanContext) -> Intent:
 def require_valid(asked: Any, now_seconds: float) -> None:
     """UsageError for a request that no plan could be given; it leaves no row in the ledger."""
     if isinstance(asked, RejectPlan) and not asked.reason.strip():
-        raise UsageError("a rejection needs a reason", fix="Say why in a few words.")
+        raise UsageError("a rejection needs a reason", fix="Give a short reason.")
     if isinstance(asked, ApprovePlan) and asked.standby is not None:
         plan_terms.checked_standby(asked.standby)
     if isinstance(asked, MakePlan | EditPlan):
@@ -231,7 +231,7 @@ ACTS: Final = (
     PlanAct(SkipOccurrence, Right.PLAN, PlanEvent.SKIPPED, _skip,
             "Skipped the occurrence of {plan} that begins {start}."),
     PlanAct(RestoreOccurrence, Right.PLAN, PlanEvent.RESTORED, _restore,
-            "The occurrence of {plan} that begins {start} happens after all."),
+            "The occurrence of {plan} that begins {start} is no longer skipped."),
     PlanAct(MakePlan, Right.PLAN, PlanEvent.MADE, _make, "Made plan {plan}. It is reserved once somebody approves it."),
     PlanAct(EditPlan, Right.PLAN, PlanEvent.EDITED, _edit, "Changed plan {plan}."),
     PlanAct(SetPlanPolicy, Right.ADMINISTER, PlanEvent.POLICY, _set_policy, "Plan {plan} now {does}."),

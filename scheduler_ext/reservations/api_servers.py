@@ -82,7 +82,7 @@ class _ApiServer:
         problem = ""
         try:
             if not self._refuses(_NO_HAND_OVER):
-                problem = f"the policy {POLICY} is not at work there: is what `cotenant install` prints applied?"
+                problem = f"the policy {POLICY} has no effect there: apply what `cotenant install` prints."
             elif not self._refuses(*ids):
                 confirmed = frozenset(ids)
         except ClusterError as error:

@@ -74,7 +74,7 @@ def withdraw_reservation_promise(guard: Guard, pending: Iterable[PodView], now_s
     """
     revoked = guard.served_until_seconds > now_seconds
     ended = (
-        [replace(guard, served_until_seconds=now_seconds).intent("nobody hands capacity over any more")]
+        [replace(guard, served_until_seconds=now_seconds).intent("no manager hands over capacity any more")]
         if revoked
         else []
     )

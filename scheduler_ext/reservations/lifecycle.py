@@ -175,7 +175,7 @@ def _constraint_conditions(reservation: Reservation, settings: ReservationSettin
     left_out = not_considered(reservation.template, settings.scheduler_name)
     if not left_out:
         return []
-    text = f"the placeholder does not ask for: {', '.join(left_out)}"
+    text = f"the placeholder does not request: {', '.join(left_out)}"
     return [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)]
 
 
@@ -190,9 +190,7 @@ def _keep_placeholders(
     reservation: Reservation, mine: Sequence[PodView], view: ReservationView, settings: ReservationSettings
 ) -> list[Intent]:
     """Placeholders for capacity that nobody holds yet, the end of those that died, and of those that hold too much."""
-    dead = [
-        placeholder_deletion(p.as_placeholder(), "it does not run any more") for p in mine if p.phase in ENDED_PHASES
-    ]
+    dead = [placeholder_deletion(p.as_placeholder(), "it no longer runs") for p in mine if p.phase in ENDED_PHASES]
     if dead or impossible(reservation):
         return [*dead]
     missing = uncovered_capacity(view, reservation.uid, reservation)

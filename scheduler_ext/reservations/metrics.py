@@ -22,15 +22,18 @@ class ReservationMetrics:
         word = "cotenant_reservation"
         self._phases = Gauge(f"{word}s", "Reservations by phase.", ["phase"], registry=registry)
         self._held = Gauge(
-            f"{word}_held_cores", "CPU that placeholders hold and nobody uses.", ["reservation"], registry=registry
+            f"{word}_held_cores", "Unused CPU that placeholders reserve.", ["reservation"], registry=registry
         )
         self._held_bytes = Gauge(
-            f"{word}_held_bytes", "Memory that placeholders hold and nobody uses.", ["reservation"], registry=registry
+            f"{word}_held_bytes",
+            "Unused memory that placeholders reserve.",
+            ["reservation"],
+            registry=registry,
         )
         self._allocated = Gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"], registry=registry)
         self._age = Gauge(f"{word}_age_seconds", "Time since it was made.", ["reservation"], registry=registry)
         self._tax = Counter(
-            f"{word}_idle_core_seconds_total", "Held and unused CPU, over time.", ["reservation"], registry=registry
+            f"{word}_idle_core_seconds_total", "Reserved and unused CPU, over time.", ["reservation"], registry=registry
         )
         self._swaps = Counter(
             f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"], registry=registry

@@ -131,7 +131,7 @@ def class_intent(name: str, value: int, asker: str = "") -> Create:
         preemptionPolicy="Never",
         description="Placeholders whose capacity pods of the class above take when nothing else is free.",
     )
-    return Create(address, body, why="owners must be able to push placeholders aside", asker=asker)
+    return Create(address, body, why="owners must be able to preempt placeholders", asker=asker)
 
 
 def not_considered(template: Json, scheduler_name: str) -> list[str]:
@@ -157,9 +157,9 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
 def impossible(reservation: Reservation) -> str:
     """Why no placeholder can hold this capacity, or ""."""
     if not reservation.size:
-        return "the template requests nothing, so there is nothing to hold; give its containers requests"
+        return "the template requests nothing, so there is nothing to reserve; give its containers requests"
     if not reservation.owners:
-        return "no owners are named, so nobody could ever use the capacity"
+        return "no owners are named, so no pod could ever use the capacity"
     return ""
 
 

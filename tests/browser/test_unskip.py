@@ -27,5 +27,5 @@ def test_a_skipped_occurrence_is_brought_back_where_it_was_skipped(tmp_path: Pat
             expect(form.get_by_role("radio")).to_have_count(2)
             form.get_by_role("radio").nth(1).check()
             form.get_by_role("button", name="Bring it back").click()
-            expect(page.locator("#plan-acted")).to_contain_text("happens after all")
+            expect(page.locator("#plan-acted")).to_contain_text("is no longer skipped")
             assert scene.spec("daily")["recurring"]["skip"] == [moment(SIX)]

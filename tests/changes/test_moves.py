@@ -184,7 +184,7 @@ def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_r
     assert len(scene.service().jobs(VIEWER).jobs) == 0
     for name in (HOT, COLD):
         scene.api.delete(f"{moves.METRICS}/{name}")
-    with pytest.raises(NoData, match="nobody reports what nodes use"):
+    with pytest.raises(NoData, match="the usage of nodes is not reported"):
         scene.service().report(VIEWER)
 
 

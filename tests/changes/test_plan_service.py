@@ -139,7 +139,7 @@ def test_a_plan_that_was_changed_since_it_was_shown_is_not_approved(
     scene.plan()
     (shown,) = service.plans(APPROVER).plans
     scene.change("web-peak", *CHANGED[change])
-    with pytest.raises(UsageError, match="somebody has changed plan shop/web-peak since you looked"):
+    with pytest.raises(UsageError, match="somebody has changed plan shop/web-peak since you read it"):
         service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=shown.generation))
     assert "approval" not in scene.spec("web-peak")
     assert [row.event for row in scene.rows()] == ["plan-refused"]
@@ -280,7 +280,7 @@ def test_a_preview_counts_the_overhead_of_a_runtime_class_and_says_where_no_pod_
     scene.api.patch(deployment, [named], "json")
     untold = service.preview(OWNER, PEAK)
     assert untold.reserved_core_hours == 16.0
-    assert [note for note in untold.notes if "No pod tells the overhead of RuntimeClass kata" in note]
+    assert [note for note in untold.notes if "No pod shows the overhead of RuntimeClass kata" in note]
     spec = {"containers": [{"name": "app", "image": "app"}], "runtimeClassName": "kata", "overhead": {"cpu": "1500m"}}
     pod = {"metadata": {"name": "web-1", "labels": {"app": "web"}}, "spec": spec}
     scene.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", pod)
@@ -329,7 +329,7 @@ def test_an_edit_changes_what_differs_and_nothing_else(scene: Scene, service: Cl
     assert {o["path"] for o in operations if o["op"] != "test"} == {
         "/spec/amount/count", "/spec/lead", "/spec/allocateOnce", "/spec/window",
     }  # fmt: skip
-    with pytest.raises(UsageError, match="since you looked"):
+    with pytest.raises(UsageError, match="since you read it"):
         service.do(OWNER, EditPlan(plan=PEAK, terms=terms, generation=one.generation))
 
 

@@ -68,7 +68,7 @@ def test_a_scan_whose_questions_for_counters_fail_is_partial_and_lowers_no_memor
         broken = Shop(shop.cluster, proxy.url)
         done = scan(broken, tmp_path, "-o", "json", "--set", "profiler.prometheus.outage_seconds=0")
     assert done.returncode == 4, done.stderr
-    assert "incomplete: not read of the history: oom_kills" in done.stderr
+    assert "incomplete: parts of the history were not read: oom_kills" in done.stderr
     assert "answered 503" in done.stderr
     rows = json.loads(done.stdout)
     assert any(row["memory_reason"] == "history-incomplete" for row in rows)

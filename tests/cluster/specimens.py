@@ -45,7 +45,7 @@ def _scalar(schema: Mapping[str, Any], path: str) -> Any:
 
 
 def dropped(sent: Any, kept: Any, path: str = "") -> list[str]:
-    """Paths of what was sent and is not there any more, or is another value."""
+    """Paths of what was sent and does not exist any more, or is another value."""
     if isinstance(sent, Mapping) and isinstance(kept, Mapping):
         return [p for key, value in sent.items() for p in dropped(value, kept.get(key), f"{path}.{key}")]
     if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):

@@ -45,7 +45,7 @@ from tests.support.moves import APPROVER, JOB_BODIES, OFF, VIEWER, FixedMoves, n
 from tests.support.plans import person
 
 NO_MOVES = replace(small_report(), moves=small_report().moves.take(np.array([], dtype=int)))
-NO_METRICS = NoData("the cluster has no NodeMetrics: nobody reports what nodes use", fix="Run the node agents.")
+NO_METRICS = NoData("the cluster has no NodeMetrics: the usage of nodes is not reported", fix="Run the node agents.")
 
 
 def view_of(moves: MoveService | None, who: Person = APPROVER) -> View:
@@ -203,9 +203,10 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     ("moves", "who", "words"),
     [
         (None, APPROVER, ("This dashboard reads no cluster.", "cotenant dashboard --act")),
-        (FixedMoves(NO_METRICS), APPROVER, ("nobody reports what nodes use", "cotenant install --components")),
+        (FixedMoves(NO_METRICS), APPROVER, ("the usage of nodes is not reported", "cotenant install --components")),
         (FixedMoves(ClusterForbidden("you may not list nodes", fix="Bind it.")), APPROVER, ("forbidden", "list nodes")),
-        (FixedMoves(carrier=OFF), APPROVER, ("is off: nobody would", "descheduler.enabled=true serve manager --write")),
+        (FixedMoves(carrier=OFF), APPROVER, ("is off: nothing would", "descheduler.enabled=true serve manager "
+        "--write")),
         (FixedMoves(), VIEWER, ("ann may not approve", "this needs role approver or admin")),
         (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),
     ],
@@ -241,7 +242,7 @@ def test_without_a_forecast_the_second_map_says_so() -> None:
 def test_a_person_sees_pods_of_their_namespaces_and_all_nodes() -> None:
     text = drawn(FixedMoves(), who=narrowed(VIEWER, "pay"))
     assert "shop/" not in text and "pay/f-1" in text and '"hot"' in text
-    assert "Rows about pods of namespaces that you do not read are not shown" in text
+    assert "Rows about pods of namespaces that you may not read are hidden" in text
 
 
 def test_the_mark_changes_with_rows_and_address_and_not_with_time() -> None:

@@ -422,7 +422,7 @@ def test_what_was_recorded_is_decided_again_the_same(node: Kubepods, batch: Pod,
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
-    assert "0 differ from what was recorded" in done.stderr
+    assert "0 differ from the recording" in done.stderr
     assert {row["strategy"] for row in rows} >= {"be-totals", "cpu-suppress"}
     off = [*command[:3], "--set", "enforcer.strategies_off=[be-totals]", *command[3:]]
     assert subprocess.run(off, capture_output=True, check=False).returncode == 3

@@ -133,7 +133,7 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
         assert node.shows(TIER, Knob.CPU_QUOTA) == 20_000
         assert WriteOutcome.CONFLICT in {d.outcome for d in told}
         conflicts = [d for d in told if d.outcome is WriteOutcome.CONFLICT]
-        assert "somebody else keeps setting 77000" in conflicts[0].message
+        assert "another program keeps setting 77000" in conflicts[0].message
         assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
         applier.restore()
     # the kubelet never sets a quota on best effort, so the other's value is no original

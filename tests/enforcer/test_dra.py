@@ -361,7 +361,7 @@ def test_nothing_is_given_that_could_not_be_noted(tmp_path: Path) -> None:
     cluster.claims["c"] = claim("u-1", "one=gpu-0")
     claims = begin(tmp_path, cluster)
     (tmp_path / "state").write_text("a file where the folder should be")
-    with pytest.raises(StoreError, match="cannot be noted"):
+    with pytest.raises(StoreError, match="cannot be recorded"):
         claims.prepare("shop", "c", "u-1")
     assert not (tmp_path / "cdi").exists()
 

@@ -152,7 +152,7 @@ def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_g
     found = story.ticks(16, web(40.0, **known), steady)
     assert caps(found) == [None, None, *[300] * 5, *[150] * 5, *[None] * 4]
     assert {f.antagonist for f in found} == {""}
-    assert "no pod of best effort moves with it" in found[2].verdicts[0].message
+    assert "no best-effort pod correlates with it" in found[2].verdicts[0].message
     assert reasons(found[-1]) == ["NotBestEffort"]
     assert caps(story.ticks(int(GIVE_UP_SECONDS) - 10, web(40.0, **known), steady)) == [None] * (
         int(GIVE_UP_SECONDS) - 10

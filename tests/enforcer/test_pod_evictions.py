@@ -117,7 +117,7 @@ def test_while_the_api_server_is_away_urgent_ones_are_ended_at_once_and_others_s
     evictions = world.evictions()
     evictions.step(tick(AgentMode.HOLD), at(0.0))
     evictions.step(tick(AgentMode.HOLD), at(1.0))  # asked already
-    assert world.runtime and world.runtime.asked == [("job", "the API server has not been heard of for long")]
+    assert world.runtime and world.runtime.asked == [("job", "the API server has not answered for a long time")]
     assert world.api and world.api.asked == []
     other = World()
     other.evictions().step(tick(AgentMode.HOLD, replace(OUT, urgent=False)), at(0.0))
@@ -130,10 +130,10 @@ def test_while_the_api_server_is_away_urgent_ones_are_ended_at_once_and_others_s
 def test_without_an_api_server_and_in_a_dry_run_it_is_told() -> None:
     alone = World(api=None)
     alone.evictions().step(tick(), at(0.0))
-    assert alone.runtime and alone.runtime.asked == [("job", "there is no API server to ask")]
+    assert alone.runtime and alone.runtime.asked == [("job", "no API server is configured")]
     dry = World(settings=EnforcerSettings(stop_containers=True), api=None, runtime=None)
     dry.evictions().step(tick(AgentMode.HOLD), at(0.0))
-    assert dry.told == [("would-stop", "the API server has not been heard of for long")]
+    assert dry.told == [("would-stop", "the API server has not answered for a long time")]
     plain = World(settings=EnforcerSettings(), api=None, runtime=None)
     plain.evictions().step(tick(AgentMode.HOLD), at(0.0))
     assert plain.told == []

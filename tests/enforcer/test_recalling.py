@@ -74,7 +74,7 @@ def test_an_agent_that_starts_while_the_api_server_is_away_knows_what_the_one_be
     assert (told.policy, told.pods, told.node) == (ON, (WEB, ETL), NODE)
     assert (told.policy_age_seconds, told.pods_age_seconds) == (40.0, 40.0)
     assert told.recalled == ("policy", "pods")
-    assert told.policy_origin == "NodeSLO, as it was known before this agent started"
+    assert told.policy_origin == "NodeSLO, as known before this agent started"
 
 
 def test_an_age_counts_from_when_the_api_server_last_confirmed_it_also_over_several_starts(life: Life) -> None:

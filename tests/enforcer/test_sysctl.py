@@ -55,7 +55,7 @@ def test_what_somebody_else_sets_is_told_and_stays(root: Path, tmp_path: Path) -
     keeper.apply(want("80000"))
     (root / KEY).write_text("70000\n")
     for _ in range(2):
-        assert keeper.apply(want("80000")) == [f"{KEY}: somebody else set it to 70000; it stays theirs"]
+        assert keeper.apply(want("80000")) == [f"{KEY}: another program set it to 70000; it is not changed"]
     assert keeper.restore() == []
     assert (root / KEY).read_text() == "70000\n"
 

@@ -94,7 +94,7 @@ def test_somebody_elses_queueing_is_not_touched(net: Network, keeper: TrafficKee
     net.execute(["tc", "qdisc", "add", "dev", "uplink", "root", "handle", "5:", "htb"])
     try:
         wrong = keeper.apply(want(BE))
-        assert wrong == ["uplink already has a queueing discipline of somebody else (5:): not touched"]
+        assert wrong == ["uplink already has another program's queueing discipline (5:): not changed"]
         assert TABLE not in tables(net)
         assert keeper.restore() == []
         assert "htb 5:" in qdiscs(net)
@@ -107,7 +107,7 @@ def test_a_device_that_is_not_there_is_told(net: Network, keeper: TrafficKeeper)
     (wrong,) = keeper.apply(want(BE, device="eth9"))
     assert wrong.startswith("eth9: ")
     (refused,) = keeper.apply(want(BE, device="up;reboot"))
-    assert refused == '"up;reboot" is no name of a network device'
+    assert refused == '"up;reboot" is not the name of a network device'
 
 
 @real

@@ -86,8 +86,8 @@ def test_the_documented_example_keeps_the_contract_and_knows_the_hour() -> None:
         (lambda h, n: np.full((len(h), n, len(LEVELS)), np.inf), "not finite"),
         (lambda h, n: np.full((len(h), n, len(LEVELS)), -1.0), "below 0"),
         (lambda h, n: np.tile(np.arange(len(LEVELS))[::-1], (len(h), n, 1)), "a higher level is below"),
-        (changing, "changes the history"),
-        (crowded, "depends on the series beside it"),
+        (changing, "modifies the history"),
+        (crowded, "depends on the other series"),
     ],
 )
 def test_what_a_model_does_not_keep_is_named(answer: Any, fault: str) -> None:

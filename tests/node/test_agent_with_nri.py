@@ -147,7 +147,7 @@ def test_while_memory_runs_out_and_no_api_server_answers_the_runtime_ends_a_batc
     with Running(node, tmp_path / "agent", policy, settings) as running:  # type: ignore[arg-type]
         told = running.folder / "state" / "actions.jsonl"
         wait_for("the end of the container", lambda: told.exists() and "ended: main" in told.read_text())
-        assert "there is no API server to ask" in told.read_text()
+        assert "no API server is configured" in told.read_text()
         assert running.end() == 0
     left = node.runtime.read("cpu", f"{service.cgroup_parent}/{other}", "cgroup.procs")
     assert left and not still_runs(node, pod, container)

@@ -190,7 +190,7 @@ def test_a_pod_that_is_told_of_no_more_runs_on_while_it_uses_something(minutes: 
     for found in (twice, again):
         assert {p.name: p.running for p in found.pods} == {"web-1": True, "web-2": minutes == 60}
         assert [w.replicas for w in found.workloads] == [1 + (minutes == 60)]
-        assert any("tells of no more" in note for note in unnamed_notes(found)) == (minutes == 60)
+        assert any("no longer reports" in note for note in unnamed_notes(found)) == (minutes == 60)
 
 
 def usage(signal: Signal, start: int, values: list[float]) -> tuple[Signal, Usage[PodContainerRef]]:
@@ -388,7 +388,7 @@ def test_what_failed_as_a_whole_is_asked_again_until_it_comes(source: Recorded, 
     source.broken = {CPU_MEAN}
     source.errors = (SourceForbidden("http://p answered 401", fix="Give credentials."),)
     for _ in range(3):
-        with pytest.raises(SourceForbidden, match="no question for CPU usage was answered: http://p answered 401") as e:
+        with pytest.raises(SourceForbidden, match="no query for CPU usage was answered: http://p answered 401") as e:
             pulled(source, store, NOW)
         assert e.value.fix == "Give credentials."
         assert [s.signal for s in source.asked if s.signal is CPU_MEAN] == [CPU_MEAN]

@@ -215,12 +215,12 @@ def test_a_proposal_rests_on_all_four_pods_or_there_is_none(url: str, tmp_path: 
     whole = scanned(url, "all named", tmp_path / "whole")
     # the largest of four used 450 MiB, and 15 % on top
     assert request(whole, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
-    assert "does not tell of them" not in whole.notes and not whole.history.inventory.unnamed
+    assert "does not report them" not in whole.notes and not whole.history.inventory.unnamed
     half = scanned(url, "half named", tmp_path / "half")
     for resource in Resource:
         assert request(half, "shop/Deployment/web/main", resource) == "pods-unnamed"
         assert isinstance(request(half, "shop/StatefulSet/cache/main", resource), int)
-    assert "2 pods used something and kube-state-metrics does not tell of them (by namespace: shop 2)" in half.notes
+    assert "2 pods had usage and kube-state-metrics does not report them (by namespace: shop 2)" in half.notes
 
 
 def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str, tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_pods_of_a_namespace_that_is_left_out_are_noted_and_touch_no_other(url: 
 def test_a_pod_that_has_just_started_may_not_be_listed_yet(url: str, tmp_path: Path) -> None:
     found = scanned(url, "just started", tmp_path)
     assert isinstance(request(found, "shop/Deployment/web/main", Resource.MEMORY), int)
-    assert "does not tell of them" not in found.notes
+    assert "does not report them" not in found.notes
 
 
 @pytest.mark.parametrize(

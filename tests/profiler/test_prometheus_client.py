@@ -253,7 +253,7 @@ def test_an_answer_that_is_no_list_of_names_is_a_typed_error(server: ApiServer, 
 @pytest.mark.parametrize("data", [None, [], {}, {"resultType": "matrix"}], ids=["null", "list", "empty", "no result"])
 def test_an_answer_without_a_result_is_a_typed_error(server: ApiServer, client: Client, data: object) -> None:
     server.objects["/api/v1/query_range"] = {"status": "success", "data": data}
-    with pytest.raises(SourceProtocol, match="without the data"):
+    with pytest.raises(SourceProtocol, match="without the requested data"):
         client.range("up", 0, 60, 60)
 
 

@@ -89,12 +89,12 @@ def test_a_time_stamp_beyond_every_integer_is_from_the_future_too(time: float) -
 
 @pytest.mark.parametrize("time", [math.nan, math.inf, -math.inf])
 def test_a_time_stamp_that_is_no_number_breaks_the_protocol(time: float) -> None:
-    with pytest.raises(SourceProtocol, match="not asked"):
+    with pytest.raises(SourceProtocol, match="not requested"):
         decoded(PARTS["cpu"], (LABELS, [(at(0), "1"), (str(time), "1")]))
 
 
 def test_a_time_stamp_between_evaluations_breaks_the_protocol() -> None:
-    with pytest.raises(SourceProtocol, match="not asked"):
+    with pytest.raises(SourceProtocol, match="not requested"):
         decoded(PARTS["cpu"], (LABELS, [(at(0) + 7, "1")]))
 
 

@@ -221,9 +221,9 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.backtest(u, baselines=1), "baselines=1 is not a sequence of texts"),  # type: ignore[arg-type]
         (lambda u: cotenant.backtest(u, baselines=(1,)), "no baseline '1'"),  # type: ignore[arg-type]
         (lambda u: cotenant.forecast(u, models="x"), "models='x' is not a sequence of models"),  # type: ignore[arg-type]
-        (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is no forecast model"),  # type: ignore[list-item]
-        (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is no forecast model"),  # type: ignore[list-item]
-        (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models holds 'broken', a name that is taken"),
+        (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is not a forecast model"),  # type: ignore[list-item]
+        (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is not a forecast model"),  # type: ignore[list-item]
+        (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models has 'broken', a name in use"),
         (lambda u: cotenant.forecast(u, settings={}), "settings={} is no file"),  # type: ignore[arg-type]
         (lambda u: cotenant.recommend(u, strategy=["vpa"]), "strategy=['vpa'] is no text"),  # type: ignore[arg-type]
         (lambda _: cotenant.forecast_paths(None), "no DataFrame of forecasts"),

@@ -173,7 +173,7 @@ def test_a_node_without_a_number_is_not_measured() -> None:
 
 
 def test_a_node_without_normalization_gets_nothing_more_however_large_it_is() -> None:
-    # 1000 times this amount is no whole number in a double
+    # 1000 times this amount is not a whole number in a double
     assert formulas.normalization(np.array([2**48 - 10]), np.array([1.0])).tolist() == [0]
     assert formulas.normalization(np.array([1000]), np.array([1.2])).tolist() == [200]
 

@@ -200,7 +200,7 @@ def test_a_raise_that_leaves_another_container_less_is_not_made() -> None:
 def test_what_rests_on_a_sibling_is_of_low_confidence_and_never_ready_whatever_the_settings() -> None:
     found = enriched(young(old(CPU, 600)))
     assert found.trust is not None
-    assert found.trust.words == "low: Rests on the history of a sibling, shop/Deployment/web/app."
+    assert found.trust.words == "low: Uses the history of a sibling, shop/Deployment/web/app."
     history = next(g for g in judge_recorded([found], GuardrailSettings(minimum_days=0.0)) if g.rule == "history")
     assert history.outcome is GuardrailOutcome.FAIL
     assert history.why == "0.5 days of history; at least 0, and the rest comes from shop/Deployment/web/app"

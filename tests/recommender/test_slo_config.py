@@ -138,7 +138,7 @@ def test_a_null_is_not_set_but_never_widens_a_selector() -> None:
 def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everywhere() -> None:
     layers, findings = parse(BURST, '{"nodeStrategies": [{"policy": "auto"}, {"nodeSelector": {}}]}')
     assert layers is not None and layers.first_match({"any": "node"}) == 1
-    assert [f.fatal for f in findings] == [False] and "on no node" in str(findings[0])
+    assert [f.fatal for f in findings] == [False] and "has no effect" in str(findings[0])
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
                 SloKey.COLOCATION,
                 {"nodeConfigs": [{"nodeSelector": {name: value}, "cpuReclaimThresholdPercent": 50}]},
                 f"$.nodeConfigs[0].nodeSelector.{name}",
-                "no field of a label selector",
+                "not a field of a label selector",
             )
             for name, value in (("pool", "batch"), ("matchLabel", {"pool": "batch"}))
         ),
@@ -242,12 +242,12 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
         (
             SloKey.COLOCATION,
             '{"nodeConfig": [{"nodeSelector": {}, "enable": true}]}',
-            "is not read here; do you mean nodeConfigs? The rest of the key is in force.",
+            "is not read here; do you mean nodeConfigs? The rest of the key is in effect.",
         ),
         (
             THRESHOLDS,
             '{"enable": true}',
-            "$.enable: true is not read here. The rest of the key is in force. Move $.enable into $.clusterStrategy.",
+            "$.enable: true is not read here. The rest of the key is in effect. Move $.enable into $.clusterStrategy.",
         ),
     ],
 )
@@ -289,7 +289,7 @@ def test_who_switches_on_a_key_that_is_only_checked_is_told_so(key: SloKey) -> N
 def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
     config = SloConfig().updated({"resource-treshold-config": "{}", "vendor-extension": "{"})
     assert [f.key for f in config.findings] == ["resource-treshold-config"]
-    assert "do you mean resource-threshold-config? Nothing of it is in force." in config.findings[0].advice
+    assert "do you mean resource-threshold-config? No part of it is in effect." in config.findings[0].advice
     assert not config.findings[0].fatal
 
 

@@ -81,7 +81,7 @@ def test_more_throttling_or_evictions_than_now_lower_it() -> None:
     assert scores(throttled, "Back-test") == "Back-test: 302.4 more minutes throttled in 7 days."
     evicted = told(backtest=replace(HARMLESS, evictions=3))  # one a pod and week
     assert evicted.confidence == pytest.approx(throttled.confidence)
-    assert scores(evicted, "Back-test").startswith("Back-test: memory passed the proposed request 3 times in 7 days")
+    assert scores(evicted, "Back-test").startswith("Back-test: memory exceeded the proposed request 3 times in 7 days")
     assert (
         told(backtest=replace(HARMLESS, throttled_minutes=50, now_throttled_minutes=90)).confidence == told().confidence
     )
@@ -100,8 +100,8 @@ def test_halves_that_ask_for_different_amounts_lower_it() -> None:
     cpu = flat(400)
     cpu[:, 7 * DAY :] = 500
     found = told(replace(GOOD, cpu=cpu))
-    assert "The newer half of the history asks for 25 % more CPU than the older one." in found.because
-    assert "Both halves of the history ask for as much memory." in found.because
+    assert "The newer half of the history needs 25 % more CPU than the older one." in found.because
+    assert "Both halves of the history need as much memory." in found.because
     assert found.confidence < told().confidence
 
 
@@ -109,7 +109,7 @@ def test_a_half_without_any_demand_makes_the_other_doubtful() -> None:
     cpu = flat(400)
     cpu[:, : 8 * DAY] = 0
     found = told(replace(GOOD, cpu=cpu))
-    assert found.because[0] == "Only one half of the history asks for CPU."
+    assert found.because[0] == "Only one half of the history needs CPU."
 
 
 def test_a_single_pod_is_no_comparison() -> None:

@@ -264,7 +264,7 @@ VARIANTS: Final = (
         "two clusters that no label tells apart",
         tuple(dressed(300, relabel=of_other_nodes(name), born_seconds=born) for name, born in BIRTHS.items()),
         same="",
-        says="no label tells them apart",
+        says="no label distinguishes them",
     ),
 )
 

@@ -96,7 +96,7 @@ def _release(sample: Sample, thresholds: Thresholds, lower: int, upper: int) -> 
 def _task(observation: Observation, amount: int, mean: Sample) -> Task:
     pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
     ordered = sorted((c for c in pods if c.uses.get(Resource.CPU) is not None), key=_order)
-    why = f"best effort can use {mean.limit} m of the {mean.request} m it asked for, and uses {mean.usage} m"
+    why = f"best effort can use {mean.limit} m of the {mean.request} m it requested, and uses {mean.usage} m"
     return Task(TaskName.BE_CPU, Resource.CPU, amount, why, ordered, _request, best_effort_only)
 
 

@@ -125,7 +125,7 @@ def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Itera
                 _belongs_to_class(cls, p.spec) and candidate(p).requests[resource] for p in observation.pods
             )
             if requested and name not in observation.node.allocatable:
-                text = f"pods hold {name}, which the node does not offer now: nobody is evicted for it"
+                text = f"pods hold {name}, which the node does not offer now: no pod is evicted for it"
                 yield Verdict(observation.node.name, "ClassWithdrawn", text)
 
 

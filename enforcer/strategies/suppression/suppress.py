@@ -148,7 +148,7 @@ class Suppress:
         policy's least share applies in any case.
         """
         if use is None:
-            return Target(None, "the machine's use is not known in this tick: held as it was")
+            return Target(None, "the machine's usage is not known in this tick: limit kept")
         online, ahead = use.online, ""
         if self.settings.suppress_target == "forecast-ahead":
             online = online_ahead(
@@ -186,7 +186,7 @@ class Suppress:
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
         if self.settings.protect == "idle" and Knob.CPU_IDLE in observation.supported:
-            return (_want(tier, Knob.CPU_IDLE, 1, "runs only when nobody else wants to"),)
+            return (_want(tier, Knob.CPU_IDLE, 1, "runs only when no other pod needs the CPU"),)
         return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight beside everybody else"),)
 
     def _starvation(

@@ -68,7 +68,7 @@ def notes(known: Mapping[str, StoredKind]) -> list[str]:
     if unclear:
         out.append(
             f"whether there are any {' or '.join(unclear)} is not known: {BLIND} shows none, as it also does where it "
-            "leaves them out; a proposal may be beyond a bound, or move what an autoscaler aims at"
+            "leaves them out; a proposal may be beyond a bound, or change an autoscaler's target"
         )
     for kind, objects in known.items():
         if objects.stored is not None and objects.stored > objects.shown:

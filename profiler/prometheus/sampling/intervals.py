@@ -323,9 +323,9 @@ class IntervalReader:
     ) -> tuple[tuple[RateSpan, ...], tuple[ScrapeSpan, ...]]:
         """Return how to read usage in [start, end), and the intervals found there; usual_seconds: where none was."""
         ends = hours(start_seconds, end_seconds)
-        hourly, whole = self._by_hour(sampled_question, ends, shard, "scrape intervals are known of some hours alone")
+        hourly, whole = self._by_hour(sampled_question, ends, shard, "scrape intervals are known only for some hours")
         looks = slow_moments(start_seconds, end_seconds) if whole else ()
-        slow, _ = self._by_hour(slow_question, looks, shard, "slowly scraped series are not all known")
+        slow, _ = self._by_hour(slow_question, looks, shard, "not all slowly scraped series are known")
         found = with_slow(hourly, slow)
         raw_start = raw_start_seconds(found)
         if whole and raw_start is not None and raw_start > start_seconds:

@@ -67,12 +67,12 @@ class SloConfigFinding:
     def effect(self) -> str:
         """Return the sentence about what is in force in spite of the fault."""
         if self.key not in list(SloKey):
-            return "Nothing of it is in force."
+            return "No part of it is in effect."
         if not self.fatal:
-            return "The rest of the key is in force."
+            return "The rest of the key is in effect."
         if self.kept:
-            return "The last good value of the whole key stays in force."
-        return "There is no good value yet: nodes keep theirs, new ones get the built-in values."
+            return "The last valid value of the whole key stays in effect."
+        return "There is no valid value yet: nodes keep theirs, new ones get the built-in values."
 
     @property
     def advice(self) -> str:
@@ -154,7 +154,7 @@ class SloConfig:
         for policy, name in _TAKEN_BACK.items():
             percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
             if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
-                problem = f'percent of a node takes back what {policy} "{policies[policy]}" lends above it'
+                problem = f'percent of a node withdraws what {policy} "{policies[policy]}" lends above it'
                 deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
                 fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
                 findings.append(SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix))
@@ -284,7 +284,7 @@ def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:
         for name, child in value.items():
             here = below(path, name)
             if name in value.repeated:
-                problem, fix = "is the last of several of this name and holds", f"Write {here} once."
+                problem, fix = "is the last of several of this name and is used", f"Write {here} once."
                 yield Deviation(here, child, problem, fatal=False, fix=fix)
             yield from _repeated_members(child, here)
     elif isinstance(value, list):
@@ -324,9 +324,9 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
             yield Deviation(f"{path}.nodeSelector", entry["nodeSelector"], f"is not a label selector{error.message}")
         else:
             if selector.requirements is None:
-                yield Deviation(path, entry, "has no nodeSelector and so is in force on no node", fatal=False)
+                yield Deviation(path, entry, "has no nodeSelector and so has no effect", fatal=False)
             for name in unread_fields(entry.get("nodeSelector")):
-                text = "is no field of a label selector, so that it would select more nodes; write it into matchLabels"
+                text = "is not a field of a label selector, so it would select more nodes; write it into matchLabels"
                 yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
         yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 

@@ -91,7 +91,7 @@ class Leaks:
     """Leaks of n containers, each that of one pod: of those that run the first at its limit, else the fastest.
 
     per_day: bytes a day, (n,); NaN where at least half of the judged pods do not leak. level: highest memory of the
-    same pod in the last 24 hours, bytes, (n,); NaN where it does not run any more.
+    same pod in the last 24 hours, bytes, (n,); NaN where it no longer runs.
     """
 
     per_day: Floats

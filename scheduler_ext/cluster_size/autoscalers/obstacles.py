@@ -83,7 +83,7 @@ def _owner_of_key(key: str) -> tuple[NodeAutoscaler, ...]:
 
 
 def _node_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
-    words = "the autoscaler leaves the node as it is"
+    words = "the autoscaler does not change the node"
     for node in state.nodes:
         for key, value in KEPT_NODE.items():
             if node.annotations.get(key) == value:
@@ -111,15 +111,15 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
 def _pool_rules(pool: NodePool, count: int) -> Iterator[_Rule]:
     own = (NodeAutoscaler.KARPENTER,)
     if pool.consolidate_after == "Never":
-        yield _Rule("spec.disruption.consolidateAfter: Never", own, "Karpenter takes none of its nodes away", True)
+        yield _Rule("spec.disruption.consolidateAfter: Never", own, "Karpenter removes none of its nodes", True)
     if pool.policy == "WhenEmpty":
-        words = "Karpenter takes a node away only once it is empty"
+        words = "Karpenter removes a node only once it is empty"
         yield _Rule("spec.disruption.consolidationPolicy: WhenEmpty", own, words)
     if pool.annotations.get("karpenter.sh/do-not-disrupt") == "true":
         setting = "spec.template.metadata.annotations karpenter.sh/do-not-disrupt=true"
         yield _Rule(setting, own, "each of its nodes gets the annotation", True)
     if pool.replicas is not None:
-        words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, whatever they run"
+        words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
         yield _Rule(f"spec.replicas: {pool.replicas}", own, words, True)
 
 
@@ -159,7 +159,7 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
         nodes = tuple(node.name for node in state.nodes if group.name in _group_names(node))
         target = group.target if group.target is not None else len(nodes) or None
         if group.smallest > 0 and (target is None or target <= group.smallest):
-            has = "nothing says how many it has" if target is None else f"it has {target}"
+            has = "the number of its nodes is not known" if target is None else f"it has {target}"
             words = f"the group {group.name} keeps at least {group.smallest} nodes, and {has}"
             yield Obstacle(
                 group.source, f"minSize {group.smallest} of {group.name}", own, words, nodes or None, even_empty=True
@@ -221,7 +221,7 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     budgets = pod.marks.budgets or ()
     for name, allowed in budgets:
         if allowed <= 0:
-            yield _Rule(f"PodDisruptionBudget {name}", BOTH, "the budget lets no pod leave now (allowed: 0)")
+            yield _Rule(f"PodDisruptionBudget {name}", BOTH, "the budget allows no eviction now")
     if len(budgets) > 1:
         names = " and ".join(name for name, _ in budgets)
         yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
@@ -243,11 +243,11 @@ def _cluster_autoscaler_rules(pod: SizedPod, autoscalers: NodeAutoscalers) -> It
         ),
         "skip-nodes-with-custom-controller-pods": (
             lambda: bool(pod.marks.kind) and pod.marks.kind not in STOCK_CONTROLLERS,
-            "pods of controllers that Kubernetes does not have itself",
+            "pods of controllers outside of Kubernetes",
         ),
     }
     if not pod.marks.kind:
-        yield _Rule("no controller", own, "nobody would create the pod again")
+        yield _Rule("no controller", own, "no controller would create the pod again")
     for flag, (holds, what) in rules.items():
         if autoscalers.flag(flag, "true") != "false" and holds():
             volumes = f" ({', '.join(_unsafe_volumes(pod))})" if flag == "skip-nodes-with-local-storage" else ""

@@ -112,7 +112,7 @@ def cheapest_mix(
 ) -> Mix:
     """The mix of a state. monthly: price of each of today's nodes; uncounted: pods that find no place today either."""
     if not prototypes:
-        return Mix(reason="the list has no machine type that could be used here")
+        return Mix(reason="no machine type of the list can be used here")
     counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))
     question = _question(counted, tuple(prototypes), monthly, options or SizeOptions())
     solved = _bound(question, range(len(prototypes)))
@@ -215,7 +215,7 @@ def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
         for kind in np.flatnonzero(cluster.masks[mask] & (free >= cluster.demand[number][:, None]).all(axis=0)).tolist()
     ]
     if {group for group, _ in pairs} != set(range(len(groups))):
-        return Solved(reason="a pod fits on no machine of these")
+        return Solved(reason="a pod fits on none of these machines")
     scale = np.maximum(cluster.allocatable.max(axis=1, initial=1), 1).astype(float)
     solved = solve_program(kinds, groups, pairs, scale)
     if solved.kept is None:
@@ -307,7 +307,7 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
                 best = new
     if best is None:
         pod = cluster.pods[search.refused].address if search.refused >= 0 else ""
-        return Mix(reason="none that was tried holds all pods in every order", pod=pod)
+        return Mix(reason="no mix that was tried fits all pods in every order", pod=pod)
     return _mix_of(search, best)
 
 

@@ -99,9 +99,7 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
             node = _node(machine, zone, own, workers, amounts)
             found.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
     left_out = [
-        *_left_out(
-            unknown, "without amounts: no node of it runs here, and its line has no cpu, memory, pods with a provider"
-        ),
+        *_left_out(unknown, "without amounts: no such node runs here, and its line lacks some"),
         *_left_out(elsewhere, "in none of the cluster's zones"),
     ]
     return Prototypes(tuple(found), tuple(left_out))

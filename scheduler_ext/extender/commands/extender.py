@@ -44,7 +44,7 @@ def extender(
     ] = False,
     make_certs: Annotated[
         Path | None,
-        typer.Option("--make-certs", metavar="DIR", help="Issue certificates for us and the scheduler, and end."),
+        typer.Option("--make-certs", metavar="DIR", help="Issue certificates for both sides, and exit."),
     ] = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="How the scheduler reaches us.")] = "",
     scheduler_certs: Annotated[
@@ -60,7 +60,7 @@ def extender(
         bool,
         typer.Option(
             "--managed-only",
-            help="Ask about pods that request own CPUs or shares of devices alone; load taints serve the others.",
+            help="Call only for pods that request exclusive CPUs or shares of devices; load taints handle the others.",
         ),
     ] = False,
     kubeconfig: Kubeconfig = None,
@@ -93,12 +93,12 @@ def _issue(folder: Path, url: str) -> None:
 
     for path in issue(folder, _require_url(url)):
         message(f"wrote {path}")
-    message("Copy scheduler/ to the scheduler's machine, server/ to ours. ca.key signs both: keep it apart.")
+    message("Copy scheduler/ to the scheduler's machine, server/ to the extender's. Store ca.key elsewhere.")
 
 
 def _require_url(url: str) -> str:
     if not url:
-        raise UsageError("--url is missing", fix="Say how the scheduler reaches us: --url https://HOST:9445")
+        raise UsageError("--url is missing", fix="Give the extender's URL: --url https://HOST:9445")
     return url
 
 

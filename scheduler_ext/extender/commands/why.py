@@ -29,9 +29,7 @@ app = new_app()
 WHY = Schema(
     "why",
     (
-        Column(
-            "rule", "Rule", Kind.TEXT, "Who refuses: our rules, or the scheduler's own as far as they are evaluated."
-        ),
+        Column("rule", "Rule", Kind.TEXT, "Rule that refuses: the extender's, or the scheduler's."),
         Column("nodes", "Nodes", Kind.INTEGER, "How many nodes it refuses; a node may be refused by several."),
         Column("reason", "Reason", Kind.TEXT, "By what."),
     ),
@@ -53,13 +51,13 @@ def why(
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
     file: Annotated[
         Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A pod, or what has a pod template, that is not created."),
+        typer.Option("--file", "-f", metavar="FILE", help="A pod or a pod template; it is not created."),
     ] = None,
     extender: Annotated[
         bool | None,
         typer.Option(
             "--extender/--no-extender",
-            help="Judge by the extender's rules, or not. Unless said: when an extender is found running.",
+            help="Apply the extender's rules, or not. Default: if a running extender is found.",
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
@@ -170,12 +168,10 @@ def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:
 
     spec = body.get("spec") or {}
     if node := spec.get("nodeName"):
-        message(f"{explanation.pod} is on {node}: nothing is in its way")
+        message(f"{explanation.pod} is on {node}: it is scheduled")
         return
     if gates := waits_for(spec):
-        message(
-            f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; no scheduler looks at it before"
-        )
+        message(f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; it is not scheduled before")
     best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
     message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
     for note in (*explanation.notes, unchecked_constraints(spec)):

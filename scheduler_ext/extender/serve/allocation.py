@@ -42,8 +42,8 @@ from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16
 """Of one allocation against others on the same node; each of the others has then got its own write through."""
-CROWDED: Final = "others allocate on this node all the time; the scheduler will ask again"
-NO_SHARES: Final = "the pod asks for {}, and extender.devices.on is false: nobody gives shares of devices"
+CROWDED: Final = "other allocations on this node were faster; the scheduler will retry"
+NO_SHARES: Final = "the pod requests {}, and extender.devices.on is false: no program allocates shares of devices"
 
 
 class HardwareAllocation:
@@ -172,7 +172,7 @@ def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
 def _node(client: KubeClient, node: str) -> LabelledObject:
     wire = client.get(Address("v1", "nodes", node).path, LabelledObject)
     if wire is None:
-        raise UsageError(f"nodes/{node} is not there any more")
+        raise UsageError(f"nodes/{node} does not exist any more")
     return wire
 
 

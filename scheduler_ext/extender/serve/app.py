@@ -253,7 +253,7 @@ class ExtenderApp:
             return
         self._yielded_at[rule] = now
         _log.warning(
-            "a rule would have refused every node by its own estimates: no say",
+            "a rule would have refused every node by its own estimates: ignored",
             rule=rule,
             pod=pod.key,
             nodes=node_count,

@@ -20,7 +20,7 @@ from cotenant.scheduler_ext.extender.serve.allocation import FIELD_MANAGER, Hard
 from cotenant.scheduler_ext.extender.serve.wire import BindArgs
 from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
-_TIMED_OUT: Final = "binding {}: the API server gave no answer; the scheduler will ask again"
+_TIMED_OUT: Final = "binding {}: the API server did not answer; the scheduler will retry"
 
 
 class Binder:
@@ -51,11 +51,11 @@ class Binder:
         address = Address("v1", "pods", args.name, args.namespace)
         pod = self._pod(client, address)
         if pod is None or (args.uid and pod.identity.uid != args.uid):
-            return f"{address} is not there any more"
+            return f"{address} does not exist any more"
         if pod.node:
             return self._already(pod, args.node)
         if not pod.wants_bind:
-            return f"{address} does not ask to be bound by cotenant; nothing was done"
+            return f"{address} does not request a binding by cotenant; nothing was done"
         allotment = self._allocation.allocate(client, pod, args.node)
         if allotment.refusal:
             return f"{args.node}: {allotment.refusal}"

@@ -36,7 +36,7 @@ class Counts:
         )
         self._yielded = Counter(
             "cotenant_extender_rule_yielded_total",
-            "Questions in which a rule had no say, for by its own estimates it would have refused every node.",
+            "Calls in which a rule was ignored, because by its own estimates it would have refused every node.",
             ["rule"],
             registry=registry,
         )
@@ -46,11 +46,11 @@ class Counts:
         self._nodes = Gauge("cotenant_extender_nodes", "Nodes in the view.", registry=registry)
         self._age = Gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.", registry=registry)
         self._off = Gauge(
-            "cotenant_extender_load_rules_off", "1 while load rules have no opinion, else 0.", registry=registry
+            "cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.", registry=registry
         )
         self._expires = Gauge(
             "cotenant_extender_certificate_expiry_timestamp_seconds",
-            "Unix time at which the certificate that is shown ends; NaN without one.",
+            "Unix time at which the served certificate expires; NaN without one.",
             registry=registry,
         )
         self._expires.set(math.nan)

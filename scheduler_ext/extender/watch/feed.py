@@ -131,7 +131,7 @@ class Feed:
         """Kill the watcher once it is silent: it sends a frame each second, whatever it waits for."""
         while process.poll() is None and not self._stopping.wait(1.0):
             if time.monotonic() > self._silent_after:
-                _log.error("the watcher stands still and is ended")
+                _log.error("the watcher hangs and is stopped")
                 process.kill()
                 return
 

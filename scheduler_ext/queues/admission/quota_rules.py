@@ -231,7 +231,7 @@ def _keys(change: QuotaChange) -> Iterator[Problem]:
             yield Problem("spec.max", quota.name, message, "name the same resources in both")
         if extra := below.minimum.keys() - above.minimum.keys():
             message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
-            yield Problem("spec.min", quota.name, message, "add them to the parent's min, or drop them here")
+            yield Problem("spec.min", quota.name, message, "add them to the parent's min, or remove them here")
 
 
 def _sums(change: QuotaChange) -> Iterator[Problem]:
@@ -248,7 +248,7 @@ def _sums(change: QuotaChange) -> Iterator[Problem]:
         mine = quota.minimum if field == "min" else quota.maximum
         for name in mine:  # of exact sums: one that saturates is no larger than the bound
             if (amount := sum(amounts.get(name, 0) for amounts in (*those, mine))) > INT64_MAX:
-                message = f"with its siblings' is {amount}, more than a 64-bit number holds"
+                message = f"together with its siblings' is {amount}, which exceeds a 64-bit number"
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 

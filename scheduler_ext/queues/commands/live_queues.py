@@ -80,7 +80,7 @@ class LiveQueues:
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
         if spec.get("nodeName"):
-            return f"{name} is on {spec['nodeName']}: no quota and no gang holds it"
+            return f"{name} is on {spec['nodeName']}: it waits for no quota and no gang"
         if gates:
             ours = [gate for gate in gates if gate in OUR_GATES]
             unknown = misspelt(gates)
@@ -91,11 +91,11 @@ class LiveQueues:
                 *(f"{gate}: {MISSPELT}" for gate in unknown),
                 *([f"{others}: no gate of ours"] if others else []),
             ]
-            return f"{name} is held by gates. {'; '.join(sentences)}"
+            return f"{name} has scheduling gates. {'; '.join(sentences)}"
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
         if quota is None:
-            return f"{name} has no gate and counts against no quota; `cotenant explain pod {name}` judges by nodes"
-        return f"{name} has no gate: quota {quota.name} lets it go; `cotenant explain pod {name}` judges by nodes"
+            return f"{name} has no gate and counts against no quota; `cotenant explain pod {name}` checks the nodes"
+        return f"{name} has no gate: quota {quota.name} admits it; `cotenant explain pod {name}` checks the nodes"
 
 
 def open_queues(

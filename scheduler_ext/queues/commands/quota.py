@@ -55,7 +55,7 @@ def tree(
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Only quotas that pods of this namespace count against, and those above; may be repeated.",
+            help="Only quotas of this namespace's pods, and their parents; may be repeated.",
         ),
     ] = None,
     resource: Annotated[

@@ -93,7 +93,7 @@ def has_reserved_capacity(reservation: Reservation) -> bool:
 def refusal(reservation: Reservation) -> str:
     """Why its capacity cannot be held, in the scheduler's words; "" while that is open."""
     if reservation.status.phase is Phase.FAILED:
-        return f"reservation {reservation.name} has ended before it was used"
+        return f"reservation {reservation.name} ended before it was used"
     if reservation.status.phase is Phase.AVAILABLE:
         return ""
     scheduled = reservation.status.condition(SCHEDULED)

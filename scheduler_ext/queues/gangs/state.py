@@ -190,7 +190,7 @@ class _GangRound:
             if refusal(reservation) and (group.strict or reservation.status.phase is Phase.FAILED)
         ]
         if refused:
-            return f"no place for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
+            return f"no node for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
         if self.now >= deadline_seconds:
             lacking = sum(not group.has_capacity(pod) for pod in group.chosen)
             return f"{lacking} of {len(group.chosen)} members had no place after {limit_seconds:g} s"

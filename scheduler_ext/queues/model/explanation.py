@@ -18,14 +18,14 @@ EXPLANATION: Final = Schema(
 )
 
 
-NO_ROW: Final = "no quota and no gang that exists holds it: the manager lifts the gate in its next round"
-NO_RESERVATION: Final = "a Reservation may hold capacity for it; the manager lifts the gate when none does"
+NO_ROW: Final = "it waits for no existing quota or gang: the manager removes the gate in its next round"
+NO_RESERVATION: Final = "a Reservation may have capacity for it; the manager removes the gate when none has"
 UNSERVED: Final = (
-    "no manager lifts it now: none runs, or the feature is off. A webhook lifts it within minutes; without one, "
-    "take it out of the pod's spec.schedulingGates"
+    "no manager removes it now: none runs, or the feature is off. A webhook removes it within minutes; without one, "
+    "remove it from the pod's spec.schedulingGates"
 )
 """Of a gate that nobody promises to lift."""
-ENDING: Final = "the pod is being deleted, so that no gate is lifted any more"
+ENDING: Final = "the pod is being deleted, so its gates stay"
 
 
 def row_of(report: QueueReport, namespace: str, pod: str) -> WaitingPodRow | None:

@@ -187,7 +187,7 @@ def _group_problem(gang: Gang, gangs: Mapping[str, Gang]) -> str:
             + format_value(list(differing.group))
         )
     broken = next((other for other in others if other.problem), None)
-    return f"{gang.source}: {broken.key} of its group cannot be used: {broken.problem}" if broken is not None else ""
+    return f"{gang.source}: {broken.key} of its group is not valid: {broken.problem}" if broken is not None else ""
 
 
 @dataclass(slots=True)

@@ -17,9 +17,9 @@ HISTORY_SECONDS: Final = 86_400
 HISTORY_STEP_SECONDS: Final = 300
 HIDDEN: Final = "(hidden)"
 """In the place of the name of a pod, gang or quota that the person may not see."""
-HIDDEN_WORDS: Final = "it waits for something of namespaces that you do not read"
-GANG_WORDS: Final = "it waits for a quota that pods of other namespaces count against, too"
-QUOTA_WORDS: Final = "it cannot be used beside quotas that you do not read"
+HIDDEN_WORDS: Final = "it waits for something in namespaces that you may not read"
+GANG_WORDS: Final = "it waits for a quota that also counts pods of other namespaces"
+QUOTA_WORDS: Final = "it conflicts with quotas that you may not read"
 TOKEN: Final = re.compile(r"(?<![\w.-])[\w.-]*\w")
 """A name in a text, as Kubernetes writes names."""
 

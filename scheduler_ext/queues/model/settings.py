@@ -13,32 +13,32 @@ class QueueSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "The manager lets pods of quotas and gangs go in their turn; false: it leaves ElasticQuotas and gangs "
-            "alone, and the webhook holds no pod back for them.",
-            when="quotas and gangs should be kept",
+            "The manager admits pods of quotas and gangs in order; false: it ignores ElasticQuotas and gangs, and "
+            "the webhook gates no pod for them.",
+            when="quotas and gangs should be enforced",
         ),
     ] = False
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own scheduler is installed and deals with ElasticQuotas and gangs; the manager leaves "
-            "them alone and lifts the gates that it set.",
+            "koordinator: its own scheduler is installed and handles ElasticQuotas and gangs; the manager ignores "
+            "them and removes the gates that it set.",
             when="Koordinator's scheduler stays in charge",
         ),
     ] = "cotenant"
     keep_gates_at_end: Annotated[
         bool,
         setting(
-            "When the manager ends in good order (a rollout, a restart), pods go on waiting for the next one; if none "
-            "comes, the webhook lifts their gates a minute after the promise ran out. false: all of them are let go "
-            "at once. An installation in the cluster switches it on.",
-            when="pods must not slip through during a restart",
+            "When the manager stops cleanly (a rollout, a restart), pods wait for the next one; if none starts, the "
+            "webhook removes their gates a minute after the promise expired. false: all of them are admitted at "
+            "once. An installation in the cluster sets it to true.",
+            when="pods must not bypass their quota during a restart",
         ),
     ] = False
     check_parents: Annotated[
         bool,
         setting(
-            "A pod is let go only while it fits the runtime of its quota's parents, too.",
+            "A pod is admitted only if it also fits into the runtime of its quota's parents.",
             when="parents' quotas must hold, too",
         ),
     ] = False
@@ -64,8 +64,8 @@ class QueueSettings(Section, frozen=True):
     preempt: Annotated[
         bool,
         setting(
-            "The first pod that waits because its quota is full takes capacity back from pods of lower priority of the "
-            "same quota, which are evicted; the label preemptible=false protects a pod.",
+            "The first pod that waits because its quota is full preempts pods of lower priority of the same quota, "
+            "which are evicted; the label preemptible=false protects a pod.",
             when="urgent pods must not wait behind their own quota",
         ),
     ] = False
@@ -84,8 +84,8 @@ class QueueSettings(Section, frozen=True):
         setting(
             "Who places gangs. own: cotenant, on any kube-scheduler. auto: Kubernetes' own gang scheduling where the "
             "API server offers PodGroups of scheduling.k8s.io/v1alpha2, for the gangs that these can describe; "
-            "kubernetes: the same, and it is told when the server offers none. The scheduler's feature gate "
-            "GangScheduling has to be on: nobody can see whether it is.",
+            "kubernetes: the same, and a note says when the server serves none. The scheduler's feature gate "
+            "GangScheduling has to be on, which cotenant cannot check.",
             when="Kubernetes' own gang scheduling is there",
         ),
     ] = "own"

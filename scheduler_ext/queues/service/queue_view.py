@@ -31,7 +31,7 @@ PLURALS: Final = {"PodGroup": "podgroups", "Pod": "pods", "ElasticQuotaProfile":
 """Plurals of the kinds that ask for something in queues."""
 NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
 """Without these nothing can be said about quotas."""
-UNUSABLE: Final = "the tables cannot be made with it, so they are made without it"
+UNUSABLE: Final = "the tables are made without it, because it cannot be used"
 ResultT = TypeVar("ResultT")
 
 

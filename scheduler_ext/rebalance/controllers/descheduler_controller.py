@@ -186,7 +186,7 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
     }
 
 
-LEAVING: Final = "The manager ends: nobody would take the mark away when somebody needs the node."
+LEAVING: Final = "The manager stops: nothing would remove the mark when the node is needed."
 EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 """Last operation of a mark's patch -> reason of its Event."""
 

@@ -33,7 +33,7 @@ class MigrationMetrics:
         self._jobs = Gauge(f"{word}_jobs", "PodMigrationJobs by phase.", ["phase"], registry=registry)
         self._ended = Counter(f"{word}s_total", "PodMigrationJobs by how they ended.", ["outcome"], registry=registry)
         self._evictions = Counter(
-            f"{word}_evictions_total", "Evictions asked for, by the API server's answer.", ["answer"], registry=registry
+            f"{word}_evictions_total", "Requested evictions, by the API server's answer.", ["answer"], registry=registry
         )
         for outcome in OUTCOMES:
             self._ended.labels(outcome)
@@ -61,13 +61,13 @@ class DeschedulerMetrics:
         word = "cotenant_descheduler"
         self._nodes = Gauge(f"{word}_nodes", "Nodes of the last round by load.", ["load"], registry=registry)
         self._marked = Gauge(
-            f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark at the last look.", registry=registry
+            f"{word}_marked_nodes", "Nodes with HighNodeLoad's mark in the last round.", registry=registry
         )
         self._leaving = Gauge(
-            f"{word}_emptying_pods", "Pods that have yet to leave marked nodes, at the last look.", registry=registry
+            f"{word}_emptying_pods", "Pods that still have to leave marked nodes, in the last round.", registry=registry
         )
         self._marks = Counter(
-            f"{word}_marks_total", "Marks of nodes that were set and taken away.", ["change"], registry=registry
+            f"{word}_marks_total", "Marks of nodes that were set and removed.", ["change"], registry=registry
         )
         for change in ("set", "taken"):
             self._marks.labels(change)

@@ -88,16 +88,14 @@ def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message:
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The job's time is over; the message says what it waited for."""
     waited = job.status.message or job.status.step or "arbitration"
-    return fail_job(view, job, JobReason.TIMEOUT, f"its time is over; last: {waited}"[:MOST_CHARACTERS])
+    return fail_job(view, job, JobReason.TIMEOUT, f"its time limit passed; last: {waited}"[:MOST_CHARACTERS])
 
 
 def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """The pod is not there: the job fails, unless it is so young that the pod may only not be seen yet."""
     if view.now_seconds - job.created_seconds < LAG_SECONDS:
         return JobAdvance(job.status)
-    return fail_job(
-        view, job, JobReason.MISSING_POD, f"pod {job.pod.namespace}/{job.pod.name} is gone, or is another one"
-    )
+    return fail_job(view, job, JobReason.MISSING_POD, f"pod {job.pod.namespace}/{job.pod.name} was deleted or replaced")
 
 
 def _status_at_step(
@@ -125,7 +123,7 @@ def _before_eviction(
     if not room.is_capacity_reserved(reservation):
         return JobAdvance(
             _status_at_step(
-                view, job, RESERVATION_CREATED, "capacity on another node is asked for", reservation_created
+                view, job, RESERVATION_CREATED, "capacity on another node is requested", reservation_created
             )
         )
     scheduled = Condition(RESERVATION_SCHEDULED, "True", "Scheduled", f"capacity on {reservation.status.node}")

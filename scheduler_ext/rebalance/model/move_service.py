@@ -25,7 +25,7 @@ EMPTYING_FEATURE: Final = "descheduler"
 """The one that goes on with nodes that people approved to be emptied."""
 TO_BE_EMPTIED: Final = "set"
 """In column `decision` of EMPTYING: nodes that the round begins, and a person may approve."""
-NARROWED: Final = "rows about pods of namespaces that you do not read are not shown"
+NARROWED: Final = "rows about pods of namespaces that you may not read are hidden"
 PLACE: Final = re.compile(r"(?<![\w./-])([a-z0-9](?:[a-z0-9-]*[a-z0-9])?)/[a-z0-9][\w.-]*")
 """NAMESPACE/NAME in a text."""
 ENABLE_COMMAND: Final = "cotenant --set descheduler.enabled=true serve manager --write"

@@ -15,24 +15,24 @@ class DeschedulerSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "The manager carries out PodMigrationJobs and decides a round of the descheduler again and again; false: "
-            "it leaves PodMigrationJobs alone.",
+            "The manager executes PodMigrationJobs and decides rounds of the descheduler continuously; false: it "
+            "ignores PodMigrationJobs.",
             when="nodes should be relieved or emptied",
         ),
     ] = False
     dry_run: Annotated[
         bool,
         setting(
-            "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs that "
-            "people make, and nodes that they approve to be emptied, are carried out all the same.",
+            "The manager's rounds are decided and reported, and make no PodMigrationJobs and mark no nodes. Jobs "
+            "that people create, and nodes that they approve to be emptied, are still processed.",
             when="its rounds have shown what you expect",
         ),
     ] = True
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own descheduler is installed and carries out PodMigrationJobs; the manager leaves them "
-            "alone, and makes no capacity for them.",
+            "koordinator: its own descheduler is installed and executes PodMigrationJobs; the manager ignores them, "
+            "and reserves no capacity for them.",
             when="Koordinator's descheduler stays in charge",
         ),
     ] = "cotenant"
@@ -40,7 +40,7 @@ class DeschedulerSettings(Section, frozen=True):
         list[Literal["LowNodeLoad", "HighNodeLoad"]],
         setting(
             "Which rounds the manager decides: LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used "
-            "ones. What people approve is carried out all the same.",
+            "ones. What people approve is still executed.",
             when="under-used nodes should be emptied, too",
         ),
     ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])
@@ -49,7 +49,7 @@ class DeschedulerSettings(Section, frozen=True):
         setting(
             "forecast: thresholds are compared with usage now and with half hours' means of the next 24 hours, in % of "
             "capacity, the highest of which the page Rebalance shows; the 5-minute peak of a node's page is another "
-            "quantity, and above it. observed: with usage now alone.",
+            "quantity, and above it. observed: only with usage now.",
             when="only the present load should count",
         ),
     ] = "forecast"
@@ -74,7 +74,7 @@ class DeschedulerSettings(Section, frozen=True):
     pause_seconds: Annotated[
         float,
         setting(
-            "A pod that came to its node stays there for so long.",
+            "A pod stays this long on its node before it may be moved.",
             when="pods move too often",
             unit="seconds",
             ge=0,
@@ -85,7 +85,7 @@ class DeschedulerSettings(Section, frozen=True):
         float,
         setting(
             "Share of all pods that are moved in any hour, at most...",
-            when="the cluster bears more, or fewer, moves",
+            when="the cluster tolerates more, or fewer, moves",
             unit="percent",
             ge=0,
             le=100,

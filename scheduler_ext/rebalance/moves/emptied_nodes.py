@@ -21,7 +21,7 @@ from cotenant.changes.sent_writes import Sent, sent
 from cotenant.scheduler_ext.rebalance.model.move_service import MoveEvent, MoveOutcome
 
 FIELD_MANAGER: Final = "cotenant-approver"
-OPEN_AGAIN: Final = "Look at the page again: a round is decided every time."
+OPEN_AGAIN: Final = "Load the page again: each time a round is decided."
 
 
 def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:

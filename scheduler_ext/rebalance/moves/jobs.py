@@ -32,7 +32,7 @@ def withdraw_job(body: Json) -> Delete:
     if phase is not JobPhase.PENDING:
         raise UsageError(
             f"the job of {pod} is {phase.value} already and cannot be withdrawn",
-            fix="It ends by itself: its pod is moved, or stays where it is when a step fails.",
+            fix="It ends without further action: its pod is moved, or stays if a step fails.",
         )
     return Delete(address_of(job.name), job.uid, f"the move of {pod} is withdrawn", version=job.version)
 
@@ -85,10 +85,10 @@ def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
 def carrier_of(status: Json | None, feature: str) -> JobCarrier:
     """Return whether the manager's feature carries jobs out, by the ConfigMap cotenant-status; None: it is absent."""
     if status is None:
-        return JobCarrier("No manager runs in this cluster: nobody would carry a move out.", ENABLE_COMMAND)
+        return JobCarrier("No manager runs in this cluster: nothing would execute a move.", ENABLE_COMMAND)
     text = (status.get("data") or {}).get(feature)
     if text is None:
-        return JobCarrier(f"The manager's feature {feature} is off: nobody would carry a move out.", ENABLE_COMMAND)
+        return JobCarrier(f"The manager's feature {feature} is off: nothing would execute a move.", ENABLE_COMMAND)
     try:
         condition = msgspec.json.decode(text, type=dict[str, str])
     except UNDECODABLE:
@@ -97,6 +97,6 @@ def carrier_of(status: Json | None, feature: str) -> JobCarrier:
     if state in WORKING:
         return JobCarrier()
     if state == "DryRun":
-        return JobCarrier("The manager is a dry run: it writes nothing, so that it moves no pod.", ENABLE_COMMAND)
+        return JobCarrier("The manager is a dry run: it writes nothing and moves no pod.", ENABLE_COMMAND)
     why = f"{state}: {message}" if message else state
     return JobCarrier(f"The manager's feature {feature} does not work now ({why}).", "cotenant doctor")

@@ -165,7 +165,7 @@ class ClusterMoveService:
         try:
             status = client.get(Address("v1", "configmaps", STATUS_CONFIG_MAP, self._config.namespace).path)
         except ClusterForbidden as error:
-            return JobCarrier(f"It is not known whether moves are carried out: {error.message}.", "cotenant doctor")
+            return JobCarrier(f"It is not known whether moves are executed: {error.message}.", "cotenant doctor")
         return carrier_of(status, feature)
 
     # --- acting -------------------------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ StartOption = Annotated[
     str, typer.Option("--start", metavar="TIME", help="Start of the occurrence, as 2027-03-05T17:00:00Z.")
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Do it, and write it into the ledger; without it the API server only checks.")
+    bool, typer.Option("--yes", help="Apply it and record it in the ledger; without it the API server only checks.")
 ]
 OnceOption = Annotated[bool, typer.Option("--once", help="For the next occurrence only, not for all.")]
 StandbyOption = Annotated[
     int | None,
     typer.Option(
-        "--standby", min=0, max=100, metavar="PODS", help="Pods that capacity is kept ready for at any time; 0 is none."
+        "--standby", min=0, max=100, metavar="PODS", help="Pods for which capacity is reserved at all times; 0 is none."
     ),
 ]
 GenerationOption = Annotated[
@@ -44,10 +44,10 @@ GenerationOption = Annotated[
         "--generation",
         min=1,
         metavar="N",
-        help="Only if the plan still is this one, as the dry run has printed; else the one that is printed now.",
+        help="Only if the plan still has this generation, as printed by the dry run; default: the present one.",
     ),
 ]
-ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why, for those who read it later.")]
+ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for later readers.")]
 
 
 @app.command(
@@ -210,7 +210,7 @@ def _print_approved(plan: Plan, standby: int | None) -> None:
     chosen = plan if standby is None else replace(plan, standby=standby)
     lines = [
         f"{plan.namespace}/{plan.name}: {terms_text(plan)}",
-        f"generation {plan.generation}; --generation {plan.generation} approves no other",
+        f"generation {plan.generation}; --generation {plan.generation} approves only this one",
         *_window_and_standby_text(chosen).splitlines(),
     ]
     message("\n".join(lines))
@@ -235,5 +235,5 @@ def _moment(start: str) -> float:
 
     at = moment_of(start, "--start")
     if at is None:
-        raise UsageError("--start is empty", fix="Write a moment in UTC, as 2027-03-05T17:00:00Z.")
+        raise UsageError("--start is empty", fix="Write a time in UTC, as 2027-03-05T17:00:00Z.")
     return at

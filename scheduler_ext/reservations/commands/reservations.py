@@ -75,7 +75,7 @@ def _family() -> None:
 def list_(
     ctx: typer.Context,
     proposed: Annotated[
-        bool, typer.Option("--proposed", help="What the stored results propose, without asking a cluster.")
+        bool, typer.Option("--proposed", help="Plans that the stored results propose, without a cluster.")
     ] = False,
     namespace: NamespaceOption = None,
     cluster: ClusterOption = None,

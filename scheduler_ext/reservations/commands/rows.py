@@ -29,16 +29,16 @@ RESERVATION_PLANS: Final = Schema(
         *_KEY,
         Column("owner", "Owner", Kind.TEXT, "Workload that the capacity is for, kind/name."),
         Column("source", "Source", Kind.TEXT, "Forecast, Recurring or Manual."),
-        Column("phase", "Phase", Kind.TEXT, "Where the present occurrence is in its life.", essential=True),
+        Column("phase", "Phase", Kind.TEXT, "Phase of the present occurrence.", essential=True),
         Column("start", "Start", Kind.TIME, "When the capacity is needed next.", essential=True),
         Column("end", "End", Kind.TIME, "Until when."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that capacity is reserved for.", essential=True),
-        Column("windows", "Windows", Kind.TEXT, "All windows that the forecast sees (UTC), each with its most pods."),
-        Column("standby", "Standby", Kind.INTEGER, "Pods that capacity is kept ready for at any time."),
-        Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is there."),
+        Column("windows", "Windows", Kind.TEXT, "All forecast windows (UTC), each with its largest number of pods."),
+        Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity is reserved at all times."),
+        Column("there", "There", Kind.INTEGER, "Of these pods, those whose capacity is reserved."),
         Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that the capacity covers."),
         Column(
-            "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that the back-test says is used."
+            "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that is used, by the back-test."
         ),
         Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time that found capacity, last time."),
         Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
@@ -55,17 +55,17 @@ SCORES: Final = Schema(
         *_KEY,
         Column("start", "Start", Kind.TIME, "Beginning of the occurrence."),
         Column("planned", "Expected", Kind.INTEGER, "Pods that the plan counted on, beyond the baseline."),
-        Column("needed", "Needed", Kind.INTEGER, "Most at one time that used or lacked a reservation."),
+        Column("needed", "Needed", Kind.INTEGER, "Largest number at one time that used or lacked a reservation."),
         Column("held", "Reserved", Kind.INTEGER, "Most pods that capacity was reserved for."),
         Column("used", "Used", Kind.INTEGER, "Most that used it."),
         Column("missed", "Missed", Kind.INTEGER, "Most that waited without capacity."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that found capacity."),
         Column("hit", "Used", Kind.RATIO, "Used share of the reserved pod-time."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Core-hours that stayed idle."),
-        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours in which batch ran meanwhile."),
+        Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Reserved core-hours that batch used meanwhile."),
         Column("cost", "Cost", Kind.NUMBER, "Money that they cost."),
         Column("others_waiting", "Others", Kind.INTEGER, "Pods of others that fit and waited meanwhile.", wide=True),
-        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all was there; negative is late."),
+        Column("lead_seconds", "Lead s", Kind.INTEGER, "How long before the start all was reserved; negative is late."),
     ),
     ("namespace", "plan", "start"),
 )
@@ -84,7 +84,7 @@ REPORTS: Final = Schema("plan_report", PREVIEWS.columns, PREVIEWS.key)
 BACKTESTS: Final = Schema(
     "plan_backtest",
     (
-        Column("policy", "Policy", Kind.TEXT, "What would have reserved the capacity."),
+        Column("policy", "Policy", Kind.TEXT, "Plan or rule that would have reserved the capacity."),
         Column("held_core_hours", "Reserved core-h", Kind.NUMBER, "Core-hours of reserved capacity."),
         Column("hit", "Used", Kind.RATIO, "Share of it that would have been used."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
@@ -96,7 +96,7 @@ BACKTESTS: Final = Schema(
         Column(
             "cost", "Cost", Kind.NUMBER, "Idle core-hours + missed ones at their price in idle ones; lower is better."
         ),
-        Column("chosen", "Chosen", Kind.TEXT, "Marks the quantile that is proposed.", wide=False),
+        Column("chosen", "Chosen", Kind.TEXT, "Marks the proposed quantile.", wide=False),
     ),
     ("policy",),
 )
@@ -159,7 +159,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "standby",
             f"capacity for {counted(preview.standby, 'more pod')} at any time: "
             f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
-            "--standby 0 approves it without",
+            "--standby 0 approves it without standby",
         )
         if preview.standby
         else ("standby", "none"),

@@ -113,7 +113,7 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.APPROVED: PlanState(
         Stage.BEFORE, "approved",
         {
-            PlanPhase.RESERVED: "start - lead, and no guard stands against it",
+            PlanPhase.RESERVED: "start - lead, and no guard prevents it",
             PlanPhase.MISSED: "the deadline passed without capacity",
             PlanPhase.SCORED: "the deadline passed without demand",
             PlanPhase.PROPOSED: "the approval was withdrawn",
@@ -149,7 +149,7 @@ RESERVATION_STATES: Final[Mapping[Phase, State]] = {
     Phase.WAITING: State(
         Stage.BEFORE,
         "waits for a pod to leave its node",
-        {Phase.AVAILABLE: "it got a node", Phase.PENDING: "it waits for no pod any more", **_END},
+        {Phase.AVAILABLE: "it got a node", Phase.PENDING: "it no longer waits for a pod", **_END},
     ),
     Phase.AVAILABLE: State(
         Stage.KEPT,

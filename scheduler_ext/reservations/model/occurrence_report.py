@@ -91,11 +91,11 @@ def _outcome_without_plan(score: Score) -> str:
     if score.used == 0:
         return "The same: no pod used a reservation."
     if score.others_waiting is None:
-        return "Not known, because nobody counted the other pods that waited for a node meanwhile."
+        return "Not known, because the other pods that waited for a node meanwhile were not counted."
     if score.others_waiting == 0:
         return (
-            "Probably the same: no other pod that fits waited for a node meanwhile, so nobody is known who would have "
-            "taken the capacity first."
+            "Probably the same: no other pod that fits waited for a node meanwhile, so no known pod would have taken "
+            "the capacity first."
         )
     late = min(score.used, score.others_waiting)
     return (

@@ -101,7 +101,7 @@ class Preview(
     windows: tuple[PeakWindow, ...] = ()
     """All windows that are approved with it, ascending; reserved_core_hours is their sum."""
     standby: int = 0
-    """Pods that capacity is kept ready for at any time."""
+    """Pods for which capacity is reserved at all times."""
     standby_core_hours: float = 0.0
     """Most of it that is idle a day, in core-hours."""
     standby_cost: float = 0.0

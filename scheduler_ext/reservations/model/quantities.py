@@ -90,7 +90,7 @@ QUANTITIES: Final[tuple[Quantity, ...]] = (
     Quantity(
         "plan_pods_available",
         "There",
-        "Of these pods, those whose capacity is there.",
+        "Of these pods, those whose capacity is reserved.",
         Unit.COUNT,
         f"{_STATES}.available_pods",
         _OF_PLAN,

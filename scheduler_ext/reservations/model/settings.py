@@ -15,15 +15,15 @@ class ReservationSettings(Section, frozen=True):
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owners get the capacity unless the annotation cotenant.dev/reservation-mode says otherwise: "
-            "pinned puts them there, last-resort lets them take it when nothing else is free.",
+            "How owners get the capacity, unless the annotation cotenant.dev/reservation-mode overrides it: pinned "
+            "places them there, last-resort gives it to them only when nothing else is free.",
             when="pods should start elsewhere while their capacity is free",
         ),
     ] = "pinned"
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own scheduler is installed and deals with Reservations; the manager leaves them alone.",
+            "koordinator: its own scheduler is installed and handles Reservations; the manager ignores them.",
             when="Koordinator's scheduler stays in charge",
         ),
     ] = "cotenant"
@@ -46,7 +46,7 @@ class ReservationSettings(Section, frozen=True):
     scheduler_name: Annotated[
         str,
         setting(
-            "Scheduler that places placeholders, whatever the template says.",
+            "Scheduler that places placeholders, regardless of the template.",
             when="another scheduler places your pods",
             min_length=1,
         ),
@@ -86,8 +86,8 @@ class PlanSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "Realise approved plans. Off is the kill switch: reserved capacity is given back, and no more is reserved.",
-            when="everything that plans hold must be given back at once",
+            "Realise approved plans. false is the kill switch: reserved capacity is released, and no more is reserved.",
+            when="all capacity that plans reserve must be released at once",
         ),
     ] = True
     propose: Annotated[
@@ -100,7 +100,7 @@ class PlanSettings(Section, frozen=True):
     miss_cost_ratio: Annotated[
         float,
         setting(
-            "What a missing core-hour costs, in core-hours that stand idle; 19 is the newsvendor quantile 0.95.",
+            "Cost of a missing core-hour, in idle core-hours; 19 is the newsvendor quantile 0.95.",
             when="a pod that waits costs you more, or less, than that",
             gt=0,
             le=999,
@@ -115,9 +115,9 @@ class PlanSettings(Section, frozen=True):
     standby_pods: Annotated[
         int,
         setting(
-            "Most pods that a proposal keeps capacity ready for at any time, for those that no forecast announces; "
-            "0 is none.",
-            when="pods that no forecast announces must start at once",
+            "Largest number of pods for which a proposal reserves capacity at all times, for pods that no forecast "
+            "expects; 0 is none.",
+            when="pods that no forecast expects must start at once",
             unit="pods",
             ge=0,
             le=20,
@@ -132,8 +132,8 @@ class PlanSettings(Section, frozen=True):
     cluster_budget_fraction: Annotated[
         float,
         setting(
-            "Largest share of the cluster's allocatable CPU and memory that plans hold together.",
-            when="plans may hold more, or less, of the cluster",
+            "Largest share of the cluster's allocatable CPU and memory that plans reserve together.",
+            when="plans may reserve more, or less, of the cluster",
             ge=0,
             le=1,
         ),

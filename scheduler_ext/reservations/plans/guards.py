@@ -60,7 +60,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     share = settings.cluster_budget_fraction
     if not situation.allocatable:
         return PlanGuardResult(
-            "cluster budget", False, "CapacityUnknown", "What the cluster's nodes have is not known (yet)."
+            "cluster budget", False, "CapacityUnknown", "The capacity of the cluster's nodes is not known (yet)."
         )
     for name, amount in sorted(situation.wanted.items()):
         capacity = situation.allocatable.get(name)
@@ -76,7 +76,7 @@ def _budget(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
                 f"{percent(share)} is allowed.",
             )
     return PlanGuardResult(
-        "cluster budget", True, "WithinBudget", f"Plans hold no more than {percent(share)} of the cluster."
+        "cluster budget", True, "WithinBudget", f"Plans reserve no more than {percent(share)} of the cluster."
     )
 
 
@@ -102,7 +102,7 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
     Skill 0 means no better than that baseline (`cotenant.scheduler_ext.reservations.plans.backtest.skill`).
     """
     if situation.source is not WindowSource.FORECAST:
-        return PlanGuardResult(GAIN, True, "NotForecast", "The plan does not rest on a forecast.")
+        return PlanGuardResult(GAIN, True, "NotForecast", "The plan has no forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):
         return PlanGuardResult(GAIN, False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
     skill_text = f"Gain on the same time last week: {situation.skill:+z.2f}"

@@ -202,9 +202,7 @@ def _step_before_reservation(inputs: _StepInputs, status: PlanStatus) -> PlanSte
     if blocked:
         return PlanStep(_with_condition(inputs, status, RESERVED, blocked.reason, blocked.message))
     if _demand(inputs, window, 0) == 0:
-        return PlanStep(
-            _with_condition(inputs, status, RESERVED, NO_DEMAND, "The forecast no longer asks for more pods.")
-        )
+        return PlanStep(_with_condition(inputs, status, RESERVED, NO_DEMAND, "The forecast no longer needs more pods."))
     return PlanStep(replace(status, phase=PlanPhase.RESERVED))
 
 
@@ -274,7 +272,7 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
     limits = (policy.minimum_hit_ratio, policy.maximum_idle_core_hours, policy.maximum_cost)
     if expected is None:
         has_limits = any(limit is not None for limit in limits)
-        return "The policy asks for figures of a back-test, and there is none yet." if has_limits else ""
+        return "The policy needs figures of a back-test, and there is none yet." if has_limits else ""
     least, idle, cost = limits
     checks = (
         (
@@ -342,7 +340,7 @@ def _with_standby(inputs: _StepInputs, due: PlanStep) -> PlanStep:
     if not standby:
         return due
     if status.phase is PlanPhase.APPROVED and inputs.now < status.reserve_at_seconds:
-        word = f"Capacity for {standby} pods is kept ready at any time. {inputs.seen.size_note}".strip()
+        word = f"Capacity for {standby} pods is reserved at all times. {inputs.seen.size_note}".strip()
         status = _with_condition(inputs, status, RESERVED, "Standby", word, inputs.seen.use.free > 0)
     if status.phase is PlanPhase.APPROVED or (status.phase and status.phase.over):
         status = _count_outside_windows(inputs, status)
@@ -386,7 +384,7 @@ def _stop(inputs: _StepInputs, status: PlanStatus, window: Span) -> tuple[str, s
     if inputs.now >= window.end_seconds:
         return None if _extends(inputs, window) else ("Ended", "The window is over.")
     if plan.source is WindowSource.FORECAST and _has_demand_fallen(inputs, status, window):
-        return "DemandFell", "The forecast no longer asks for more pods in the rest of the window."
+        return "DemandFell", "The forecast needs no more pods in the rest of the window."
     return None
 
 

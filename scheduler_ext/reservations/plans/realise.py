@@ -88,8 +88,8 @@ def size_note(plan: Plan, owner: OwnerTemplate | None) -> str:
     if owner is None or owner.overhead is not None or plan.realisation is not Realisation.RESERVATION:
         return ""
     return (
-        f"No pod tells the overhead of RuntimeClass {owner.runtime_class}: capacity is of the request alone, and a pod "
-        "may need more."
+        f"No pod shows the overhead of RuntimeClass {owner.runtime_class}: the capacity covers only the request, and "
+        f"a pod may need more."
     )
 
 

@@ -103,7 +103,7 @@ def require_seen(plan: Plan, generation: int | None) -> None:
     """Raise UsageError when the plan is no longer of the generation that somebody decides about; None: of any."""
     if generation is not None and plan.generation != generation:
         raise UsageError(
-            f"somebody has changed plan {plan.namespace}/{plan.name} since you looked: it is generation "
+            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it: it is generation "
             f"{plan.generation} now, and you saw {generation}",
             fix="Look at it again.",
         )
@@ -220,7 +220,7 @@ def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
 def preview_plan(
     client: KubeClient, plan: Plan, now_seconds: float, settings: SettingSections, ahead: Ahead = nothing_ahead
 ) -> Preview:
-    """Return what approving a plan would mean now, guards included; NoData when it has no window to come.
+    """Return what approving a plan would mean now, guards included; NoData when it has no future window.
 
     A forecast's skill is known where the pipeline runs, so its guard is not asked here: the plan's condition has it.
     """
@@ -228,7 +228,7 @@ def preview_plan(
     if window is None and plan.recurring:
         window = next(schedule.occurrences(plan.recurring, now_seconds), None)
     if window is None:
-        raise NoData(f"plan {plan.namespace}/{plan.name} has no window to come")
+        raise NoData(f"plan {plan.namespace}/{plan.name} has no future window")
     plan, size_note = _with_overhead(client, plan)
     nodes = list(read_each(client, "/api/v1/nodes", NodeWire, node_of)[0].values())
     used = ahead(max(window.start_seconds, now_seconds))

@@ -52,7 +52,7 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
         schedule.check(terms.recurring)
         _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
         if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
-            raise UsageError(f"schedule {terms.recurring.schedule!r} has no start to come", fix="Look at its fields.")
+            raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Look at its fields.")
     elif terms.window:
         _window(terms, now_seconds)
     else:
@@ -101,7 +101,7 @@ def checked_policy(policy: ApprovalPolicy) -> ApprovalPolicy:
 def checked_name(name: str) -> str:
     """A name of a Kubernetes object."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"{name!r} is no name of a plan", fix="Write lower-case letters, digits, dots and dashes.")
+        raise UsageError(f"{name!r} is not a plan's name", fix="Write lower-case letters, digits, dots and dashes.")
     return name
 
 
@@ -121,7 +121,7 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
     """The fields that differ, if the plan still is what was looked at; UsageError when that cannot be now."""
     if plan.generation != generation:
         raise UsageError(
-            f"somebody has changed plan {plan.namespace}/{plan.name} since you looked", fix="Look at it again."
+            f"somebody has changed plan {plan.namespace}/{plan.name} since you read it", fix="Read it again."
         )
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     if moved and plan.status.phase and plan.status.phase.holds:
@@ -130,7 +130,7 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
             fix="Wait until it is over, or reject the plan: what is reserved is released.",
         )
     if bool(terms.recurring) is not bool(plan.recurring):
-        raise UsageError("a plan by schedule stays one, and so does one for a window", fix="Make a new plan.")
+        raise UsageError("a plan cannot change between schedule and window", fix="Make a new plan.")
     operations = list(_differences(plan, terms))
     if not operations:
         raise UsageError("nothing was changed", fix="Change a field first.")
@@ -230,9 +230,9 @@ def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) ->
             fix=f"Skipped are: {skipped_starts}.",
         )
     if start_seconds < now_seconds:
-        raise UsageError(f"the occurrence of {moment(start_seconds)} has begun without us", fix="Choose a later one.")
+        raise UsageError(f"the occurrence of {moment(start_seconds)} has begun already", fix="Choose a later one.")
     starts = [moment(start) for start in skips if start >= now_seconds and start != start_seconds]
-    return _patch(plan, [_set("recurring/skip", starts)], f"took the occurrence of {moment(start_seconds)} in again")
+    return _patch(plan, [_set("recurring/skip", starts)], f"no longer skips the occurrence of {moment(start_seconds)}")
 
 
 def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
@@ -244,7 +244,7 @@ def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
     }
     bounds = {name: value for name, value in limits.items() if value is not None}
     text = ", ".join(f"{name} {value:g}" for name, value in bounds.items())
-    says = f"approves itself ({text or 'without limits'})" if policy.auto else "does not approve itself"
+    says = f"is approved automatically ({text or 'without limits'})" if policy.auto else "does not approve itself"
     return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **bounds})], says)
 
 

@@ -184,7 +184,7 @@ IMMOVABLE: dict[str, tuple[Json, ClusterObjects, Reason, str]] = {
     ),
     "budget": (
         pod("p", "a"), ClusterObjects(budgets=[DisruptionBudget("shop", "web", LabelSelector(), 0)]),
-        Reason.DISRUPTION_BUDGET, "budget web lets no pod leave now",
+        Reason.DISRUPTION_BUDGET, "budget web allows no eviction now",
     ),
     "two budgets": (
         pod("p", "a"), ClusterObjects(budgets=[DisruptionBudget("shop", n, LabelSelector(), 1) for n in "xy"]),
@@ -247,7 +247,7 @@ def test_a_waiting_pod_that_one_order_leaves_without_a_node_says_nothing_about_t
     # Without it one of a and b holds both small ones.
     assert size.waiting == ("shop/large",)
     assert "tiny" in {leaving.name for leaving in size.leaving} and len(size.staying) == 1
-    assert "1 pod without a node may find none in the whole cluster either, first shop/large" in notes_of(size)
+    assert "1 pod without a node may find none in the full cluster either, first shop/large" in notes_of(size)
 
 
 def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
@@ -261,7 +261,7 @@ def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
     # The pods of either fit on the other, after whose failure they have no node at all.
     for kept in reserved.staying:
         assert kept.stay.pod in kept.stay.words and kept.stay.pod in {f"shop/web-{name}" for name in "abcd"}
-        assert "once this node has left and a further node fails" in kept.stay.words
+        assert "after this node was removed and a further node fails" in kept.stay.words
 
 
 def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_fails() -> None:

@@ -66,8 +66,8 @@ def test_obstacles_and_steps_are_printed_as_tables_and_as_one_document(api: ApiS
     (row,) = json.loads(out)
     # One of the two nodes could leave; the setting of the pool keeps both.
     assert (row["object"], row["nodes"], row["leaving"], row["even_empty"]) == ("NodePool default", 2, 1, "yes")
-    assert "Karpenter takes away no node by itself of NodePool default (2 nodes)" in messages
-    assert "2 steps, of which 1 has no date before an obstacle is gone" in messages
+    assert "Karpenter removes no node of NodePool default (2 nodes)" in messages
+    assert "2 steps, of which 1 has no date yet" in messages
     code, out, messages = size(api, tmp_path, "--show", "all", "-o", "json")
     document = json.loads(out)
     assert document["obstacles"] == [row]
@@ -88,7 +88,7 @@ def test_people_read_the_first_ten_nodes_and_the_answer_below_them_and_programs_
     header, *rows, blank, answer = out.splitlines()
     assert (header.split()[0], len(rows), blank) == ("NODE", 10, "")
     assert " of 13 nodes could leave" in answer and answer not in messages
-    assert "3 rows more: -o wide shows all, --top N so many" in messages  # 13 nodes less the 10 that are shown
+    assert "3 rows more: -o wide shows all, --top N only N" in messages  # 13 nodes less the 10 that are shown
     _, out, messages = size(api, tmp_path, "-o", "json")
     assert len(json.loads(out)) == 13 and answer in messages
     assert len(size(api, tmp_path, "-o", "wide")[1].splitlines()) == 13 + 3  # the header, a blank line, the answer
@@ -107,7 +107,7 @@ def test_a_cluster_without_karpenter_is_asked_for_none_of_its_objects(api: ApiSe
     for path in [path for path in api.objects if path.startswith(KARPENTER)]:
         del api.objects[path]
     code, _, messages = size(api, tmp_path)
-    assert code == 0 and "Neither Karpenter nor cluster-autoscaler was seen" in messages
+    assert code == 0 and "Neither Karpenter nor cluster-autoscaler was found" in messages
     assert not [path for path, _, _ in api.requests if path.startswith(f"{KARPENTER}/")]
 
 
@@ -208,7 +208,7 @@ def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, 
     assert code == 0, messages
     # 2 batch cores on a node of 2 cores.
     assert (
-        "Batch work, counted apart: 1 pod that requests 2 cores, 1 GiB; "
+        "Batch work, counted separately: 1 pod that requests 2 cores, 1 GiB; "
         "on 1 node of its own, it would cost 730 EUR a month"
     ) in messages
     code, _, messages = size(api, tmp_path)

@@ -117,10 +117,10 @@ def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
     pools = (NodePool("default", "WhenEmpty", "30s"), NodePool("old", consolidate_after="Never"))
     lines = autoscaler_sentences(state, NodeAutoscalers(pools=pools, status=True, unread=("x could not be read",)))
     assert lines == [
-        "Karpenter takes away nodes that are empty, 30s after the last change of NodePool default (1 node)",
-        "Karpenter takes away no node by itself of NodePool old (0 nodes)",
-        "cluster-autoscaler takes away a node whose pods request less than 0.5 of it and fit elsewhere, after 10m; "
+        "Karpenter removes nodes that are empty, 30s after the last change of NodePool default (1 node)",
+        "Karpenter removes no node of NodePool old (0 nodes)",
+        "cluster-autoscaler removes a node whose pods request less than 0.5 of it and fit elsewhere, after 10m; "
         "these are its defaults, its flags could not be read",
         "x could not be read",
     ]
-    assert "Neither Karpenter nor cluster-autoscaler was seen" in autoscaler_sentences(state, NodeAutoscalers())[0]
+    assert "Neither Karpenter nor cluster-autoscaler was found" in autoscaler_sentences(state, NodeAutoscalers())[0]

@@ -124,5 +124,5 @@ def test_a_pod_that_asks_for_shares_which_nobody_gives_is_refused_by_the_name_of
 ) -> None:
     machine = Machine()
     refused = machine.bound("train", qos, {**HALF_A_GPU, **more}, {}, NO_DEVICES)
-    assert "asks for koordinator.sh/gpu, and extender.devices.on is false" in refused
+    assert "requests koordinator.sh/gpu, and extender.devices.on is false" in refused
     assert machine.client.get(ledger_address(NODE).path) is None

@@ -85,6 +85,6 @@ def test_a_pod_of_the_same_name_that_came_in_between_is_not_bound_in_its_stead(
     control_plane.api().delete(path, gracePeriodSeconds="0")
     successor = waiting(control_plane, namespace)
     binder = Binder(control_plane.client(account(control_plane, EXTENDER)).sibling)
-    assert "not there any more" in binder.bind(on(former, node))
+    assert "does not exist any more" in binder.bind(on(former, node))
     assert node_of(control_plane, successor) is None
     assert binding_creation(on(former, node)).body["metadata"]["uid"] == former.uid

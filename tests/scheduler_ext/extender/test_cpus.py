@@ -159,7 +159,7 @@ def test_a_node_that_publishes_nothing_is_refused() -> None:
         "speaks of shares",
         "not JSON",
         "another class",
-        "does not ask to be bound by us",
+        "does not request a binding by us",
     ],
 )
 def test_the_pod_decides_whether_the_rule_looks_at_it(facts: NewPod, code: Code) -> None:
@@ -275,7 +275,7 @@ def test_why_names_the_rule_and_the_number_of_nodes() -> None:
     elsewhere = explain_placement(
         snapshot, pod(10_000), Instant(0.0, 0.0), ExtenderSettings(load_aware=settings.load_aware)
     )
-    assert "rule cpus was not tried: extender.cpus.on is false in the settings of this command" in elsewhere.notes
+    assert "rule cpus was not applied: extender.cpus.on is false in the settings of this command" in elsewhere.notes
     table.put_document(COLLECTION, "n1", None)
     assert next_snapshot(snapshot, table.take(state, 0.0, 0.0)).rooms == {}
 

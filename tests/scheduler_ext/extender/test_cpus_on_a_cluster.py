@@ -207,7 +207,7 @@ def test_two_replicas_of_which_one_is_killed_give_no_cpu_twice(
         for replica in churn.replicas:
             replica.kill()
     errors = [error for one in churn.replicas for error in one.errors]
-    assert [error for error in errors if "already" not in error and "not there any more" not in error] == []
+    assert [error for error in errors if "already" not in error and "does not exist any more" not in error] == []
 
 
 def is_binding(request: Request) -> bool:

@@ -131,7 +131,7 @@ def test_why_judges_the_nodes_that_the_scheduler_would_ask_about() -> None:
     found = explain_placement(snapshot, asked(), moment(), made.settings, others)
     assert isinstance(found, Explanation)
     assert (found.fits, sorted(found.best)) == (2, ["p1", "p2"])
-    assert found.notes == ["rule prediction has no say: by its own estimates it would refuse every node that is left"]
+    assert found.notes == ["rule prediction is ignored: by its own estimates it would refuse every node that is left"]
     assert np.array_equal(sorted(r.rule for r in found.refusals), ["load-aware", "taints"])
 
 
@@ -142,6 +142,4 @@ def test_without_an_extender_none_of_its_rules_is_named() -> None:
     assert {r.rule for r in judged_.refusals} == {"load-aware", "prediction"}
     found = explain_placement(snapshot, asked(), moment(), made.settings, with_rules=False)
     assert (found.refusals, found.fits, found.best) == ([], 5, [])
-    assert found.notes == [
-        "no running extender was found, so that its rules refuse nothing; --extender tries them all the same"
-    ]
+    assert found.notes == ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]

@@ -238,7 +238,7 @@ def test_an_old_view_says_nothing_of_load(broken: str) -> None:
     snapshot = world.show(sources={**SOURCES, broken: CollectionState(121.0)}).snapshot
     judged, stance = decide.check_nodes(snapshot, asked(), snapshot.rows_of(["a"]), moment(), world.settings)
     assert judged.codes.tolist() == [0]
-    assert stance.load_off == "the view of the cluster is old"
+    assert stance.load_off == "the view of the cluster is out of date"
 
 
 def test_a_cluster_without_nodemetrics_has_no_load_to_speak_of() -> None:

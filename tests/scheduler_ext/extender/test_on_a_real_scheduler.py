@@ -347,14 +347,14 @@ def test_a_binding_whose_answer_was_lost_is_done_once(scheduling: Scheduling, pl
     assert binder.bind(BindArgs("lost", place, uid, chosen)) == ""
     other = next(node for node in NODES if node != chosen)
     assert f"is bound to {chosen} already" in binder.bind(BindArgs("lost", place, uid, other))
-    assert "not there any more" in binder.bind(BindArgs("lost", place, "another-uid", chosen))
+    assert "does not exist any more" in binder.bind(BindArgs("lost", place, "another-uid", chosen))
 
 
 def test_a_pod_that_did_not_ask_is_not_bound_by_us(scheduling: Scheduling, place: str) -> None:
     path = create(scheduling.api, place, "gated", schedulingGates=[{"name": "test.example/wait"}])
     binder = Binder(scheduling.plane.client(account(scheduling.plane, EXTENDER)).sibling)
     uid = scheduling.api.get(path)["metadata"]["uid"]
-    assert "does not ask to be bound" in binder.bind(BindArgs("gated", place, uid, "node-0"))
+    assert "does not request a binding" in binder.bind(BindArgs("gated", place, uid, "node-0"))
     assert node_of(scheduling.api, path) == ""
 
 

@@ -145,7 +145,7 @@ def test_why_says_what_holds_a_real_pod_back(
         "explain", "pod", "bound", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig), "-o", "json"
     )
     assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
-    assert f"{namespace}/bound is on {names[0]}: nothing is in its way" in placed.stderr
+    assert f"{namespace}/bound is on {names[0]}: it is scheduled" in placed.stderr
     missing = cotenant("explain", "pod", f"{namespace}/nobody", "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr

@@ -74,7 +74,7 @@ def test_what_is_not_judged_is_named() -> None:
     spec = {"topologySpreadConstraints": [{}], "affinity": {"podAntiAffinity": {"x": []}}}
     assert (
         unchecked_constraints(spec)
-        == "not judged here, see what the scheduler says: affinity between pods, topology spread"
+        == "not evaluated here, see the scheduler's message: affinity between pods, topology spread"
     )
     assert waits_for({"schedulingGates": [{"name": "cotenant.dev/reservation"}]}) == ["cotenant.dev/reservation"]
 

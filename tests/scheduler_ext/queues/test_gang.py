@@ -179,7 +179,7 @@ def test_gangs_of_a_group_must_name_each_other() -> None:
 def test_a_gang_whose_group_cannot_be_used_cannot_be_used_either() -> None:
     both = {"groups": '["ml/train", "ml/eval"]'}
     gangs = gangs_of((pod_group(annotations=both), pod_group("eval", both, minMember=0)), ())
-    assert "ml/eval of its group cannot be used: podgroups/ml/eval: spec.minMember 0" in gangs["ml/train"].problem
+    assert "ml/eval of its group is not valid: podgroups/ml/eval: spec.minMember 0" in gangs["ml/train"].problem
 
 
 def test_the_phase_of_a_pod_group_tells_that_it_has_started() -> None:

@@ -286,7 +286,7 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
     assert names(found) == ["p-good"]
     assert found.forest.problems == {
         "upside": "min of cpu is 5, more than its max 4",
-        "below": "hangs below upside, which cannot be used: min of cpu is 5, more than its max 4",
+        "below": "hangs below upside, which is not valid: min of cpu is 5, more than its max 4",
         "orphan": "its parent nobody does not exist",
         "one": "its parents are a cycle: one -> two -> one",
         "two": "its parents are a cycle: two -> one -> two",

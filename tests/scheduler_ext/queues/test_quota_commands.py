@@ -258,13 +258,13 @@ def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as
     name = f"research/held-{gate}"
     try:
         queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
-        assert f"{GATES[gate]}: no manager lifts it now" in queue and "spec.schedulingGates" in queue
+        assert f"{GATES[gate]}: no manager removes it now" in queue and "spec.schedulingGates" in queue
         (reason,) = [row["reason"] for row in pod if row["rule"] == gate]
-        assert reason.startswith("no manager lifts it now")
+        assert reason.startswith("no manager removes it now")
         with promising(cluster):
             queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
-            assert "the manager lifts the gate" in queue
-            assert "the manager lifts the gate" in next(row["reason"] for row in pod if row["rule"] == gate)
+            assert "the manager removes the gate" in queue
+            assert "the manager removes the gate" in next(row["reason"] for row in pod if row["rule"] == gate)
     finally:
         cluster.api.delete(f"/api/v1/namespaces/research/pods/held-{gate}", gracePeriodSeconds="0")
 
@@ -283,7 +283,7 @@ def test_gates_of_a_pod_that_is_being_deleted_and_misspelt_ones_are_promised_to_
             assert "it is kept by batch.kubernetes.io/job-tracking" in queue
             reasons = {row["rule"]: row["reason"] for row in cluster.rows("explain", "pod", "research/ending")}
             assert all(reasons[gate].startswith("the pod is being deleted") for gate in GATES)
-            assert "the manager lifts the gate" not in queue + "".join(reasons.values())
+            assert "the manager removes the gate" not in queue + "".join(reasons.values())
             typo = cluster.run("explain", "queue", "research/typo").stderr
             assert "cotenant.dev/qota: cotenant has no such gate" in typo
             (reason,) = [

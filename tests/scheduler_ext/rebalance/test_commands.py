@@ -105,19 +105,19 @@ def test_a_node_that_is_emptied_is_shown_with_its_taint() -> None:
     (move,) = report.moves.rows()
     assert (move["pod"], move["target"], move["reason"]) == ("shop/a-1", "full", "node is emptied")
     assert "low: taint cotenant.dev/emptying:PreferNoSchedule set" in report.notes
-    assert "forecasts were not looked at: nothing says that tomorrow's peak still fits" in report.notes
+    assert "forecasts were not read: tomorrow's peak may not fit" in report.notes
     assert report.gaps[0] == "the configuration's $.x is not read" and "silent" in report.gaps[1]
 
 
 def test_the_notes_name_the_forecasts_that_the_round_went_by() -> None:
     half_full = node("low", pod("a-1", 10), ahead=(10,) * 49), node("full", pod("f-1", 50), ahead=(50,) * 49)
     cluster = foreseen(*half_full, forecasts={"a": (10.0,) * 48, "f": (50.0,) * 48})
-    of_workloads = "forecasts of 2 workloads were looked at, over the next 24 hours"
+    of_workloads = "forecasts of 2 workloads were read, over the next 24 hours"
     for now, nodes, note in (
         (NOW, 2, of_workloads),
         (NOW, 0, of_workloads),
-        (NOW + 86_400, 2, "forecasts of 2 of 2 nodes were looked at"),
-        (NOW + 86_400, 0, "forecasts were not looked at"),
+        (NOW + 86_400, 2, "forecasts of 2 of 2 nodes were read"),
+        (NOW + 86_400, 0, "forecasts were not read"),
     ):
         reading = RebalanceReading(replace(cluster, now_seconds=now), (), nodes)
         notes = report_of(reading, arguments(), with_forecast=True, configured=True).notes

@@ -184,7 +184,7 @@ def test_a_job_that_waits_for_a_pod_without_an_end_says_what_keeps_it(
 
 def failed(*conditions: dict[str, str], number: int = 1, ago: float = 0.0, of: str = "web-1") -> MigrationJob:
     """A job whose time ran out so many seconds ago."""
-    status = running(*conditions) | {"phase": "Failed", "reason": "Timeout", "message": "its time is over"}
+    status = running(*conditions) | {"phase": "Failed", "reason": "Timeout", "message": "its time limit passed"}
     return job(f"move-{number}", of, age=TTL + ago, ttl="5m", status=status)
 
 

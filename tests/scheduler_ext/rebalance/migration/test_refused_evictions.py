@@ -166,7 +166,7 @@ def test_a_pod_is_tried_again_after_its_rest_under_a_name_of_its_own() -> None:
 
 
 def test_a_job_that_ran_out_of_time_failed_at_its_deadline() -> None:
-    status = {"phase": "Failed", "reason": "Timeout", "message": "its time is over; last: x", "conditions": []}
+    status = {"phase": "Failed", "reason": "Timeout", "message": "its time limit passed; last: x", "conditions": []}
     one = job("t", "a-1", age=TTL + 60.0, ttl="5m", status=status)
     found = resting_pods([one], NOW, 1.0)["a-1"]
     assert found.until_seconds == NOW - 60.0 + FIRST_REST_SECONDS
