@@ -108,7 +108,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """The pod as the profiles of this cluster want it; the same pod when nobody wants anything.
+    """The pod after the profiles of this cluster are applied; the same pod when no profile changes it.
 
     pod: the object of a review; the caller has checked that metadata and spec are objects.
     """

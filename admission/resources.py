@@ -94,7 +94,7 @@ def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -
 
 
 def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
-    """Return "container/resource" of each cpu or memory that stands beside the class's own resource of that kind."""
+    """Return "container/resource" of each cpu or memory that a container sets in addition to its class's resource."""
     band = BANDS.get(priority)
     if band is None:
         return set()

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant autopilot`: what runs by itself, what it would do next, who lets it act, the switch that stops it."""
+"""EDGE: `cotenant autopilot`: status, preview, approval of policies, and the pause switch."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def act(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Let a policy act, exactly as it stands now; who changes it afterwards makes it observe again."""
+    """Let a policy act in its present version; after an edit it only observes again."""
     from cotenant.changes.model.settings import ledger_location
 
     settings = settings_of(ctx, None, kubeconfig, context)

@@ -46,7 +46,7 @@ def autopilot_controller(
 
     @contextmanager
     def access(_who: Person) -> Iterator[KubeClient]:
-        """Our own account, whoever asks: the autopilot acts for nobody else."""
+        """The autopilot's own account, for every caller: it acts for no other user."""
         led = LedClient.of(client, leadership.require)
         try:
             yield led

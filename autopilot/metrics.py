@@ -1,4 +1,4 @@
-"""What the autopilot tells Prometheus: its queue, its acts, what soaks and did harm, and whether it does nothing."""
+"""Metrics of the autopilot: its queue, its changes, soaking and harmful ones, and whether it is stopped."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EDGE: what the autopilot tells a chat: its acts, what it took back, stops, and a week's report. The texts are pure.
+"""EDGE: notifications of the autopilot: changes, rollbacks, stops, and a weekly report. The texts are pure.
 
 A round's news is one message. Messages are sent beside the rounds, so that a slow receiver holds nothing up; at most so
 many an hour, and what waits meanwhile goes with the next one. One that does not arrive is tried again in later rounds,
@@ -110,7 +110,7 @@ def _report(before: RoundReading, reading: RoundReading) -> Iterator[News]:
 
 @dataclass(slots=True)
 class ChatNotes:
-    """Sends news to the receiver; for one thread. url: a secret; "" sends nothing."""
+    """Sends notifications to the receiver; for one thread. url: a secret; "" sends nothing."""
 
     settings: NotifySettings
     cluster: str

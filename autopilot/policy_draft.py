@@ -1,4 +1,4 @@
-"""EDGE: a policy that a person drafts: a client to which it stands already, and the write that makes it so."""
+"""EDGE: a policy draft of a person: a client that reads it as if it were stored, and the write that stores it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def strip_server_fields(body: Mapping[str, Any]) -> Json:
 def draft_write(
     policy: NamespacedPolicy, body: Json, before: Mapping[str, Any] | None, live: Mapping[str, Any] | None
 ) -> Create | Patch:
-    """The write of a draft. before: the spec that was looked at, None: a new policy; live: the object as it is now.
+    """The write of a draft. before: the spec that the person edited, None: a new policy; live: the present object.
 
     UsageError when that is no longer so; the write itself holds only while the policy still is `live`.
     """

@@ -144,7 +144,7 @@ class ClusterAutopilotService:
         return weeks_after(self._stored(), proposals, self._settings.section(RecommenderSettings).prices)
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
-        """Return the policy as it is in the cluster, with the spec and digest that an approver would agree to."""
+        """Return the policy in the cluster, with the spec and digest that an approver would approve."""
         namespace, short = _split(name)
         who.require(Right.READ, namespace)
         with self._access(who) as client:
@@ -242,7 +242,7 @@ class ClusterAutopilotService:
         self._forget()
 
     def act(self, who: Person, name: str, reason: str = "", digest: str = "") -> NamespacedPolicy:
-        """Let a policy (NAMESPACE/NAME) act as it stands. The ledger is written first, then spec.mode.
+        """Let a policy (NAMESPACE/NAME) act in its present version. The ledger is written first, then spec.mode.
 
         digest: of the policy that was read; UsageError when it has another one now. "": whichever it has.
         """

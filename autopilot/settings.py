@@ -41,7 +41,7 @@ class Untouched(StrEnum):
 
 
 class CeilingSettings(Section, frozen=True):
-    """The most that any AutopilotPolicy may do; a field that a policy leaves out is as it is here."""
+    """The most that any AutopilotPolicy may do; a field that a policy leaves out has the value here."""
 
     resources: Annotated[
         list[Resource],
@@ -152,7 +152,7 @@ class CeilingSettings(Section, frozen=True):
 
 
 class AutopilotSettings(Section, frozen=True):
-    """Right-sizing that goes on by itself under AutopilotPolicies. Nothing is changed where no approver said Act."""
+    """Automatic right-sizing under AutopilotPolicies. Nothing is changed without an approver's mode Act."""
 
     enabled: Annotated[
         bool,

@@ -1,4 +1,4 @@
-"""The platform that every room stands on, which knows no feature: read this package first.
+"""The platform below every room, without any feature: read this package first.
 
 Units are in names (`_millicores`, `_bytes`, `_seconds`) or follow from `Resource.unit`. The modules beside the folders,
 `kubernetes`, `colocation`, `allocation`, `usage` and `inventory` are frozen dataclasses and pure algorithms: they read

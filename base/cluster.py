@@ -102,7 +102,7 @@ class RunningSum:
         return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:
-        """Return whether not every pod counts with this amount, or has it not."""
+        """Return whether some pod has another amount than this, or none."""
         return not self.counted == self.in_force == self.pods * amount
 
 
@@ -352,7 +352,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened at a moment; `memory_limit_bytes` is the limit in force at an OOM kill, if known."""
+    """An event at a time; `memory_limit_bytes` is the limit at an OOM kill, if known."""
 
     time_seconds: int
     kind: EventKind
@@ -469,7 +469,7 @@ class Inventory:
     def container_of(
         self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
     ) -> ContainerRef | None:
-        """The template's container behind a usage series, None for a pod nobody knows."""
+        """The template's container behind a usage series, None for an unknown pod."""
         owner = owners.get((series.namespace, series.pod))
         return ContainerRef(owner, series.container) if owner else None
 

@@ -1,4 +1,4 @@
-"""Progress of long work, for an observer: a terminal's bar, a log, another process, or nobody."""
+"""Progress of long work, for an optional observer: a terminal's bar, a log or another process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """A Progress that nobody watches."""
+    """A Progress without an observer."""
 
     def stage(self, name: str, total: int) -> None:
         """Ignore."""

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Reason(StrEnum):
-    """Why a value stands as it stands, or why there is none."""
+    """Why a value is what it is, or why there is none."""
 
     OK = "ok"
     # no value at all

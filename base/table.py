@@ -100,7 +100,7 @@ class Schema:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """The columns by which people know a row: the essential ones of the key, or all of it where none is.
+        """The columns that identify a row for people: the essential ones of the key, or the whole key without any.
 
         Where part of the key is `wide`, essential texts stand for it.
         """

@@ -150,13 +150,13 @@ def moment(seconds: float) -> str:
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that is spelt most like `name`; "" where none is alike enough to be a guess."""
+    """The known name that is most similar to `name`; "" if none is similar enough."""
     near = difflib.get_close_matches(name[:_COMPARED], list(known), n=1, cutoff=_ALIKE)
     return near[0] if near else ""
 
 
 def ask_for_closest(name: str, addresses: Iterable[str]) -> str:
-    """A question after the address whose last part is spelt almost like the name; "" where none is."""
+    """A question that suggests the address with the most similar last part; "" if there is none."""
     by_name = {address.rpartition("/")[2]: address for address in sorted(addresses)}
     near = closest_name(name, by_name)
     return f"Did you mean {by_name[near]}?" if near else ""

@@ -144,7 +144,7 @@ class Actions:
         method: Method = Method.TEMPLATE,
         overridden: Iterable[str] = (),
     ) -> list[Review]:
-        """Each workload as it is now; of a bad one only what is in `raising` is raised.
+        """The present state of each workload; for an unreadable one only errors in `raising` are raised.
 
         overridden: step rules whose cuts are taken whole. What one takes of a quota is not left for those after it.
         """

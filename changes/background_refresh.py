@@ -40,7 +40,7 @@ class BackgroundRefresh(Generic[AnswerT]):
         return self._answer
 
     def forget(self) -> None:
-        """Ask anew in the next round: something has happened."""
+        """Read again in the next round: something has changed."""
         self._asked_seconds = float("-inf")
 
     def _begin(self) -> None:

@@ -49,7 +49,7 @@ TOGETHER_FROM: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ClusterUser:
-    """The user as whom the cluster, or a login, identifies us.
+    """Our user name in the cluster or the login.
 
     logs_in: the user is known by a login, so that a second person can be asked as well.
     """
@@ -61,7 +61,7 @@ class ClusterUser:
 
 @dataclass(frozen=True, slots=True)
 class LiveWorkload:
-    """A workload's objects as they are now.
+    """A workload's present objects.
 
     webhook: why new pods would not get annotated values, "" when they would; resizes: whether the server has
     `pods/resize`.

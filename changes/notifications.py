@@ -1,4 +1,4 @@
-"""EDGE: sends the watcher's news to a chat (Slack's incoming webhooks) or any other receiver of JSON."""
+"""EDGE: sends the watcher's notifications to a chat (Slack's incoming webhooks) or any other receiver of JSON."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def payload(cluster: str, news: Sequence[News], settings: NotifySettings) -> dic
 
 
 def send(url: str, cluster: str, news: Sequence[News], settings: NotifySettings) -> None:
-    """Post the news; what does not arrive is logged, and nothing waits for it."""
+    """Post the notifications; failures are logged, and nothing waits for delivery."""
     try:
         post(url, json.dumps(payload(cluster, news, settings)).encode(), settings)
     except NotDelivered as error:

@@ -316,7 +316,7 @@ class ClusterChangeService:
         return trials_of(self._statuses().values())
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in force and was sent after a moment; asks no cluster."""
+        """Return the change of each workload that is in effect and was sent after a time; asks no cluster."""
         return taken_of(self._statuses().values(), since_seconds)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:

@@ -28,7 +28,7 @@ class SharedReading(Generic[AnswerT]):
         self._latest: tuple[float, float, AnswerT | CotenantError] | None = None
 
     def answer(self) -> AnswerT:
-        """Return the answer as it is now or was some seconds ago. Raises CotenantError when it could not be read."""
+        """Return the present answer, or that of some seconds ago. Raises CotenantError if it could not be read."""
         with self._lock:
             now = self._clock.now_seconds()
             if self._latest is None or not 0 <= now - self._latest[0] < self._latest[1]:

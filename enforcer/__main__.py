@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
-    """Settings in force for these command line arguments."""
+    """Effective settings for these command line arguments."""
     parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="The agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
     parser.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="override one setting")
@@ -127,7 +127,7 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
 
 
 class Ending:
-    """SIGTERM and SIGINT while it is entered: noted as a byte on a pipe, so that none is lost and nothing is cut short.
+    """SIGTERM and SIGINT inside the context: written as bytes to a pipe, so that no signal is lost.
 
     A second pipe ends a wait early without ending anything: `wake`.
 

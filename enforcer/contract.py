@@ -420,7 +420,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Something a person should know: who suffers from whom, or why a strategy does nothing. reason: CamelCase."""
+    """A finding: which pod suffers from which, or why a strategy does nothing. reason: CamelCase."""
 
     subject: str
     """namespace/name of a pod, or the node's name."""

@@ -1,4 +1,4 @@
-"""EDGE: joins the driver of devices to the agent: publishes what the node offers, prepares claims, tells who has CPUs.
+"""EDGE: joins the driver of devices to the agent: publishes what the node offers, prepares claims, reports CPU owners.
 
 gRPC is imported only when the driver is switched on: an agent without it stays as light as it was.
 """

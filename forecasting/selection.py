@@ -72,7 +72,7 @@ class BackTests:
 def back_test(
     members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid, settings: ForecastingSettings
 ) -> BackTests:
-    """Forecast each of the last days from what stood before it; at least one day stands before the oldest origin."""
+    """Forecast each of the last days from the data before it; the oldest origin has at least one day before it."""
     day = grid.slots_per_day
     origins = max(0, min(settings.origins, grid.size // day - 1))
     actual = np.empty((origins, len(history), day), dtype=np.float32)
@@ -186,7 +186,7 @@ def forecast_ahead(
 
 
 def near_test(members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> NearTest:
-    """Forecast the last hours of a history (n, slots) that begins where the grid does, from what stood before them."""
+    """Forecast the last hours of a history (n, slots) that begins where the grid does, from the data before them."""
     hours = min(_NEAR_HOURS * HOUR_SECONDS // grid.step_seconds, history.shape[1])
     cut = history.shape[1] - hours
     actual = history[:, cut:]

@@ -116,7 +116,7 @@ class MetricSource(Protocol):
 
 @runtime_checkable
 class KnowsTime(Protocol):
-    """A source that tells when it has samples, and what time it is."""
+    """A source that reports when it has samples, and its present time."""
 
     def has_usage(self, window: TimeWindow) -> bool:
         """False if it has no CPU usage of any container in the window; True also where that cannot be had."""

@@ -350,7 +350,7 @@ def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
 def while_running(
     histograms: HistogramBatch, values: FloatMatrix, idle: npt.NDArray[np.bool_], grid: TimeGrid
 ) -> HistogramBatch:
-    """The histograms of `values` (n, grid.size) without the samples of idle slots; what never ran stays as it is.
+    """The histograms of `values` (n, grid.size) without the samples of idle slots; series that never ran are unchanged.
 
     They are made anew, and not by taking zeros away: weights from before a long rest have long gone by then.
     """

@@ -37,7 +37,7 @@ from cotenant.base.usage.usage import Signal, Usage, exact_amount
 
 @dataclass(slots=True)
 class MemoryLimits:
-    """The memory limit of each container, by the start of the hour at whose end it was in force, where it changed."""
+    """The memory limit of each container at the end of an hour, by the start of that hour, where it changed."""
 
     changes: dict[PodContainerRef, list[tuple[int, int]]] = field(default_factory=dict)
 
@@ -50,7 +50,7 @@ class MemoryLimits:
                 insort(self.changes.setdefault(ref, []), (int(times[slot]), exact_amount(row[slot])))
 
     def at_kill(self, hour_seconds: int, ref: PodContainerRef) -> int | None:
-        """Limit in force at a kill in the hour that starts at this moment, in bytes; None where none is known.
+        """Memory limit at a kill in the hour that starts at this time, in bytes; None if it is not known.
 
         It is that of the hour before: at the end of the kill's own hour somebody may have raised it for that kill.
         """

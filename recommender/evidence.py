@@ -171,7 +171,7 @@ class Evidence:
         return float(samples[-1]) if samples.size else np.nan
 
     def limit_at(self, index: int, kill: Event) -> float:
-        """Memory limit in force at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
+        """Memory limit at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
 
         Recorded is the last of each hour: that of the kill's own hour may have been set because of the kill.
         """

@@ -1,4 +1,4 @@
-"""Nothing is proposed for what is known in part: pods without a name, owners, amounts or autoscalers not told. Pure.
+"""No proposals for incompletely known workloads: missing names, owners, amounts or autoscalers. Pure.
 
 Nor is an amount of a container proposed where its pod itself has one: that counts in its place.
 """

@@ -33,7 +33,7 @@ def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
 
 
 def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
-    """Stored recommendations of a namespace, as they are at the moment; none for one without."""
+    """The present stored recommendations of a namespace; none for one without."""
     return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
 
 

@@ -1,4 +1,4 @@
-"""Nothing is lowered on usage that nobody measured, or not the whole of it. Pure.
+"""Nothing is lowered on usage that was not measured, or not completely. Pure.
 
 A sandboxed runtime, or a kernel without the memory cgroup, shows series of zeros for a container that works. Such zeros
 are absence: a process that runs never uses 0 bytes of memory, and it used CPU at some time. Zeros of memory say nothing

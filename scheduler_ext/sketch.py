@@ -36,7 +36,7 @@ class Converted:
 
 
 def convert_reservation(sketch: Json) -> Converted:
-    """Today's Reservation; UsageError names the field that cannot be translated. Today's object comes back as it is."""
+    """A present Reservation; UsageError names the field that cannot be translated. A present object is unchanged."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
         raise UsageError(

@@ -66,7 +66,7 @@ class Writes:
 
 
 def match_condition(profile: Profile) -> str:
-    """CEL: whether a profile matches the pod as it is now."""
+    """CEL: whether a profile matches the present pod."""
     conditions = [
         *selector_conditions(profile.namespace_selector, NAMESPACE_LABELS),
         *selector_conditions(profile.selector, LABELS),

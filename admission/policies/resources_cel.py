@@ -69,7 +69,7 @@ def class_variables() -> list[dict[str, str]]:
 
 
 def variables() -> list[dict[str, Any]]:
-    """The variables of a profile's policy, read anew by each mutation."""
+    """The variables of a profile's policy, evaluated again by each mutation."""
     batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
     own = [
         f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"

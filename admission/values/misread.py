@@ -1,4 +1,4 @@
-"""Values on new pods and quotas that nobody can understand, so that they have no effect, or another than meant. Pure.
+"""Values on new pods and quotas that cannot be parsed, or have another effect than meant. Pure.
 
 The API server takes any text in a label or annotation, and `200m` of batch-cpu, which is a fifth of a millicore. Who
 writes one is told at once; the object is admitted, as in Koordinator.

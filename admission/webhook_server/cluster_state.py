@@ -169,7 +169,7 @@ class WebhookMirrors:
         )
 
     def view(self) -> ClusterView:
-        """The cluster as it is known now; the same object while nothing changed."""
+        """The present cluster state; the same object while nothing has changed."""
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
         ready = {name: _is_complete_or_absent(mirror) for name, mirror in self.mirrors.items()}
         synced = all(ready[name] for name in _PATHS if name not in _OPTIONAL)

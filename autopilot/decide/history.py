@@ -55,7 +55,7 @@ _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BAC
 
 @dataclass(frozen=True, slots=True)
 class PastAct:
-    """One act: of which workload, since when (Unix time), how it stands, and restarts that each pod had from it."""
+    """One change: its workload, its start (Unix time), its state, and the restarts of each pod that it caused."""
 
     workload: WorkloadRef
     accepted_seconds: float
@@ -75,7 +75,7 @@ class ActApproval:
 
 @dataclass(frozen=True, slots=True)
 class LedgerNote:
-    """A row that is about no change: what happened to which subject, when, by whom; details: of its body."""
+    """A row without a change: the event, its subject, time and actor; details: fields of its body."""
 
     event: AutopilotEvent
     subject: str
@@ -86,7 +86,7 @@ class LedgerNote:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions in force by the rows of the ledger.
+    """The decisions in effect, from the rows of the ledger.
 
     approvals: by policy (NAMESPACE/NAME); stopped: why everything stopped, "" when it did not; resumed_seconds: when
     a person resumed everything; left_alone: why, by workload; cleared_seconds: when a person resumed that workload;

@@ -81,5 +81,5 @@ class WriteRefusals:
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
-    """Return a missing right that keeps all of a policy (NAMESPACE/NAME) back, as text; "" when none is missing."""
+    """Return a missing right that blocks a whole policy (NAMESPACE/NAME), as text; "" when none is missing."""
     return next((refusal.words for refusal in refusals if refusal.policy == policy and refusal.is_forbidden), "")

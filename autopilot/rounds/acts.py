@@ -77,7 +77,7 @@ class LedClient(KubeClient):
 
 
 class ActWithheld(CotenantError):
-    """The switch, a change window or the policy stands against a write that the round has decided."""
+    """The switch, a change window or the policy forbids a write that the round has decided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class Acts:
             yield self._act(reading, entry)
 
     def paused(self) -> str:
-        """Why nothing may be done now, "" when it may; that nobody can say is a reason."""
+        """Why nothing may be changed now; "" when changes are allowed. An unreadable switch is a reason."""
         try:
             with self._config.access(Person("")) as client:
                 return read_switch(client, self._config.settings.section(ManagerSettings).namespace)

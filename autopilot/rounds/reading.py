@@ -1,4 +1,4 @@
-"""EDGE: one round as it is decided now: what is read, put together, and the queue of it. Writes nothing."""
+"""EDGE: reads the inputs of one round and decides its queue. Writes nothing."""
 
 from __future__ import annotations
 

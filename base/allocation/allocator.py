@@ -76,7 +76,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of annotations that it reads of a pod, and later of its holding: their author is whoever made the pod.
+        """Keys of annotations that it reads from a pod and later from its holding; the pod's author writes them.
 
         `allocate` refuses one that is too long (`check_length`).
         """

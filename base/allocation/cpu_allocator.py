@@ -124,7 +124,7 @@ class CpuAllocator:
 
 
 def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
-    """A node's labels; a value that nobody knows demands nothing."""
+    """A node's labels; an unknown value demands nothing."""
     numa, strategy = labels.get(NUMA_POLICY_LABEL, ""), labels.get(NUMA_STRATEGY_LABEL, "")
     return NodeCpuPolicies(
         _BIND.get(labels.get(CPU_BIND_POLICY_LABEL, "")),

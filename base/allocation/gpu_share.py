@@ -61,7 +61,7 @@ class GpuShare:
 
 @dataclass(frozen=True, slots=True)
 class GpuShareProposal:
-    """A share that holds what was used, and what the container asked for in the time that was looked at."""
+    """A share that covers the usage, and the container's request in the examined time."""
 
     share: GpuShare
     now: GpuShare

@@ -39,7 +39,7 @@ class TopologyService(Protocol):
     """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or the node publishes nothing."""
 
     def topology(self, who: Person, node: str) -> NodeTopology:
-        """The node as it is now, with the names of pods that the person may see."""
+        """The present node, with the names of pods that the person may see."""
 
 
 def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -> Iterator[DeviceOwnership]:

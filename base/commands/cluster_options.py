@@ -1,4 +1,4 @@
-"""Options of commands that ask a cluster, and the settings in force with them."""
+"""Options of commands that read a cluster, and the resulting settings."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ DeclaredClusterOption = Annotated[
 
 
 def settings_of(ctx: typer.Context, store: str | None, kubeconfig: str | None, context: str | None) -> SettingSections:
-    """Settings in force with these options."""
+    """Settings that result from these options."""
     flags = {"store.url": store, "kube.kubeconfig": kubeconfig, "kube.context": context}
     return session_of(ctx).load(flags).settings

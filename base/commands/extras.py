@@ -60,7 +60,7 @@ def part_of_lab(group: str, name: str) -> Any:
 
 
 def in_words(error: Exception) -> CotenantError | None:
-    """An error of ours as it is; a missing package of an extra or a file that the system denies us as one of ours.
+    """A CotenantError unchanged; a missing package of an extra or a denied file converted to one.
 
     None for a fault that nobody foresaw.
     """

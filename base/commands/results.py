@@ -57,7 +57,7 @@ NAMESPACES_LISTED: Final = 20
 
 
 def url_of(settings: SettingSections) -> str:
-    """URL of the store in force."""
+    """URL of the store in use."""
     from cotenant.base.settings.sections.store import store_url
 
     return store_url(settings.section(StoreSettings), os.environ)
@@ -126,7 +126,7 @@ def open_scans(settings: SettingSections, cluster: str | None, all_clusters: boo
 
 @dataclass(frozen=True, slots=True)
 class StoredCluster:
-    """A cluster's stored history and results, and the settings in force for it."""
+    """A cluster's stored history and results, and its effective settings."""
 
     store: Store
     settings: SettingSections
@@ -212,7 +212,7 @@ def _loaded_for_reading(ctx: typer.Context, store: str | None, all_clusters: boo
 
 
 def note_unstored(loaded: Loaded[SettingSections]) -> None:
-    """Say on stderr which clusters the settings declare and the store does not hold: no row is of them."""
+    """Report on stderr which declared clusters the store lacks: they have no rows."""
     from cotenant.base.store.store import Store
 
     stored = Store.clusters(url_of(loaded.settings)) if loaded.clusters else ()

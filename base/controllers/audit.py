@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 
 class Audit:
-    """Counts and tells. One for all features; every method may be called from any thread."""
+    """Metrics and log lines of all features; every method may be called from any thread."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Registers the manager's metrics."""

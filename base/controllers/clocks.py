@@ -20,7 +20,7 @@ FEWEST: Final = 2
 def believed_ahead_seconds(
     now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]
 ) -> float:
-    """Return how far ahead of our clock the time is by which nodes' reports are judged; 0 to go by our own.
+    """Return how far the time for checking nodes' reports is ahead of our clock, in seconds; 0: use our clock.
 
     That is the API server's where both are far apart, unless the reports agree with our clock alone. Arguments are
     those of `server_disagrees`.

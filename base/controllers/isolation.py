@@ -1,4 +1,4 @@
-"""EDGE: finds those of many things on which a computation fails, or stands still, so that it is made without them.
+"""EDGE: finds the items on which a computation fails or hangs, so that it runs without them.
 
 What fails is found by halves. A process that stands still says nothing any more: each computation that is `Watched` is
 noted where the note outlives the process, as the parts of its items that may be guilty, by the first characters of
@@ -53,7 +53,7 @@ _NONE: Final = "-"
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[ItemT]):
-    """A computation of which is noted that it is in hand."""
+    """A computation that is recorded as running."""
 
     name: str
     version_of: Callable[[ItemT], ObjectVersion]
@@ -78,7 +78,7 @@ class Watched(Generic[ItemT]):
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
     def stood_still(self) -> bool:
-        """Return whether an earlier process stood still in the computation, so that `standing_items` is to be asked."""
+        """Return whether an earlier process hung in the computation; then call `standing_items`."""
         return bool(stood_still_on(self.thing())[0])
 
 
@@ -88,7 +88,7 @@ def standing_items(
     compute: Callable[[Collection[ItemT]], object],
     of_others: tuple[type[Exception], ...],
 ) -> dict[ItemT, str]:
-    """Return the items on which processes stood still in a computation, and why each is left out.
+    """Return the items on which processes hung in a computation, and why each is left out.
 
     The search goes on where the last process stood still, which this one may do too. LeftOut, for an hour, where it
     stands still whatever items it is made without.

@@ -504,7 +504,7 @@ _GRAVITY: Final = {
 
 
 class AlwaysLeads:
-    """Leadership of a run that nobody competes with: `--once`, a dry run, a test."""
+    """Leadership of a run without competitors: `--once`, a dry run, a test."""
 
     is_leading = True
     description = "This process leads."

@@ -16,7 +16,7 @@ the API server notes of an object whose writers it had not recorded yet."""
 
 
 class PublishedMeta(ObjectMeta, rename="camel"):
-    """metadata, as far as it tells ours from others' and a repeated write from a needed one."""
+    """The part of metadata that distinguishes our objects from others', and repeated writes from needed ones."""
 
     owner_references: list[ObjectReference] | None = None
 

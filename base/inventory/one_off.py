@@ -53,7 +53,7 @@ def without_over(inventory: Inventory) -> Inventory:
 
 
 def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return a note on how many workloads are left out, and which; empty if none is."""
+    """Return a note with the number and names of workloads that are left out; empty if there are none."""
     left_out = sorted(ended_workloads(inventory))
     if not left_out:
         return ()

@@ -46,7 +46,7 @@ def service_account(files: AccountFiles, env: Mapping[str, str]) -> Access:
 
 
 def server_of(env: Mapping[str, str]) -> str:
-    """The API server as the kubelet tells its pods; ClusterError outside of a pod."""
+    """The API server from the environment that the kubelet sets for pods; ClusterError outside of a pod."""
     host, port = env.get("KUBERNETES_SERVICE_HOST", ""), env.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise ClusterError("no access to a cluster: KUBERNETES_SERVICE_HOST is not set", fix=_FIX)

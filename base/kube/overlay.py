@@ -22,7 +22,7 @@ PodsOf = Mapping[WorkloadRef, Sequence[Pod]]
 
 
 def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
-    """The inventory with everything that runs as the API server tells it; what it could not read stays as it was."""
+    """The inventory with all running objects from the API server; unreadable ones keep their previous state."""
     now = _add_recorded_owners(live.pods, inventory.pods)
     running: dict[WorkloadRef, list[Pod]] = defaultdict(list)
     for pod in (pod for pod in now if not pod.placeholder):  # these are no workload's, but for the plan that wants them

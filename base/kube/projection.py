@@ -90,7 +90,7 @@ def zones_of(annotations: Mapping[str, str]) -> tuple[int, ...]:
 
 
 def controller_of(meta: ObjectMeta) -> WorkloadRef | None:
-    """The direct controller; None when nobody controls it, or only its node does (a static pod)."""
+    """The direct controller; None without a controller, or for a static pod."""
     owner = meta.controller
     return WorkloadRef(meta.namespace, owner.kind, owner.name) if owner and owner.kind != "Node" else None
 

@@ -161,7 +161,7 @@ class Mirror(Generic[ValueT]):
         self._thread = threading.Thread(target=self._run, name=f"mirror {path}", daemon=True)
 
     def renew_within(self, stale_seconds: float) -> None:
-        """Take a quiet watch up anew before a reader calls its content stale, which it does after so long a silence.
+        """Restart a silent watch before a reader treats its content as stale.
 
         To be called before `start`. A server need not send a bookmark more often than every two minutes.
         """

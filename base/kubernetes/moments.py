@@ -23,7 +23,7 @@ APART_SECONDS: Final = 120.0
 
 
 def believable_seconds(ours: float, theirs: float | None) -> float:
-    """Return the time to go by, of two clocks: ours, unless the other one is far from it; None = not known."""
+    """Return which of two clocks' times to use: ours, unless the other one differs much; None = not known."""
     return ours if theirs is None or abs(ours - theirs) <= APART_SECONDS else theirs
 
 

@@ -27,7 +27,7 @@ def node_address(name: str) -> Address:
 
 
 def taint_patch(node: TaintedNode, key: str, why: str, *, effect: str = AVOIDED, value: str = "") -> Patch | None:
-    """Set the taint beside the node's other taints, or give it another effect; None where it stands already.
+    """Add the taint to the node's taints, or change its effect; None if it is already set.
 
     A key may stand there once for each effect: one is left.
     """

@@ -18,7 +18,7 @@ LAG_SECONDS: Final = 60.0
 
 
 def outlasts_its_end(gone_by_seconds: float | None, now_seconds: float) -> bool:
-    """Return whether a pod was to be gone by now and is not: a finalizer, or a node that does not answer, keeps it.
+    """Return whether a deleted pod still exists after its grace period: a finalizer or a silent node keeps it.
 
     gone_by_seconds: Unix time at which its grace period ends (its deletionTimestamp); None: it is not being deleted.
     """

@@ -36,7 +36,7 @@ _SCHEDULED_MINUTE: Final = re.compile(r"-\d{8}$")
 def owner_by_name(
     ref: WorkloadRef, template_hash: str, config_label: str, known: Collection[WorkloadRef] = ()
 ) -> WorkloadRef | None:
-    """The owner of a ReplicaSet, ReplicationController or Job that only its name tells; None where nothing confirms it.
+    """The owner of a ReplicaSet, ReplicationController or Job by its name; None without confirmation.
 
     A label of its pods confirms it (the template's hash, the DeploymentConfig), or that the owner is among `known`.
     """

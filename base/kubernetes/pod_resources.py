@@ -1,4 +1,4 @@
-"""What a pod holds: asked for by its spec, allocated by its kubelet, in force at its containers. Pure.
+"""Resources of a pod: requested by its spec, allocated by its kubelet, applied to its containers. Pure.
 
 A resize in place is three amounts for a while: the spec asks, the kubelet allocates, the runtime carries out. Until
 they agree, a node owes the pod the largest of them, and no more than the kubelet has allocated where it called the
@@ -150,7 +150,7 @@ def _restrict(amounts: NamedAmounts, names: NamedAmounts) -> NamedAmounts:
 
 
 def is_resizing(pod: PodResources, name: str) -> bool:
-    """Return whether the kubelet is about to give the pod other amounts of a resource than those in force.
+    """Return whether the kubelet is resizing the pod's amount of a resource.
 
     True while the kubelet carries a resize out, while what it has admitted is not in force, and from the time at
     which the spec asks for something else until the kubelet has answered. A resize that it has deferred or refused

@@ -56,7 +56,7 @@ def qos_of(labels: Mapping[str, str]) -> QosClass:
 
 
 def priority_of(labels: Mapping[str, str], priority: int | None) -> PriorityClass:
-    """Raw priority class: the label's name where the label stands, else the band that holds spec.priority, else none.
+    """Raw priority class: the label's name if it is set, else the band of spec.priority, else none.
 
     A label of unknown text gives no class: it does not fall through to spec.priority.
     """

@@ -117,7 +117,7 @@ class QuotaNode:
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> QuotaNode:
-        """The same of a stored quota; one with a field that cannot be used stands in the tree with its `problem`.
+        """The same for a stored quota; one with an invalid field is in the tree with its `problem`.
 
         It is not the same as one that is gone, whose pods wait for nothing.
         """
@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """Usage of its pods that may not be preempted, as it was published last; {} where nobody did."""
+        """Last published usage of its pods that may not be preempted; {} if there is none."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION

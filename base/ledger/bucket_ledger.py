@@ -158,7 +158,7 @@ class BucketLedger(Ledger):
         return Anchor(seq, digest, self._sign(seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Verify the chain as for a file; every object is read anew."""
+        """Verify the chain as for a file; every object is read again."""
         self._segments = _read(self._folder, fresh=True)
         self._rows = self._all_rows()
         return super().verify(anchor)

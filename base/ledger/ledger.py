@@ -128,7 +128,7 @@ class Ledger:
         return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
 
     def is_current(self) -> bool:
-        """Return whether nobody else has appended since the ledger was opened; StoreError when nobody can say.
+        """Return whether no other process has appended since the ledger was opened; StoreError if that is unknown.
 
         Always true of a file: who has its lock is alone with it until the process ends, however long it pauses.
         """

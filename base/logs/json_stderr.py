@@ -1,4 +1,4 @@
-"""EDGE: every line on stderr as one JSON object, whoever writes it: print, the interpreter's own words, warnings.
+"""EDGE: every line on stderr as one JSON object: from print, the interpreter and warnings too.
 
 Lines that are JSON objects already pass unchanged; each other line becomes an event of the logger "stderr". Exceptions
 that nobody caught, in any thread, and Python warnings are logged as events, with the whole traceback in one of them.
@@ -60,7 +60,7 @@ class JsonLines(io.TextIOBase):
 
 
 def as_json(line: str) -> str:
-    """A line as one JSON object; one that is an object already as it is."""
+    """A line as one JSON object; a line that is an object already is returned unchanged."""
     if line.startswith("{") and line.endswith("}"):
         try:
             json.loads(line)
@@ -79,7 +79,7 @@ def event_line(fields: Mapping[str, Any], level: str = "info", logger: str = "st
 
 
 def begin(stream: TextIO) -> JsonLines:
-    """Put JsonLines in stderr's place; Python warnings and what nobody catches become events."""
+    """Replace stderr by JsonLines; Python warnings and uncaught exceptions become events."""
     lines = stream if isinstance(stream, JsonLines) else JsonLines(stream)
     sys.stderr = lines
     sys.excepthook = _uncaught

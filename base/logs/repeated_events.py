@@ -61,7 +61,7 @@ class RepeatedEvents:
     _seen: dict[Key, _Seen] = field(default_factory=dict)
 
     def taken(self, record: logging.LogRecord) -> logging.LogRecord | None:
-        """The record as it is to be written, or None when it is only counted."""
+        """The record to write, or None when it is only counted."""
         if record.levelno < logging.WARNING:
             return record
         now, key = record.created, key_of(record)

@@ -91,6 +91,6 @@ class BelievableClock:
     server: ServerClock | None
 
     def now_seconds(self) -> float:
-        """Unix time, UTC, by the clock to go by."""
+        """Unix time, UTC, by the clock in use."""
         theirs = self.server.now_seconds() if self.server is not None else None
         return believable_seconds(self.ours.now_seconds(), theirs)

@@ -42,7 +42,7 @@ _STOPPED = ("T", "t")
 
 @dataclass(frozen=True, slots=True)
 class LockingProcess:
-    """A process that has a lock. stopped: by SIGSTOP or a debugger, so that it will not free it by itself."""
+    """A process that holds a lock. stopped: by SIGSTOP or a debugger, so it does not release the lock."""
 
     pid: int
     stopped: bool

@@ -185,7 +185,7 @@ _notes: Final = _Notes()
 
 
 def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
-    """Note from now on what is read, leave out what an earlier process of the program stood still on.
+    """Record from now on which objects are read, and leave out those on which an earlier process hung.
 
     ends_after_seconds: for a program that nobody else ends when it stands still; at least STILL_SECONDS.
     """
@@ -196,13 +196,13 @@ def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
 
 
 def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
-    """Return the version at which an earlier process stood still on the thing, and whether it is but a suspect."""
+    """Return the version of the object on which an earlier process hung, and whether that is only a suspicion."""
     version, why = _notes.left_out.get(thing[:3], ("", ""))
     return version, why == _SUSPECT_WORDS
 
 
 def anything_left_out() -> bool:
-    """Return whether there is any object or computation on which this process or an earlier one stood still."""
+    """Return whether this process or an earlier one hung on any object or computation."""
     return bool(_notes.left_out)
 
 
@@ -212,13 +212,13 @@ def reason_of(version: ObjectVersion) -> str:
 
 
 def leave_out_standing(version: ObjectVersion) -> str:
-    """Leave out a version of an object on which the program stood still, in the next processes too; return why."""
+    """Leave out a version of an object on which the program hung, in later processes too; return why."""
     _notes.leave_out(version, _STILL_WORDS)
     return _STILL_WORDS
 
 
 def forget_standstill(thing: ObjectVersion) -> None:
-    """Take it that nothing stands still on the thing any more."""
+    """Record that nothing hangs on the object any more."""
     _notes.forget(thing)
 
 

@@ -61,7 +61,7 @@ def release_memory() -> None:
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Leave cycles of garbage where they are for a while: work that makes none is not stopped to look for them.
+    """Suspend the cyclic garbage collector: work that creates no cycles is not interrupted by it.
 
     For the whole process, until the last of the threads that ask for it is done; nothing where the collector is off.
     """

@@ -70,7 +70,7 @@ SectionsT = TypeVar("SectionsT", bound=SettingSections)
 
 @dataclass(frozen=True, slots=True)
 class Loaded(Generic[RootT]):
-    """Settings in force, and the origin of every one by its path."""
+    """Effective settings, and the origin of every one by its path."""
 
     settings: RootT
     origins: Mapping[str, SettingOrigin]
@@ -106,7 +106,7 @@ class _Override:
 def load(
     root: SectionsT, file: Path | None, env: Mapping[str, str], flags: Mapping[str, Any], cluster: str | None = None
 ) -> Loaded[SectionsT]:
-    """Settings in force; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
+    """Effective settings; `flags` maps paths ("section.key") to text or values. SettingsError names what is wrong.
 
     root: the defaults. cluster: whose own settings count; None: the only declared one's. A name that is not declared
     has none of its own.

@@ -18,7 +18,7 @@ SectionT = TypeVar("SectionT", bound=Section)
 
 
 class SettingSections(Section, frozen=True):
-    """Settings in force, by section; each section has a type of its own."""
+    """Effective settings, by section; each section has a type of its own."""
 
     @classmethod
     def of(cls, sections: msgspec.Struct) -> Self:

@@ -31,7 +31,7 @@ FACTS: Final = "facts"
 
 @dataclass(frozen=True, slots=True)
 class StoreFacts:
-    """The facts of a cluster's store, said once by who makes it: whoever writes results later need not know them.
+    """The facts of a cluster's store, written once by its creator, so that later writers need not know them.
 
     demo: its history is made up, and nothing is applied to a real cluster.
     """

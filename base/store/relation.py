@@ -234,7 +234,7 @@ class Relation:
         return places
 
     def take(self, numbers: Index, columns: Sequence[str] = ()) -> Table:
-        """The rows of these numbers, in this order; all columns where none is named."""
+        """The rows with these numbers, in this order; all columns unless some are named."""
         if len(numbers) <= LISTED:
             of_these = ", ".join(map(str, sorted(set(numbers.tolist())))) or "NULL"
             source = self

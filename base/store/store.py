@@ -385,7 +385,7 @@ class Store:
         return table
 
     def update_table(self, schema: Schema, change: Callable[[Table | None], Table | None]) -> Table | None:
-        """Replace a result table by what `change` makes of it (None = never written), while nobody else writes.
+        """Replace a result table by the result of `change` (None = never written), under the writer's lock.
 
         Nothing is written when it gives None. The new table, or None.
         """

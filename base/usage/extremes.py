@@ -32,7 +32,7 @@ def extremes(values: npt.ArrayLike) -> Extremes | None:
 
 
 def highest(values: npt.ArrayLike) -> float:
-    """Return the most of a line's known values, in its unit; 0 where none is known, as of a demand that nobody has."""
+    """Return the highest of a line's known values, in its unit; 0 without any, as for a demand that does not exist."""
     found = extremes(values)
     return found.most if found else 0.0
 

@@ -65,7 +65,7 @@ def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class WorstDay:
-    """The 24 hours in which most nodes passed their peak in force; decisions are tested by what was known before them.
+    """The 24 hours in which most nodes exceeded their decided peak; decisions use only earlier data.
 
     risk_ratio: share of decisions that may be passed. tested_days: days of tested decisions. nodes, short_nodes: those
     tested in the 24 hours, and those of them that used more than their peak. start_seconds: Unix time, None = no node

@@ -1,4 +1,4 @@
-"""Which samples can be usage at all: none is far beyond what a node has, and no process has 0 bytes of memory. Pure.
+"""Plausible samples of usage: none is far above a node's capacity, and no process has 0 bytes of memory. Pure.
 
 A garbage sample, a slip of units or a counter that fell back for a moment shows as usage that no machine can give.
 Where a container's value rests on it nothing is proposed (reason `implausible`); sums, forecasts and pages leave it
@@ -115,7 +115,7 @@ def _is_placed(pod: Pod, node_names: Set[str]) -> bool:
 
 
 def plausible_signals(usage: Mapping[Signal, UsageT], inventory: Inventory) -> dict[Signal, UsageT]:
-    """All signals of containers: usage without the samples that cannot be, requests and limits without what none is.
+    """All signals of containers, without implausible samples of usage, and without impossible requests and limits.
 
     A request may be beyond any node, and is not below zero or beyond the largest quantity. Counts stay.
     """

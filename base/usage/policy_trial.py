@@ -1,4 +1,4 @@
-"""What each reclaim policy would have lent on a cluster's own history, and whether that speaks for a switch. Pure."""
+"""What each reclaim policy would have lent on a cluster's own history, and whether that supports a switch. Pure."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A switch to policy `forecast` that the history speaks for: ratio of CPU lent, violation of forecast."""
+    """A switch to policy `forecast` that the history supports: ratio of CPU lent, violation of forecast."""
 
     now: str
     ratio: float
@@ -72,7 +72,7 @@ class PolicySwitch:
 
 
 def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
-    """Return whether the policy was violated no more often than the policy in force.
+    """Return whether the policy was violated no more often than the present policy.
 
     TOLERATED_VIOLATION replaces the rate of the policy in force if it is higher.
     """
@@ -80,12 +80,12 @@ def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
 
 
 def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
-    """Return how many times as much a policy would have lent as the one in force; NaN where that lent nothing."""
+    """Return how many times as much a policy would have lent as the present one; NaN if that lent nothing."""
     return measures.ratio_of(score.amount, now.amount)
 
 
 def switch(trial: PolicyTrial) -> PolicySwitch | None:
-    """The switch of CPU that can be offered; None where `forecast` is in force or the evidence does not speak for it.
+    """The switch of CPU that can be offered; None if `forecast` is the present policy or the evidence is too weak.
 
     That needs OFFERED_DAYS of tested decisions, OFFERED_FROM times as much CPU, and no more violations than tolerated.
     """

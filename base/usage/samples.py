@@ -118,7 +118,7 @@ class ContainerLife:
 
     @property
     def due(self) -> Floats:
-        """(slots,): samples that were due; where nobody can say whether something lived, as many as on average."""
+        """(slots,): samples that were due; the average number in slots in which life is unknown."""
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)

@@ -1,4 +1,4 @@
-"""What nodes use that none of the containers on them shows: where a kubelet tells less than there is. Pure.
+"""Usage of nodes that none of their containers shows, as when a kubelet reports incompletely. Pure.
 
 A kubelet may serve one value of each container until it restarts, or lose some, while the node's own row goes on. What
 a node's system uses beside its pods is allowed for: a part that is always there, and one that grows with the node. A
@@ -109,7 +109,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Count the hours in which all samples of a series are 0 while its node used so much that nobody shows; and all."""
+    """Count the hours in which a series is 0 while its node has much unexplained usage; and all hours."""
     known = np.isfinite(values)
     counts = np.bincount(hour_of_slot[known], minlength=len(beyond))
     some = np.bincount(hour_of_slot[known & (values != 0)], minlength=len(beyond))

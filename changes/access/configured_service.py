@@ -56,7 +56,7 @@ def change_service_of(
 
 
 def recommended_of(store: Store) -> Callable[[Collection[WorkloadRef]], list[Recommendation]]:
-    """Stored recommendations of workloads, as they are at the moment; none for a workload without.
+    """The present stored recommendations of workloads; none for a workload without.
 
     Each namespace is read once for all of its workloads, and the last one stays for a later question.
     """
@@ -109,7 +109,7 @@ def climber_of(settings: SettingSections, store: Store) -> Ladders:
 
 
 def gpu_shares_of(store: Store) -> Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]:
-    """Shares of GPUs that stored findings propose for workloads, as they are at the moment; NoData before a scan."""
+    """GPU shares that the present stored findings propose for workloads; NoData before a scan."""
     from cotenant.recommender.model.views import FINDINGS
     from cotenant.recommender.stored_recommendations import gpu_shares
 

@@ -27,7 +27,7 @@ class AccessMode(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """The role of a person whom no rule names."""
+    """The role of a person without a matching rule."""
 
     VIEWER = "viewer"
     REFUSED = "refused"

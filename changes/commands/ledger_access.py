@@ -53,7 +53,7 @@ def open_actions(settings: SettingSections, what: str = "a command") -> Iterator
 
 
 def open_ledger(settings: SettingSections) -> Ledger:
-    """The ledger in force, made when there is none."""
+    """The configured ledger; it is created if there is none."""
     from cotenant.base.ledger import bucket_ledger
     from cotenant.changes.model.settings import ledger_location
 
@@ -73,7 +73,7 @@ def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluste
 
 @contextmanager
 def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
-    """The ledger in force, to be read; none is made."""
+    """The configured ledger, for reading; none is created."""
     from cotenant.base.ledger import bucket_ledger
     from cotenant.changes.model.settings import ledger_location
 

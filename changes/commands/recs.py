@@ -222,7 +222,7 @@ def rollback(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Put back, with --yes, what stood there before; refused where somebody has changed it since."""
+    """Restore, with --yes, the values from before; refused where another writer has changed them since."""
     if bool(change) == bool(batch):
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:

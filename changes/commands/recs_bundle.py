@@ -74,7 +74,7 @@ def bundle(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
 ) -> None:
-    """Write files for a GitOps repository with PULL_REQUEST.md, or a commit with --branch; the cluster stays as it is.
+    """Write files for a GitOps repository with PULL_REQUEST.md, or a commit with --branch; no cluster write.
 
     Workloads are named, or those that --namespace and --filter show. Exit code 3 when a commit leaves one out.
     """

@@ -1,4 +1,4 @@
-"""`cotenant recs list|explain|dismiss|snooze|recall`: what is recommended, why, and what nobody wants to see now."""
+"""`cotenant recs list|explain|dismiss|snooze|recall`: recommendations, reasons, hidden ones."""
 
 from __future__ import annotations
 

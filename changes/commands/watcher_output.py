@@ -1,4 +1,4 @@
-"""How news of the watcher reaches people: on stderr, and the receiver that the notify settings name."""
+"""Output of the watcher's notifications: stderr, and the receiver of the notify settings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ peak."""
 
 
 def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:
-    """Says news on stderr, and sends them where the settings say; UsageError for an address that is none."""
+    """Prints notifications on stderr, and sends them to the configured receiver; UsageError for an invalid address."""
     from cotenant.base.http.webhook import receiver_of
     from cotenant.changes.notifications import send
 

@@ -56,7 +56,7 @@ class TargetMove:
 
     @property
     def scalar_operations(self) -> list[dict[str, Any]]:
-        """JSON patch of autoscaling/v1; its test fails where no such target stands, so that none is added."""
+        """JSON patch of autoscaling/v1; its test fails without such a target, so that none is added."""
         return [
             {"op": op, "path": f"/spec/{name}", "value": value}
             for name, after in self.scalar.items()

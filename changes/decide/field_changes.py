@@ -365,7 +365,7 @@ def swaps_of(live: Json) -> dict[str, ResourceSwap]:
 
 
 def annotated_swaps(text: str | None) -> dict[str, ResourceSwap]:
-    """The content of an annotation, by container; empty when it cannot be read, so that it is written anew."""
+    """The content of an annotation, by container; empty if it cannot be read, so that it is replaced."""
     try:
         return decode_swaps(text or "{}")
     except UsageError:

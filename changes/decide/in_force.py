@@ -61,7 +61,7 @@ def object_writes(changes: Iterable[Change]) -> list[Write]:
 
 
 def rewritten_fields(statuses: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
-    """Fields of changes in force, by the change's id, that a later change in force has written again.
+    """Fields that a later effective change has written again, by the id of the earlier effective change.
 
     statuses: in the order in which they were accepted. A write names a container's resources whole; the fields are
     the amounts that it changed.
@@ -218,7 +218,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
-    """Return the field manager, of none of ours, that wrote the object last since then; "" when none is recorded.
+    """Return the last foreign field manager that wrote the object since then; "" when none is recorded.
 
     Of a workload, only who owns resources of containers counts. since_seconds: Unix time of our write, which counts
     where the API server has recorded none of ours.

@@ -126,7 +126,7 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
 
 
 def answer(pod: Json, write: Write) -> Resized:
-    """Return the outcome of the node's resize so far, from the pod as it is now."""
+    """Return the outcome of the node's resize so far, from the present pod."""
     name = write.address.name
     conditions = {c.get("type"): c for c in (pod.get("status") or {}).get("conditions") or () if _is_new(c, pod)}
     pending, going = conditions.get(RESIZE_PENDING), conditions.get(RESIZE_IN_PROGRESS)

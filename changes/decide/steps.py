@@ -37,7 +37,7 @@ def least_amount(now: int, most_cut: float) -> int:
 
 
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
-    """The request that a step cuts: what is in force, where the node puts a resize off, else the present one."""
+    """The request that a step cuts: the applied one if the node defers a resize, else the present one."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
     return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 

@@ -272,7 +272,7 @@ class ChangeStatus:
 
 
 def last_changes(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, ChangeStatus]:
-    """Return each workload's last written change that is in force, was rolled back, or whose outcome is not known."""
+    """Return each workload's last change that is in effect, was rolled back, or has an unknown outcome."""
     written = (s for s in statuses if s.state.in_force or s.state is ChangeState.ROLLED_BACK or not s.state.settled)
     return {s.change.ref: s for s in sorted(written, key=lambda s: s.changed_seconds)}
 

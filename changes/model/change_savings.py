@@ -1,4 +1,4 @@
-"""What changes free and raise by the ledger: promised, in force and verified. Pure."""
+"""What changes free and raise by the ledger: promised, in effect and verified. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotenant.recommender.model.savings import Savings, joined_savings
 
 @dataclass(frozen=True, slots=True)
 class ChangeSavings:
-    """Freed and raised: promised by all that was accepted, in force, and verified by a soak."""
+    """Freed and raised: promised by all accepted changes, in effect, and verified by a soak."""
 
     promised: Savings
     in_force: Savings
@@ -22,7 +22,7 @@ class ChangeSavings:
 
 
 def change_savings(statuses: Sequence[ChangeStatus]) -> ChangeSavings:
-    """Sum over changes, by resource and in money; what failed or never came was promised and is not in force."""
+    """Sum over changes, by resource and in money; changes that failed or never began are promised and not in effect."""
     return ChangeSavings(
         joined_savings(s.change.savings for s in statuses),
         joined_savings(s.change.savings for s in statuses if s.state.in_force),

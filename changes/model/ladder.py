@@ -77,7 +77,7 @@ class Ladder(AcceptedWork):
 
 @dataclass(frozen=True, slots=True)
 class LadderStatus:
-    """A ladder and how far it is: since when, by whom, and why in a code of docs/reasons.md and in words."""
+    """A ladder and its progress: since when, by whom, and why, as a code of docs/reasons.md and a text."""
 
     ladder: Ladder
     state: LadderState

@@ -345,7 +345,7 @@ class ChangeService(Protocol):
         """Return what was tried on workloads, and did harm or was rolled back."""
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return the change of each workload that is in force and was sent after a moment (Unix time)."""
+        """Return the change of each workload that is in effect and was sent after a time (Unix time)."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""

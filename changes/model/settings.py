@@ -196,7 +196,7 @@ def anchor_namespace(settings: SettingSections) -> str:
 
 
 def ledger_location(settings: ActionSettings, environ: Mapping[str, str]) -> Path | str:
-    """The file in force: the setting, else in the folder that the XDG base directory specification names for state.
+    """The file in use: the setting, else in the folder that the XDG base directory specification names for state.
 
     A bucket's address stays a text. "~/" is the user's home, as in `store.url`: no shell has written it out in a file.
     """

@@ -72,7 +72,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class TakenStep:
-    """The change of a workload that is in force: when it was sent (Unix time), and what it moved."""
+    """The change of a workload that is in effect: when it was sent (Unix time), and the changed values."""
 
     seconds: float
     amounts: tuple[Amount, ...]

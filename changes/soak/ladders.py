@@ -46,7 +46,7 @@ log = structlog.get_logger(__name__)
 
 
 class StepWithheld(CotenantError):
-    """The switch stands against a write of a ladder."""
+    """The switch forbids a write of a ladder."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class Ladders:
 
 
 def switch_reason(client: KubeClient, namespace: str) -> str:
-    """Why no program may change anything now, "" when it may; that nobody can say is a reason."""
+    """Why no program may change anything now; "" when it may. An unreadable switch is a reason."""
     try:
         return read_switch(client, namespace)
     except CotenantError as error:

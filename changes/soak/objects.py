@@ -1,4 +1,4 @@
-"""EDGE: reads the objects that changes have written, as they are now."""
+"""EDGE: reads the present objects that changes have written."""
 
 from __future__ import annotations
 

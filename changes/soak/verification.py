@@ -75,7 +75,7 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
 
 
 def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
-    """Return what the cluster no longer has of a change in force, and who changed it, as text; "" while it has all.
+    """Return which values of a change the cluster has lost, and who changed them, as text; "" if none.
 
     objects: all that the change has written, as `read_objects` returns them.
     """

@@ -92,7 +92,7 @@ class WatchScope:
 
 
 class Watcher:
-    """Does what is due; `tell` hears the news, and `ahead` gives news that others have, such as coming peaks."""
+    """Does what is due; `tell` receives notifications, and `ahead` adds others, such as coming peaks."""
 
     def __init__(
         self,

@@ -102,7 +102,7 @@ class Tally:
 
     @property
     def sample_violation(self) -> float:
-        """Share of samples above the prediction in force."""
+        """Share of samples above the current prediction."""
         return float(self.above.sum() / max(self.samples.sum(), 1.0))
 
 
@@ -134,7 +134,7 @@ def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tal
 def calibrated_peaks(
     trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
 ) -> dict[float, Floats]:
-    """Our peaks (n, decisions) by risk, each from what stood before it: all of it, or the last `history_days` alone."""
+    """Our peaks (n, decisions) by risk, each from the data before it: all, or only the last `history_days`."""
     blocks, ends = trial.blocks, trial.decisions
     full = None if history_days else _rule(blocks, trial, settings)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}

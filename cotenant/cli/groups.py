@@ -123,7 +123,7 @@ def take_dry_run(command: Any, sure: Collection[str]) -> None:
 
 @cache
 def dry_run_option() -> Any:
-    """--dry-run of a command that changes nothing unless it is told to, for its help: `take_dry_run` reads the word."""
+    """--dry-run of a command that is a dry run by default, for its help: `take_dry_run` reads the word."""
     app = new_app()
 
     @app.command()
@@ -208,7 +208,7 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def refuse(self, ctx: Any, words: Sequence[str]) -> None:
-        """End with the command that was meant, where a word that is none is close to one."""
+        """Suggest a command and exit, if an unknown word is similar to it."""
         word, *rest = words
         if word.startswith("-"):
             return
@@ -227,7 +227,7 @@ class LazyGroup(TyperGroup):
 
 
 class ExplainGroup(LazyGroup):
-    """`cotenant explain`: what stands in the address decides which command answers."""
+    """`cotenant explain`: the form of the address selects the command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""

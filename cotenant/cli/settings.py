@@ -1,4 +1,4 @@
-"""`cotenant config`: show what is in force and why, check a file, write the schema and the documentation page."""
+"""`cotenant config`: show effective settings and their origin, check a file, write schema and documentation."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ USAGE, FORECAST = "usage", "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The install in force on every node.
+    """The installation on every node.
 
     strategy: of what is lent; agents: thresholds of the node's agent; extender: the extender's rules.
     """

@@ -53,7 +53,7 @@ class Options:
 
 
 class Manager:
-    """`start`, `stop`, or as a context manager; `settle` for a run that ends by itself."""
+    """`start`, `stop`, or as a context manager; `settle` for a run with an end."""
 
     def __init__(
         self,

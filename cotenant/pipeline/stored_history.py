@@ -1,4 +1,4 @@
-"""EDGE: reads the stored history that an analysis looks at: the whole of it, a shard of it, or what concerns no pod."""
+"""EDGE: reads the stored history for an analysis: all of it, a shard, or what concerns no pod."""
 
 from __future__ import annotations
 

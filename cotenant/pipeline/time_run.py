@@ -1,4 +1,4 @@
-"""Usage of workloads over the time that they ran, which every surface's quantiles of a workload are of. Pure."""
+"""Usage of workloads over their running time, from which all shown quantiles are computed. Pure."""
 
 from __future__ import annotations
 

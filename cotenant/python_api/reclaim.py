@@ -34,7 +34,7 @@ def reclaim_decisions(
     resource: str = "cpu",
     settings: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Decide every six hours of the past what each node could lend, each time from what stood before it alone.
+    """Decide for every six hours of the past what each node could lend, each time only from earlier data.
 
     node_usage: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or `memory_working_set_bytes`)
     and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days: the first 14 are history.

@@ -1,4 +1,4 @@
-"""EDGE: the settings in force for Python: as for the command line, from a file and the environment."""
+"""EDGE: the effective settings for Python: as for the command line, from a file and the environment."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Seals:
         self._key = key
 
     def close(self, use: str, value: Any) -> str:
-        """The value as text that nobody else can make."""
+        """The value as unforgeable text."""
         return str(URLSafeTimedSerializer(self._key, salt=use).dumps(value))
 
     def open(self, use: str, text: str, most_seconds: int | None = None) -> Any:
@@ -110,5 +110,5 @@ class Seals:
 
 
 def fresh_id() -> str:
-    """An id that nobody guesses: 256 random bits."""
+    """An unguessable id: 256 random bits."""
     return secrets.token_urlsafe(32)

@@ -182,7 +182,7 @@ class SharedSessions(Sessions):
             _log.warning("session_unsaved", error=error.message, fix=error.fix)
 
     def reread(self, id_: str) -> Session | None:
-        """Return the login as the store has it now; None for an id that nobody was given."""
+        """Return the stored login; None for an unknown id."""
         name = _name(id_)
         return self._read(id_, name) if name else None
 

@@ -226,7 +226,7 @@ def objective_ids() -> list[str]:
 
 
 def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
-    """The form of a policy, filled from its object. existing: its namespace and name stay as they are."""
+    """The form of a policy, filled from its object. existing: its namespace and name cannot change."""
     parts = [
         _component(field, field.id, form_value(body, field), fixed=existing and index < IDENTITY)
         for index, field in enumerate(FIELDS)

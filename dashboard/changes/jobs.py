@@ -61,7 +61,7 @@ class PageJob(ABC):
             self._asked_again.notify_all()
 
     def may_go_on(self) -> bool:
-        """Return whether there is more to do, after a rest while nobody asks: called between two parts of the work."""
+        """Return whether there is more to do, after a pause without requests; called between two parts of the work."""
         paused = time.monotonic()
         with self._asked_again:
             if not self._asked_again.wait_for(self._is_wanted, ABANDONED_SECONDS):
@@ -129,7 +129,7 @@ class Jobs(Generic[JobT]):
         return found
 
     def forget(self, key: Hashable) -> None:
-        """Stop the job of that key, and begin it anew the next time."""
+        """Stop the job with this key; the next request starts it again."""
         with self._lock:
             found = self._jobs.pop(key, None)
         if found is not None:

@@ -43,7 +43,7 @@ STATES: Final[Mapping[LadderState, tuple[str, str]]] = {
 
 
 def ladders_of(view: View) -> list[LadderProgress]:
-    """The ladders that the person may read, the newest first; none where nobody can act."""
+    """The ladders that the person may read, the newest first; none on a read-only dashboard."""
     if view.given.changes is None:
         return []
     return view.given.changes.ladders(view.given.current_user())

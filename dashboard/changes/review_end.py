@@ -1,4 +1,4 @@
-"""The end of a review: what will be written, by whom, and what is left out; or files; and what became of it afterwards.
+"""The end of a review: what will be written, by whom, and what is left out, or files; then the outcome.
 
 Pure: from the reviews that the `ChangeService` returned, and from its changes.
 """

@@ -50,7 +50,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def register_bar(app: Dash, bar: str, store: str, draw: Callable[[str, Selection], Component]) -> None:
-    """Draw a bar anew whenever the rows in the browser's store, the URL, the results or the cluster's state change."""
+    """Redraw a bar whenever the rows in the browser's store, the URL, the results or the cluster's state change."""
 
     @app.callback(
         Output(bar, "children"),

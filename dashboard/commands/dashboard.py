@@ -148,7 +148,7 @@ def _cluster_of(session: CliSession, flags: Mapping[str, Any], store: Store, *, 
 
 
 def action_services(settings: SettingSections, store: Store) -> dict[str, Any]:
-    """Services that let a dashboard act, and the local person where nobody signs in."""
+    """Services that let a dashboard act, and the local person if there is no login."""
     from cotenant.autopilot.configured_service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of

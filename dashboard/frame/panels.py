@@ -266,7 +266,7 @@ def no_results() -> Component:
 
 
 def failure_state(message: str, fix: str = "") -> Component:
-    """A short cause and what helps; the page polls, so it recovers by itself."""
+    """A short cause and a fix; the page polls, so it recovers automatically."""
     retry = "The page tries again automatically; the server's log has the details."
     return html.Div(
         [html.P(message, className="empty-headline"), html.P(fix or retry)], className="empty failed", role="alert"

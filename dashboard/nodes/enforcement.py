@@ -51,7 +51,7 @@ def agents_known(view: View) -> bool:
 
 
 def empty_state(view: View) -> Component | None:
-    """The state of a table without rows: nobody asked, forbidden, not reached, no agents, or healthy and quiet."""
+    """The state of an empty table: not collected, forbidden, unreachable, no agents, or no actions."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
         why = "Agents report their actions as Events of the cluster, and in their logs. Collect them:"

@@ -32,7 +32,7 @@ def policies_now(lent: Relation) -> set[str]:
 
 
 def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:
-    """The switch that the trial speaks for; None where the present amounts are by `forecast` or by a third policy."""
+    """The switch that the trial supports; None where the present amounts are by `forecast` or by a third policy."""
     supported = None if trial is None else switch(trial)
     return supported if supported is not None and supported.now in now and FORECAST not in now else None
 

@@ -103,7 +103,7 @@ def _body(view: View, search: str) -> Component:
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
-    """The level that the URL's `show` names, else the one whose number stands first."""
+    """The level that the URL's `show` names, else the first one shown."""
     chosen = panels.address_value(search, "show")
     named = next((level for level in RequestLevel if level.option == chosen), None)
     return named or best_known(report) or RequestLevel.NOW

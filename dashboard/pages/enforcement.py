@@ -140,7 +140,7 @@ def _note(lanes: NodeLanes | None) -> str:
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks; chart and facts follow the address and news of the agents."""
+    """The list's callbacks; chart and facts follow the address and new actions of the agents."""
     list_page.register(app, view, LIST)
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), Input("version", "data"), State(NEWS, "data"))

@@ -216,7 +216,7 @@ def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: s
 
 
 def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | ReviewJob:
-    """Each workload as it is now, tried on the server where the step needs that, by the method in force.
+    """The present state of each workload, with a server dry run if the step needs it, by the chosen method.
 
     Of very many the job that asks, until it is over.
     """

@@ -214,7 +214,7 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
 
 
 def with_open_plan(search: str, in_hand: str | None) -> str:
-    """The address with the plan in hand (NAMESPACE/NAME) as the open one, where it names none.
+    """The address with the present plan (NAMESPACE/NAME) as the open one, unless it names another.
 
     Without a name the first plan that waits for a person is open. Once that is decided another one is the first, while
     the panel still shows the decided one: the list marks what the panel shows.
@@ -239,7 +239,7 @@ def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
 
 
 def live(view: View, search: str, plans: BoardPlans) -> Component:
-    """One line per workload: what the forecast says, its plans, and where each stands."""
+    """One line per workload: its forecast, its plans, and their states."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)

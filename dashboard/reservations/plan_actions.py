@@ -128,7 +128,7 @@ def _windows(peaks: Sequence[PeakWindow]) -> list[Any]:
 
 
 def units(plan: Plan) -> list[Component]:
-    """Reservations of the present occurrence: where, in which phase, used by whom."""
+    """Reservations of the present occurrence: node, phase and user."""
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in ("Reservation", "Phase", "Node", "Used by")]))
     rows = [
         html.Tr(
@@ -280,7 +280,7 @@ def approve_form(plan: Plan, now_seconds: float, lines: Sequence[Component] = ()
 
 
 def reject_form() -> Component:
-    """Why not; what is written stands there once there is a reason."""
+    """Why not; the text is shown once there is a reason."""
     note = html.P("Nothing is reserved, and what is reserved is released.", className="said")
     return _form(
         "Reject", [note, _why("reject", "Why (needed)"), _written_fields("reject")], _submit("reject", "Reject now")

@@ -275,7 +275,7 @@ def _lead(plan: Plan) -> str:
 
 
 def plans_mark(plans: Sequence[Plan], now_seconds: float) -> str:
-    """A mark that changes whenever the pages would show something else: what is drawn anew, else left alone."""
+    """A mark that changes whenever the pages would show something else, so that they are redrawn only then."""
     parts: list[Any] = [
         (p.namespace, p.name, p.generation, p.status.phase, p.status.window, p.status.count, p.status.units,
          p.status.reserve_at_seconds, [c.message for c in p.status.conditions], p.status.score,

@@ -94,7 +94,7 @@ class NewPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
-    """A changed plan: the generation that was looked at."""
+    """A changed plan: the generation that was read."""
 
     generation: int
 

@@ -13,7 +13,7 @@ HEAD_BYTES: Final = 65_536
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """uvicorn's protocol, which by itself waits for ever for a head and takes any size of it."""
+    """uvicorn's protocol with limits on the time and size of a request's head."""
 
     _late: asyncio.TimerHandle | None = None
     _head_bytes = 0

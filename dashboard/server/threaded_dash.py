@@ -1,4 +1,4 @@
-"""Dash whose callbacks run in threads: one that waits for a cluster holds up nobody else, nor the kubelet's probes.
+"""Dash whose callbacks run in threads: one that waits for a cluster delays no other request and no probe.
 
 On this server Dash runs a plain callback on the event loop, where everything waits for it. The context is copied:
 the person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup`).

@@ -125,7 +125,7 @@ def _unlock(file: int) -> None:
 
 @contextlib.contextmanager
 def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeLock | None]:
-    """The node, once it is free; None when the end was asked for before. UsageError where nobody is to stand by."""
+    """The node, once it is free; None if a stop was requested before. UsageError if standing by is disabled."""
     lock = NodeLock(settings.section(EnforcerSettings))
     try:
         yield lock if lock.take() or _stood_by(settings, lock, wait) else None

@@ -138,7 +138,7 @@ def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
 
 
 def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) -> bool:
-    """Return whether a value that stands there is what was written, but for block devices that are gone since.
+    """Return whether the present value is the written one, apart from removed block devices.
 
     The kernel drops the line of a device with it, and takes none of a device that is not there.
     """

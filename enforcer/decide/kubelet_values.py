@@ -1,4 +1,4 @@
-"""Values that can only be a node agent's, and what the kubelet has set instead: originals that nobody noted. Pure.
+"""Values that only a node agent sets, and the kubelet's values for them: unrecorded originals. Pure.
 
 Another state folder, an agent of another kind before us (koordlet) or a second one beside us leave values that nothing
 is noted of; best effort would stay at 2 % of a core for ever. But most values may as well be the kubelet's own, and
@@ -182,7 +182,7 @@ def _limit_value(knob: Knob, limit: int) -> int:
 
 # --- whether it sets quotas at all --------------------------------------------------------------------------------
 def sets_no_quotas(observation: Observation) -> bool:
-    """Return whether the kubelet sets no CPU quota anywhere (cpuCFSQuota: false, in whatever way it was told).
+    """Return whether the kubelet sets no CPU quota anywhere (cpuCFSQuota: false, however it was configured).
 
     What stands on pods with a limit says so: on Burstable pods nothing of ours makes a quota, or takes one away. Where
     no such pod runs its configuration file is believed.

@@ -28,7 +28,7 @@ _BY_KUBE_QOS: Final = {
 
 
 def class_of(pod: PodSpec) -> QosClass:
-    """Its label, else what its Kubernetes class stands for: Guaranteed LSR, Burstable LS, BestEffort BE."""
+    """Its label, else the equivalent of its Kubernetes class: Guaranteed LSR, Burstable LS, BestEffort BE."""
     return _BY_KUBE_QOS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 

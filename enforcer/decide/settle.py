@@ -246,7 +246,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """A value that takes memory away, held at the floor, or at what stands there where that is lower or near."""
+    """A value that reduces memory, not below the floor, or the present value if that is lower or near."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

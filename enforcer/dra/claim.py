@@ -59,7 +59,7 @@ class _CdiWire(msgspec.Struct):
 
 
 class ClaimDevice(msgspec.Struct, frozen=True):
-    """One device of a claim; shared: by administrators' access, beside whoever has it."""
+    """One device of a claim; shared: by administrators' access, in addition to its owner."""
 
     pool: str
     device: str
@@ -86,7 +86,7 @@ class PreparedClaim(msgspec.Struct, frozen=True):
 
     @property
     def exclusive(self) -> set[str]:
-        """Names of devices that nobody else may have."""
+        """Names of devices with exclusive use."""
         return {device.device for request in self.requests for device in request.devices if not device.shared}
 
     def cdi_id(self, request: ClaimRequest) -> str:

@@ -1,1 +1,1 @@
-"""What the node agent is told and what it reports: node policy, enforcement and its tables. Pure."""
+"""Inputs and reports of the node agent: node policy, enforcement and its tables. Pure."""

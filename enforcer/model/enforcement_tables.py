@@ -1,4 +1,4 @@
-"""The tables of what node agents did: their columns, and how news join what is kept already. Pure.
+"""The tables of node agents' actions: their columns, and how new actions are merged. Pure.
 
 Found + kept tables -> joined -> tables to keep: each act once, of the last days, the newest when they are too many
 """
@@ -78,7 +78,7 @@ class Retention:
 
 
 def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Retention) -> Table:
-    """The table with the news in it: each act once, newest first, no more than is kept."""
+    """The table with the new actions: each once, newest first, within the retention."""
     # Acts of Events as what came since the last round: an Event that did not go on is nothing new.
     totals: dict[str, int] = {}
     if stored is not None:

@@ -1,4 +1,4 @@
-"""The values a node's policy has where nobody sets any, in the words of NodeSLO's JSON.
+"""The default values of a node's policy, by the names of NodeSLO's JSON.
 
 Source: Koordinator's defaults. What is not named here is unset.
 """

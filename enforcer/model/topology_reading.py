@@ -32,7 +32,7 @@ class ClusterTopologyService:
         self._access = access
 
     def topology(self, who: Person, node: str) -> NodeTopology:
-        """The node as it is now, with the names of pods that the person may see."""
+        """The present node, with the names of pods that the person may see."""
         who.require(Right.READ)
         with self._access(who) as client:
             return visible_to(read_topology(client, node), who)

@@ -65,7 +65,7 @@ MOST_FILES: Final = 16_384
 
 
 def raise_file_limit() -> int:
-    """Let this process hold what a large node needs open, as far as it may without a right; the limit in force.
+    """Raise the limit of open files as far as permitted without a privilege; return the resulting limit.
 
     Programs that it starts inherit it; 16,384 is below what makes some of them slow.
     """
@@ -123,7 +123,7 @@ class Hierarchy:
         self.close()
 
     def close(self) -> None:
-        """Let go of every file; the hierarchy is of no use afterwards."""
+        """Close every file; the hierarchy cannot be used afterwards."""
         self.close_files()
         for descriptor in self._roots.values():
             os.close(descriptor)
@@ -221,7 +221,7 @@ class Hierarchy:
         return self.cfs_period(path) if knob in CPU_TIMES else PERIOD_MICROSECONDS
 
     def cfs_period(self, path: CgroupPath) -> int:
-        """A cgroup's CFS period in microseconds, read once: nobody changes it while containers run."""
+        """A cgroup's CFS period in microseconds, read once: it does not change while containers run."""
         if path not in self._periods:
             v2 = self.dialect.version(Knob.CPU_QUOTA) is Version.V2
             contents = self.read(path, "cpu", "cpu.max" if v2 else "cpu.cfs_period_us")

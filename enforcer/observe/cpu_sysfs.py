@@ -21,7 +21,7 @@ _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
-    """The CPUs of a list such as "0-3", with cores numbered anew over the whole machine; NodeUnreadable without any.
+    """The CPUs of a list such as "0-3", with cores renumbered over the whole machine; NodeUnreadable without any.
 
     A CPU without a topology folder counts as a core of its own on socket 0, NUMA node 0.
     """

@@ -1,4 +1,4 @@
-"""Lists of CPUs, and which CPUs belong to whom: the kernel's text form, pods' and the node's annotations.
+"""Lists of CPUs and their owners: the kernel's text form, pods' and the node's annotations.
 
 Pure; read by every strategy that moves cpusets and by the hooks at container creation. An annotation that cannot be
 read gives no CPUs and says so (`Assigned.broken`): a caller must tell "has none" from "cannot be read".

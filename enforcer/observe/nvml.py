@@ -30,7 +30,7 @@ class NvmlState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NvmlGpu:
-    """One GPU that has told its name; `problem` says what else it did not tell, "" = healthy.
+    """One GPU with a readable name; `problem` says what could not be read, "" = healthy.
 
     bus: PCI address as sysfs writes it, "" = not known; memory_bytes 0 = not known.
     """
@@ -45,7 +45,7 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """One reading. problem: why the state is not READ; unnamed: what went wrong with GPUs that told no name."""
+    """One reading. problem: why the state is not READ; unnamed: errors of GPUs without a readable name."""
 
     state: NvmlState
     gpus: tuple[NvmlGpu, ...] = ()

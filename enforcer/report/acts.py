@@ -128,7 +128,7 @@ def seconds_of(moment: str) -> float:
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
 def sample_of(observation: Observation, decided: TickDecision) -> LaneSample:
-    """Return the CPU use, the decided target of best effort, and its limit in force after this tick."""
+    """Return the CPU usage, the target of best effort, and its limit after this tick."""
     use = demand(observation)
     capacity = float(observation.node.cpu_millicores)
     target = decided.best_effort_target_millicores

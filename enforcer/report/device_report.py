@@ -1,4 +1,4 @@
-"""The Device object of a node from what NVML told of its GPUs, and what of it is written. Pure.
+"""The Device object of a node from NVML's data on its GPUs, and the part that is written. Pure.
 
 Only an object that an agent made is changed: one by hand or of another program (Koordinator's agent) stays as it is. In
 our own, devices of other types stay as people wrote them, and a GPU that does not exist any more is told unhealthy.

@@ -1,4 +1,4 @@
-"""Replay of a recording: the acts and CPU samples that the agent would have reported, from decisions made anew. Pure.
+"""Replay of a recording: the actions and CPU samples that the agent would have reported, decided again. Pure.
 
 Replayed ticks -> Recount -> acts, samples        decisions are reported as dry runs: nothing is known of writes
 """

@@ -1,4 +1,4 @@
-"""The agent's status and that of every pod: values in force, who set them and why. Pure: a tick in, JSON out.
+"""The status of the agent and of every pod: effective values, who set them and why. Pure: a tick in, JSON out.
 
 The agent writes it as `status.json` in its state folder and serves it as /status; `cotenant node status` shows it.
 """

@@ -129,7 +129,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
 
 
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
-    """The NodeMetric itself, where nobody has made it: it belongs to the Node and goes with it."""
+    """The NodeMetric itself, if there is none: it is owned by the Node and deleted with it."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
     spec = {
         "metricCollectPolicy": {

@@ -33,7 +33,7 @@ class _Names(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RuntimePod:
-    """A pod as a runtime describes it. `id` is its sandbox's; cgroup_parent may be "" when nobody has said it."""
+    """A pod as a runtime describes it. `id` is its sandbox's; cgroup_parent may be "" if it is unknown."""
 
     id: str
     namespace: str = ""

@@ -83,7 +83,7 @@ class HookServers:
         self._channels: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Read the folder if something in it changed; a file that cannot be read is told and left out.
+        """Read the folder if something in it changed; an unreadable file is reported and left out.
 
         While the folder itself cannot be read, those that were registered stay.
         """

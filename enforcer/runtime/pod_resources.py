@@ -1,4 +1,4 @@
-"""EDGE: the kubelet's podresources service (v1): which pods it runs, and to whom its static policy gave CPUs.
+"""EDGE: the kubelet's podresources service (v1): which pods it runs, and which of them its static policy gave CPUs.
 
 A thread of its own asks every ASK_SECONDS with a deadline, so that a kubelet that hangs delays no tick. The last answer
 holds while there is no newer one: a kubelet that is down starts no pod and assigns no CPU. The service names pods and

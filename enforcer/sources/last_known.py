@@ -63,7 +63,7 @@ class LastInputsFile:
         self.problem = ""
 
     def load(self, now: float) -> LastInputs:
-        """Return the inputs of the previous agent; empty if there are none, or they are of another boot or node."""
+        """Return the inputs of the previous agent; empty if there are none, or they belong to another boot or node."""
         try:
             return self._read(now)
         except FileNotFoundError:

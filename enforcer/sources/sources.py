@@ -85,7 +85,7 @@ class Sources(ABC):
 
 
 class WatchedFile(Generic[ValueT]):
-    """A file's parsed content, parsed anew when the file changes; for one thread."""
+    """A file's parsed content, parsed again when the file changes; for one thread."""
 
     def __init__(self, path: str, parse: Callable[[str, str], ValueT], monotonic: Monotonic = time.monotonic) -> None:
         self.path = path

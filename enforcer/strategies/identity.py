@@ -1,4 +1,4 @@
-"""Group identity: who yields the CPU to whom, class by class and, by annotation, pod by pod.
+"""Group identity: which pods yield the CPU to which, by class and, with an annotation, by pod.
 
 On kernels that know it (`cpu.bvt_warp_ns`) each pod and tier gets the identity of its class: 2 preempts, -1 yields.
 Stock kernels have none; the counterpart of "yields" there is cpu.idle, or the smallest weight where that is missing:

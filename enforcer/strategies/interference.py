@@ -1,4 +1,4 @@
-"""Who suffers from best effort, from whom, and what is done: suppress first, then evict, never by guess.
+"""Interference: which pods suffer from which best-effort pods, and the response: suppress first, then evict.
 
 Victim: a pod outside best effort one of whose signals (`baseline`) stays above interference_factor times its own
 baseline for interference_confirm_seconds. Baselines are learned while best effort uses next to nothing; a workload

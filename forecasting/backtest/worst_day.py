@@ -71,7 +71,7 @@ def worst_day(
 
 
 def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
-    """Return how long each node used more than its peak in force, (n,), in seconds; NaN without a sample.
+    """Return how long each node used more than its decided peak, (n,), in seconds; NaN without a sample.
 
     usage: (n, slots), samples of whole blocks, NaN = none; peaks: (n, blocks) in the same unit, NaN = not tested.
     """

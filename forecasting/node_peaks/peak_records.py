@@ -46,7 +46,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeaks:
-    """The peak in force and the highest use of n nodes in the T newest blocks of six hours, the newest last, (n, T).
+    """The decided peak and the highest usage of n nodes in the T newest blocks of six hours, the newest last, (n, T).
 
     Both are in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
     """
@@ -57,7 +57,7 @@ class PastPeaks:
 
 
 def records(blocks: Floats, decisions: int) -> Records:
-    """Records at the newest `decisions` borders of blocks (n, B), each from what stood before it alone."""
+    """Records at the newest `decisions` borders of blocks (n, B), each only from the data before it."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
     daily = _day_before(blocks)

@@ -85,7 +85,7 @@ class NodeMetricController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """NodeMetrics of the nodes that nobody else reports, when they are due; else what is still open."""
+        """NodeMetrics of the nodes without another reporter, when they are due; else the open slots."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds

@@ -191,7 +191,7 @@ def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str],
 
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
-    """The survey's expression; every series is marked with what it tells."""
+    """The survey's expression; every series is marked with its meaning."""
     own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
     one_each, roots = (selector((of_cpu, *chosen, ONE_EACH, *own)) for chosen in (CONTAINERS, ROOT))
     expressions = {

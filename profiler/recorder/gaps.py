@@ -1,4 +1,4 @@
-"""What a recording lacks: time in which nobody recorded, and nodes without a value in a slot. Pure."""
+"""Gaps of a recording: time without a recorder, and nodes without a value in a slot. Pure."""
 
 from __future__ import annotations
 

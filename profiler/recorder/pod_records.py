@@ -1,4 +1,4 @@
-"""EDGE: decodes pods and nodes for the recorder: addresses of kubelets, ends of containers. It asks nobody."""
+"""EDGE: decodes pods and nodes for the recorder: addresses of kubelets, ends of containers. No requests."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ class RecordedNode(AddressedNode):
 
     @property
     def kubelet(self) -> KubeletAddress | None:
-        """Address at which its kubelet listens; None while it has told no address."""
+        """Address at which its kubelet listens; None before it has published one."""
         by_type = {address.type: address.address for address in reversed(self.status.addresses or ())}
         host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
         port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT

@@ -154,7 +154,7 @@ class RestartLog:
         return self.state.hours.get(hour, {}).get(str(ref), HourCounts())
 
     def known_kills(self, ref: PodContainerRef, hour: int) -> int | None:
-        """Return the number of kills of a container in an hour; None where nobody can say that there was none.
+        """Return the number of kills of a container in an hour; None if that is not known.
 
         That is where a restart is unexplained, and in the hour in which the counting began: what came before in it is
         not counted.

@@ -149,7 +149,7 @@ class Recorder:
     # ---- the loop
 
     def run(self, stopping: threading.Event) -> None:
-        """Record until told to stop; what is read of open slots is stored then."""
+        """Record until a stop is requested; then store the open slots."""
         self.watch.start()
         try:
             asyncio.run(self._loop(stopping))

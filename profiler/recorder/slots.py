@@ -324,7 +324,7 @@ class UsageSlots(Generic[RefT]):
         return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))
 
     def resting_series(self) -> tuple[RefT, ...]:
-        """Series whose counter stands above zero: a rate of zero is then a measurement."""
+        """Series whose counter is above zero: a rate of zero is then a measurement."""
         return tuple(self._refs[i] for i in np.flatnonzero(self._cpu.value > 0).tolist())
 
     def _close_slot(self, start: int, slot: _OpenSlot) -> ClosedSlot[RefT]:

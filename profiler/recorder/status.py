@@ -1,4 +1,4 @@
-"""What a recorder tells of itself: up to when, from which source each node, and what is still to come. Pure."""
+"""Status of a recorder: recorded until when, the source of each node, and what is still to come. Pure."""
 
 from __future__ import annotations
 

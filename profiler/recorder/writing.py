@@ -117,7 +117,7 @@ def _known_of_slot(signal: Signal, slot: ClosedSlot[Any], values: Floats) -> Sig
 def idle_rows(
     slots: Sequence[ClosedSlot[PodContainerRef]], resting: Collection[PodContainerRef], now_seconds: int
 ) -> tuple[PodRow, ...]:
-    """Pods of which a container used no CPU though its counter stands above zero: the zero is a measurement."""
+    """Pods with a container that used no CPU although its counter is above zero: the zero is a measurement."""
     counted, idle = set(resting), dict[tuple[str, str], set[str]]()
     for slot in slots:
         for i in np.flatnonzero(slot.cpu_mean == 0).tolist():
@@ -141,7 +141,7 @@ def write_counts(store: Store, log: RestartLog) -> None:
 
 
 def present_inventory(cluster: str, live: LiveCluster, idle: tuple[PodRow, ...], now_seconds: int) -> Inventory:
-    """The inventory of what runs now, as the API server tells it."""
+    """The inventory of running objects, from the API server."""
     return replace(overlay(Inventory(cluster, now_seconds, (), (), ()), live), pod_rows=idle)
 
 

@@ -260,7 +260,7 @@ def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
 
 
 def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
-    """Koordinator's share of capacity that nobody gets, in percent, (n,): 0 where the forecast is proven.
+    """Koordinator's share of capacity that stays free, in percent, (n,): 0 where the forecast is proven.
 
     A reclaim percentage above 100, by which Koordinator lends more than the node has, counts as 100 under `forecast`.
     """

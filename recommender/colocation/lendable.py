@@ -51,7 +51,7 @@ class Lender:
         return cls(now, given, allocatable)
 
     def parts(self, moments: int) -> Iterator[slice]:
-        """Rows of so many nodes as may be looked at together at this number of moments."""
+        """Rows of as many nodes as fit into memory together for this number of times."""
         step = max(1, ROWS_AT_ONCE // max(1, moments))
         return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
 

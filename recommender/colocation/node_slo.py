@@ -67,7 +67,7 @@ class NodeSloMeta(PublishedMeta, rename="camel"):
 
 
 class NodeSloObject(msgspec.Struct):
-    """A NodeSLO as it is in the cluster; its spec is compared, not read."""
+    """A NodeSLO in the cluster; its spec is compared, not interpreted."""
 
     metadata: NodeSloMeta
     spec: msgspec.Raw = _EMPTY
@@ -92,7 +92,7 @@ class LabelledNode:
 
 @dataclass(frozen=True, slots=True)
 class NodeSloView:
-    """The input of the controller: the configuration in force, the nodes, and the NodeSLOs by name.
+    """The input of the controller: the effective configuration, the nodes, and the NodeSLOs by name.
 
     take_over: field managers of programs that no longer write, so that their values are replaced.
     """
@@ -145,7 +145,7 @@ def decide(view: NodeSloView) -> ControllerDecision:
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
-    """Return the index of the entry in force on a node with these labels for each key, in the order of RULING.
+    """Return the index of the entry that applies to a node with these labels for each key, in the order of RULING.
 
     A key has None if no entry of it is in force.
     """
@@ -153,7 +153,7 @@ def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
 
 
 def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
-    """The spec of nodes on which these entries are in force, and whose annotation says this bandwidth."""
+    """The spec of nodes to which these entries apply and whose annotation has this bandwidth."""
     spec: dict[str, Any] = {}
     in_force = dict(zip(RULING, entries, strict=True))
     for key in RENDERED:
@@ -256,5 +256,5 @@ def _wrong(bandwidth: str) -> str:
 
 
 def coverage(view: NodeSloView) -> Mapping[Entries, int]:
-    """Return the number of nodes on which each combination of entries is in force."""
+    """Return the number of nodes to which each combination of entries applies."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)

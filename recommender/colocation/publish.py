@@ -128,7 +128,7 @@ def policy_on(facts: ColocationNode) -> str | None:
 
 
 def policy_name_removal(facts: ColocationNode, why: str) -> Patch:
-    """The write that takes the policy's name from a Node, whoever wrote it."""
+    """The write that removes the policy's name from a Node, regardless of its author."""
     operation = {"op": "remove", "path": _POLICY_PATH}
     return Patch(Address("v1", "nodes", facts.node.name), (operation,), subresource="status", why=why)
 

@@ -97,7 +97,7 @@ class ColocationState:
         return self._metrics.get(node)
 
     def configure(self, config: ColocationConfig) -> None:
-        """Take over another configuration: every node's strategy is resolved anew, and cached columns are dropped."""
+        """Use another configuration: every node's strategy is resolved again, and cached columns are dropped."""
         self._config = config
         self._by_key.clear()
         self._resolved = {name: self._resolve(facts.node) for name, facts in self._facts.items()}
@@ -239,7 +239,7 @@ class ColocationState:
         return offered_by_node
 
     def kept(self, computed: Computed) -> frozenset[str]:
-        """Nodes of which something published is left as it is, of `compute`."""
+        """Nodes with a published amount that `compute` leaves unchanged."""
         return frozenset(
             name
             for columns in computed.values()

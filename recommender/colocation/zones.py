@@ -41,7 +41,7 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A node's NodeResourceTopology as far as it is read."""
+    """The part of a node's NodeResourceTopology that is read."""
 
     node: str
     zones: tuple[Zone, ...]

@@ -1,4 +1,4 @@
-"""What the rows of a list come to: how many there are of each kind, and what recommendations free. Pure.
+"""Sums over the rows of a list: the number of each kind, and what recommendations free. Pure.
 
 Pages and commands count and add up here alone. Rows that somebody has put off are in no total.
 """
@@ -49,7 +49,7 @@ def in_sight(advice: Relation) -> RowCondition:
 
 @dataclass(frozen=True, slots=True)
 class FullestNode:
-    """The node of which most is requested: its name, and that share; "" and NaN where none is known."""
+    """The node with the highest requested share: its name, and that share; "" and NaN if none is known."""
 
     name: str
     requested_ratio: float
@@ -108,7 +108,7 @@ _MEMORY_UNKNOWN: Final = (
 
 
 def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
-    """Over the rows of a query that nobody has put off."""
+    """Over the rows of a query that are not hidden."""
     conditions = (_UNASSESSED, _MEMORY_UNKNOWN, "true")
     where = queries.condition(advice, query) & in_sight(advice)
     return Unassessed(*advice.sums([f"count_if({condition})" for condition in conditions], where))
@@ -123,7 +123,7 @@ class ReadyCounts:
 
 
 def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
-    """Over the rows of a query that nobody has put off."""
+    """Over the rows of a query that are not hidden."""
     where = queries.condition(advice, query) & in_sight(advice)
     second = f"ready = '{Ready.SECOND_PERSON.value}'"
     return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
@@ -138,19 +138,19 @@ class TodoCounts:
 
 
 def todo_counts(advice: Relation, query: Query) -> TodoCounts:
-    """Over the rows of a query that nobody has put off; results of a version without the lists count as none."""
+    """Over the rows of a query that are not hidden; results of a version without the lists count as none."""
     where = queries.condition(advice, query) & in_sight(advice)
     return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
 
 
 def severity_counts(advice: Relation, query: Query) -> Counter[str]:
-    """The number of rows of a query that nobody has put off, by severity."""
+    """The number of rows of a query that are not hidden, by severity."""
     where = queries.condition(advice, query) & in_sight(advice)
     return Counter({severity: count for (severity,), count in advice.groups([("severity",)], where)[0].items()})
 
 
 def reason_counts(advice: Relation, query: Query) -> Counter[str]:
-    """The number of rows of a query that nobody has put off, by each reason that its CPU or memory carries."""
+    """The number of rows of a query that are not hidden, by each reason that its CPU or memory carries."""
     where = queries.condition(advice, query) & in_sight(advice)
     counts = Counter[str]()
     for reasons, count in advice.groups([("cpu_reason", "memory_reason")], where)[0].items():

@@ -176,7 +176,7 @@ _ABSENT: Final[Mapping[str, str]] = {
 
 
 def absent_words(reason: str) -> str:
-    """Name a present amount that is not there: not set, or by the reason perhaps only not told by the source."""
+    """Describe a missing present amount: not set, or, by the reason, perhaps only not reported by the source."""
     return _ABSENT.get(reason, "not set")
 
 

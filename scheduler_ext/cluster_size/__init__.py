@@ -1,1 +1,1 @@
-"""Which nodes a cluster could do without: decided here, proved by placing their pods again, written to nobody."""
+"""Which nodes a cluster does not need: decided here, tested by placing their pods again; nothing is written."""

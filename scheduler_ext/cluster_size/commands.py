@@ -129,7 +129,7 @@ def size(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show which nodes could leave, with requests as they are and as recommendations would make them.
+    """Show which nodes could be removed, with present requests and with recommended ones.
 
     It writes nothing to the cluster; where a scan of it is stored, the answer is stored beside it for the pages. Every
     pod of the leaving nodes was placed on the others as kube-scheduler would, many times. Exit code 4 when a part of

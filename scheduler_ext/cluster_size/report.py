@@ -183,7 +183,7 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Say what the number rests on where batch pods run, and the number that does not; "" where none is in the way."""
+    """Say how the number depends on batch pods, and give the number without that; "" without batch pods."""
     if sized.size is None or sized.beside_batch is None:
         return ""
     apart = f"{count_text(sized.size)} when batch work runs on lent capacity of the rest"
@@ -196,7 +196,7 @@ def _sentence_of(size: ClusterSize, when: str, currency: str) -> str:
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
-    """The level whose number stands first: after what is ready, else now; None where neither has an answer."""
+    """The level that is shown first: after what is ready, else now; None where neither has an answer."""
     return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""EDGE: how many nodes a cluster needs, at every level of requests: what the scan left, and the cluster as it is.
+"""EDGE: how many nodes a cluster needs, at every level of requests, from the stored scan and the live cluster.
 
     report = size_report(Asked(state, stored, options, prices), levels, now_seconds, progress)
     keep(store, report)          # for the pages, REST and the Python API
@@ -109,7 +109,7 @@ def reason_without(scan: StoredScan, state: SizedCluster) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The material of a report: the cluster as it is, its last scan, the reserve, and prices of nodes."""
+    """The inputs of a report: the live cluster, its last scan, the reserve, and prices of nodes."""
 
     state: SizedCluster
     scan: StoredScan

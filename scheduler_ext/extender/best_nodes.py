@@ -58,7 +58,7 @@ def best_row_indices(
 
 
 def zones_of(snapshot: NodeSnapshot, rows: Rows) -> Rows:
-    """A number from 0 on for each row's zone; nodes that nobody here knows are of one zone."""
+    """A number from 0 on for each row's zone; unknown nodes share one zone."""
     codes = np.where(rows >= 0, snapshot.column(SnapshotColumn.ZONE)[rows], -1.0)
     zones: Rows = np.unique(codes, return_inverse=True)[1]
     return zones

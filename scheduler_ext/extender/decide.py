@@ -1,4 +1,4 @@
-"""The rules together: which of the asked nodes a pod may have, how good they are, whom it may displace. Pure.
+"""All rules together: which of the requested nodes a pod may use, their scores, and preemption victims. Pure.
 
 A load rule without a current view has no opinion: everything passes, every node gets zero points. Rules about
 reservations close instead. A load rule that would take every node of a question away by estimates of ours has no say
@@ -134,7 +134,7 @@ def scale_scores(points: Floats, span: int) -> Rows:
 def without_victims(
     snapshot: NodeSnapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
 ) -> Floats | None:
-    """The node's columns, (WIDTH, 1), as they are when these pods (uids) are gone; None for a node nobody knows."""
+    """The node's columns, (WIDTH, 1), without these pods (uids); None for an unknown node."""
     row = snapshot.rows.get(node)
     if row is None:
         return None
@@ -158,7 +158,7 @@ def protected_nodes(
     shares: Mapping[str, ShareOf],
     moment: tuple[Instant, ExtenderSettings],
 ) -> dict[str, str]:
-    """Nodes on which the pod must displace nobody, and why. victims: node -> uids of the pods that would go.
+    """Nodes on which the pod must not preempt, and why. victims: node -> uids of the pods that would be preempted.
 
     Either a victim is a placeholder of another Reservation, or the node would be refused even without the victims.
     A refusal by our estimates counts only where it leaves another node.

@@ -54,7 +54,7 @@ class _SliceSpec(msgspec.Struct, rename="camel"):
 
 
 class SliceWire(msgspec.Struct):
-    """A ResourceSlice as far as it is read here."""
+    """The part of a ResourceSlice that is read here."""
 
     spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
@@ -109,7 +109,7 @@ class _MetricSpec(msgspec.Struct, rename="camel"):
 
 
 class NodeMetricWire(msgspec.Struct):
-    """A NodeMetric as far as it is read here."""
+    """The part of a NodeMetric that is read here."""
 
     spec: _MetricSpec = msgspec.field(default_factory=_MetricSpec)
     status: _MetricStatus = msgspec.field(default_factory=_MetricStatus)

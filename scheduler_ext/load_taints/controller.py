@@ -1,4 +1,4 @@
-"""EDGE: the feature `load-taints`: busy nodes get a taint, so that a scheduler which asks nobody keeps away from them.
+"""EDGE: the feature `load-taints`: busy nodes get a taint that keeps a scheduler without extender away.
 
 What the extender's watcher keeps is kept here too, with the same numbers. Taints stay when the manager ends: they are
 few by their caps, and the next manager goes on with them. Where the feature is off, or a dry run, what an earlier one
@@ -117,7 +117,7 @@ class _DaemonSetSpec(msgspec.Struct):
 
 
 class DaemonSetWire(msgspec.Struct):
-    """A DaemonSet as far as it is read here."""
+    """The part of a DaemonSet that is read here."""
 
     metadata: ObjectName
     spec: _DaemonSetSpec = msgspec.field(default_factory=_DaemonSetSpec)

@@ -1,4 +1,4 @@
-"""EDGE: taints of ours on nodes: a node is read as it is now, so that its other taints stay as they are."""
+"""EDGE: our taints on nodes: the live node is read, so that its other taints do not change."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class LetGoPod:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod that waits. position: of its unit in its quota's queue, from 1; 0: it stands in none."""
+    """A pod that waits. position: of its unit in its quota's queue, from 1; 0: in none."""
 
     pod: QueuePod
     position: int
@@ -73,7 +73,7 @@ class QuotaUse:
 
     @property
     def over(self) -> bool:
-        """True if more is used of a resource than may be used now, whoever uses it."""
+        """True if the total usage of a resource exceeds what may be used now."""
         return any(amount > self.limit.get(resource, 0) for resource, amount in self.used.items())
 
 

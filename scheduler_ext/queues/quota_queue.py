@@ -45,7 +45,7 @@ class QueueUnit:
 
     @property
     def quota(self) -> str:
-        """The quota in whose queue it stands."""
+        """The quota whose queue it is in."""
         return self.pods[0].quota
 
     @property

@@ -112,7 +112,7 @@ def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
 
 
 def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
-    """(object, what is wrong with it) of quotas that are set aside, or that a profile names and nobody created."""
+    """(object, what is wrong with it) of quotas that are set aside, or that a profile names and do not exist."""
     absent = {
         name: f"an ElasticQuotaProfile names it as the root of tree {tree_id}, and it does not exist yet"
         for name, tree_id in admission.forest.absent.items()

@@ -118,7 +118,7 @@ end no workload at once."""
 
 @dataclass(frozen=True, slots=True)
 class Revocation:
-    """Pods to evict, and (object, sentence) of what is told about quotas that cannot give back enough."""
+    """Pods to evict, and Events (object, sentence) about quotas that cannot release enough."""
 
     evictions: tuple[Create, ...] = ()
     notes: tuple[tuple[str, str], ...] = ()

@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 @dataclass(frozen=True, slots=True)
 class QueueNode:
-    """A node: what it gives to pods (cpu in millicores), and whom it lets on. ready: its kubelet reports that it is."""
+    """A node: its allocatable amounts (cpu in millicores), and the pods it accepts. ready: by its kubelet."""
 
     name: str
     allocatable: Amounts = field(default_factory=dict)

@@ -493,7 +493,7 @@ def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePe
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """Return what is wrong with a label selector; a field that nobody reads would let it select more."""
+    """Return what is wrong with a label selector; an ignored field would let it select more."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

@@ -1,4 +1,4 @@
-"""EDGE: what a round of rebalancing looks at, read once from the Kubernetes API. Nothing is written.
+"""EDGE: reads the inputs of a rebalancing round once from the Kubernetes API. Nothing is written.
 
 Nodes, pods and NodeMetrics are needed. Forecasts of nodes and of workloads and PodDisruptionBudgets may be missing or
 forbidden; `gaps` says so, because a plan without them is a weaker one. Without volumes, pods with claims stay.
@@ -64,7 +64,7 @@ class _BudgetStatus(msgspec.Struct, rename="camel"):
 
 
 class BudgetWire(msgspec.Struct):
-    """A PodDisruptionBudget as far as it is read here."""
+    """The part of a PodDisruptionBudget that is read here."""
 
     metadata: ObjectName = msgspec.field(default_factory=ObjectName)
     spec: _BudgetSpec = msgspec.field(default_factory=_BudgetSpec)

@@ -27,7 +27,7 @@ class RoundMode:
 
 @dataclass(frozen=True, slots=True)
 class RoundWrites:
-    """marks: those that are set or taken away. plan: the one whose moves become jobs."""
+    """marks: those that are set or removed. plan: the one whose moves become jobs."""
 
     marks: tuple[NodeMark, ...] = ()
     plan: RebalancePlan | None = None

@@ -1,4 +1,4 @@
-"""What a round of rebalancing looks at: nodes with their load, pods with what moving them costs. Pure."""
+"""Inputs of a rebalancing round: nodes with their load, pods with the cost of a move. Pure."""
 
 from __future__ import annotations
 
@@ -69,14 +69,14 @@ class RebalancePod:
 
     @property
     def owner(self) -> str:
-        """NAMESPACE/KIND/NAME of the controller that would create it anew; "" without one."""
+        """NAMESPACE/KIND/NAME of the controller that would create it again; "" without one."""
         for reference in self.facts.identity.controllers:
             if reference.controlling:
                 return f"{self.facts.identity.namespace}/{reference.kind}/{reference.name}"
         return ""
 
     def is_stuck(self, now_seconds: float) -> bool:
-        """Return whether the pod was to be gone by now: a finalizer, or a node that does not answer, keeps it."""
+        """Return whether the deleted pod exceeds its grace period: a finalizer or a silent node keeps it."""
         return self.leaving and outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property

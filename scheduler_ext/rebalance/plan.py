@@ -79,7 +79,7 @@ class MarkChange(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class NodeMark:
-    """A node's mark (the taint EMPTYING_TAINT). reason: why it is taken away, or what the node waits for; else OK.
+    """A node's mark (the taint EMPTYING_TAINT). reason: why it is removed, or what the node waits for; else OK.
 
     pods: how many have yet to leave; cost: of all their moves, and gain: what the free node counts, in node-seconds.
     approved: a person began it.

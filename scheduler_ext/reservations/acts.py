@@ -87,7 +87,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Change its terms, if it still is the generation that was looked at; what is approved, by who may approve."""
+    """Change its terms, if it is still the generation that was read; what is approved, by who may approve."""
 
     plan: PlanRef
     terms: PlanTerms
@@ -239,5 +239,5 @@ ACTS: Final = (
 
 
 def act_of(asked: Any) -> PlanAct:
-    """The act that a request is of."""
+    """The action of a request."""
     return next(act for act in ACTS if act.request is type(asked))

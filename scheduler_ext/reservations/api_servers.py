@@ -1,4 +1,4 @@
-"""EDGE: the API servers of the control plane, each asked by itself which hand-overs it knows.
+"""EDGE: the API servers of the control plane: which hand-overs each of them knows.
 
 The guard of hand-overs is judged by the API server that a binding reaches, by its own copy of the SwapGuard, and one
 server's copy may be older than another's. The question is the dry run of a patch that carries the ids of hand-overs:

@@ -1,4 +1,4 @@
-"""What Prometheus is told of Reservations: their phases, what they hold, and how hand-overs ended."""
+"""Metrics of Reservations: their phases, reserved amounts, and outcomes of hand-overs."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
 
 
 def class_intent(name: str, value: int, asker: str = "") -> Create:
-    """Create a priority class for LastResort placeholders, below the owners' class; its pods preempt nobody."""
+    """Create a priority class for LastResort placeholders, below the owners' class; its pods do not preempt."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
     body = address.manifest(
         "PriorityClass",

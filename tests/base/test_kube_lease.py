@@ -310,7 +310,7 @@ def test_it_says_in_words_who_leads(control_plane: ControlPlane, fault_proxy: Fa
     assert second.description.startswith("first holds the Lease ")
     fault_proxy.refuse()
     second.step()
-    assert "cannot be had: " in second.description
+    assert "cannot be acquired: " in second.description
 
 
 def test_a_lease_that_was_deleted_is_made_again_by_its_holder(

@@ -77,7 +77,7 @@ def move(sighting: Sighting, identity: str, now_seconds: float) -> ElectionStep:
 
 
 def next_transitions(sighting: Sighting, chosen: ElectionStep) -> int:
-    """The Lease's count after a move: it grows with every new holder, so it tells an old leader's records apart."""
+    """The Lease's number of transitions: it grows with every new holder and identifies an old leader's records."""
     if chosen is ElectionStep.RENEW and sighting.record is not None:
         return sighting.record.transitions
     return sighting.transitions + 1

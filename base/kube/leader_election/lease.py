@@ -54,7 +54,7 @@ class _LeaseObject(msgspec.Struct):
 
 
 def boot_seconds() -> float:
-    """Time since boot, which nobody sets and which also passes while the machine sleeps."""
+    """Time since boot, which cannot be set and includes time in suspend."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
@@ -133,7 +133,7 @@ class Lease:
             self._stopping.wait(self._settings.retry_seconds * (1 + 0.2 * self._jitter.random()))
 
     def stop(self) -> None:
-        """Stop leading, then give the Lease back so that nobody has to wait. Stop what writes before."""
+        """Stop leading, then release the Lease so that the next leader need not wait. Stop all writers before."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(2 * self._client.settings.timeout_seconds + 1)

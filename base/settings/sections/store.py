@@ -22,7 +22,7 @@ class StoreSettings(Section, frozen=True):
 
 
 def store_url(settings: StoreSettings, environ: Mapping[str, str]) -> str:
-    """URL in force: the setting, else `file://` of the data folder that the XDG base directory specification names."""
+    """URL in use: the setting, else `file://` of the data folder that the XDG base directory specification names."""
     if settings.url:
         return settings.url
     base = Path(environ.get("XDG_DATA_HOME") or "")

@@ -54,7 +54,7 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
 
 
 def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[WorkloadRef, TakenStep]:
-    """The last change of each workload, where it is in force and was sent after a moment (Unix time)."""
+    """The last change of each workload, if it is in effect and was sent after a time (Unix)."""
     last = last_changes(statuses).items()
     in_force = ((ref, s) for ref, s in last if s.state.in_force and s.changed_seconds > since_seconds)
     return {ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in in_force}

@@ -56,12 +56,12 @@ class BuiltObject:
 
     @property
     def name(self) -> str:
-        """The name in force."""
+        """The effective name."""
         return self.names[-1]
 
     @property
     def namespace(self) -> str:
-        """The namespace in force; "" where whoever applies it says it."""
+        """The effective namespace; "" if it is chosen when the object is applied."""
         return self.namespaces[-1]
 
 

@@ -1,4 +1,4 @@
-"""Changed values in the text of a YAML file: every other character stays as it is. Pure.
+"""Changed values in the text of a YAML file: no other character changes. Pure.
 
 The parser says where each node begins and ends; the text between is replaced there and nowhere else, so that comments,
 order, quotes, indentation and line ends are those of the file.
@@ -108,7 +108,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
 
 
 def child(document: Document, node: Node | None, key: str) -> Any:
-    """The value of a key of a mapping; None without one. UsageError where it cannot be told which one counts."""
+    """The value of a key of a mapping; None without one. UsageError if it is ambiguous."""
     pair = _pair(document, node, key)
     return pair[1] if pair else None
 

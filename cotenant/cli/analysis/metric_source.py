@@ -87,7 +87,7 @@ def _renewal(settings: Settings) -> Callable[[], str] | None:
 
 
 def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
-    """The Prometheus that a scan without an address would ask; None where none is found or may be looked for."""
+    """The Prometheus that a scan without an address would query; None if none is found."""
     if settings.profiler.prometheus.url or not has_kubeconfig(settings, env):
         return None
     try:

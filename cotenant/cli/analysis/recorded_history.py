@@ -27,7 +27,7 @@ class RecordedHistory:
     now_seconds: float
 
     def require_usage(self) -> Store:
-        """Return the store; NoData while the first five minutes are not complete and nobody else filled it."""
+        """Return the store; NoData while the first five minutes are not complete and the store is empty."""
         if self.store.usage_span() is None:
             said = "; ".join(self.status.lines(self.now_seconds))
             raise NoData(

@@ -1,4 +1,4 @@
-"""EDGE: whether a cluster is a test's, so that nobody's work suffers from what is tried on it.
+"""EDGE: whether a cluster is a test cluster, so that no real workload suffers from a trial.
 
 A cluster is taken for a test cluster when every node says so: kwok's annotation, or the label `cotenant.dev/test` or
 `cotenant.dev/demo`. On any other one the caller has to insist.

@@ -1,4 +1,4 @@
-"""`cotenant uninstall`: takes away what `cotenant install` made; shows it first, acts with --yes."""
+"""`cotenant uninstall`: removes what `cotenant install` created; shows it first, acts with --yes."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class RecommendationController(Feature):
         return replace(decided, notes=(*self._notes, *decided.notes), trouble=trouble)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep what the server made of it: a new object's status is decided on that. One that is gone is made anew."""
+        """Keep the server's answer, on which a new object's status is based. A deleted object is created again."""
         for outcome in outcomes:
             place = outcome.intent.address.namespace, outcome.intent.address.name
             if outcome.ok:

@@ -1,4 +1,4 @@
-"""Recommendation CRs (analysis.koordinator.sh/v1alpha1): one per workload, beside it, written when there is news.
+"""Recommendation CRs (analysis.koordinator.sh/v1alpha1): one per workload, written when it changes.
 
 A CR is written when an amount leaves the dead-band around what is published (downwards at most once a day), when its
 state changes (ready, withheld, stale) or when the settings behind it change. On a normal day that is hardly ever: the
@@ -82,7 +82,7 @@ class _PublishedStatus(msgspec.Struct, rename="camel"):
 
 
 class RecommendationObject(msgspec.Struct):
-    """A Recommendation CR as it is in the cluster."""
+    """A Recommendation CR in the cluster."""
 
     metadata: PublishedMeta
     spec: _RecommendationSpec = msgspec.field(default_factory=_RecommendationSpec)

@@ -1,1 +1,1 @@
-"""One module per feature: what the manager tells Prometheus of it."""
+"""The manager's metrics, one module per feature."""

@@ -49,7 +49,7 @@ def of_node(store: Store, node: str) -> NodeExplained:
 
 
 def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
-    """Return the explanation of a node from the objects as they are now.
+    """Return the explanation of a node from the present objects.
 
     Raises SettingsError when the ConfigMap's colocation-config cannot be used.
     """

@@ -36,7 +36,7 @@ RefT = TypeVar("RefT", NodeRef, WorkloadRef)
 
 @pause_garbage_collection()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
-    """Compute one shard, without the workloads on which the analysis fails or stood still.
+    """Compute one shard, without the workloads on which the analysis fails or hung.
 
     StoreError when the store fails.
     """
@@ -51,7 +51,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def version_of(ref: NodeRef | WorkloadRef, described: object) -> ObjectVersion:
-    """A node or workload as it is described, as a thing on which a computation can stand still."""
+    """A node or workload with its description, as an item on which a computation can hang."""
     kind, namespace, name = ("nodes", "", ref.name) if isinstance(ref, NodeRef) else (ref.kind, ref.namespace, ref.name)
     return ObjectVersion(kind, namespace, name, str(zlib.crc32(repr(described).encode(errors="surrogatepass"))))
 

@@ -1,4 +1,4 @@
-"""B14: the strong cheap selection, the baseline to beat. Pure and frozen: it stays as it is while the engine improves.
+"""B14: the strong cheap selection, the baseline to beat. Pure and frozen: it does not change while the engine improves.
 
 Seven members; five one-day back-tests before the origin; each member's mean pinball loss at the levels 0.1 .. 0.9
 relative to that of the seasonal naive of the day, its logarithm held within 0.01..100 and averaged with weights 0.8^k,

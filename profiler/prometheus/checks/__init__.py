@@ -1,1 +1,1 @@
-"""What the server says beside usage, by which a scan tells what usage is not to be believed, or not missing."""
+"""Data of the server beside usage, from which a scan detects wrong usage and gaps that are none."""

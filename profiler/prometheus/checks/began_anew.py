@@ -38,7 +38,7 @@ def moment(silence: Silence) -> int:
 
 
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
-    """The expression; every series is marked with what it tells. rates: of the slowest series around the silence."""
+    """The expression; every series is marked with its meaning. rates: of the slowest series around the silence."""
     own, reach = of_labels(labels), max(300, 2 * rates.scrape_seconds)
     expressions = {}
     for name, (chosen, by, least) in _BY.items():

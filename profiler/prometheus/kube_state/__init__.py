@@ -1,1 +1,1 @@
-"""What kube-state-metrics tells, series by series, and what it leaves open: owners, phases, autoscalers. Pure."""
+"""Facts from kube-state-metrics, series by series, and what it lacks: owners, phases, autoscalers. Pure."""

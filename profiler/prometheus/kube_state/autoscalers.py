@@ -1,4 +1,4 @@
-"""Autoscalers by kube-state-metrics, and whom one may scale that is only half told. Pure."""
+"""Autoscalers from kube-state-metrics, and possible targets of incompletely reported ones. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SCALED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers:
-    """Target workload -> autoscaler; `unclear`: targets of one of which bounds or targets are not told.
+    """Target workload -> autoscaler; `unclear`: workloads whose autoscaler lacks bounds or targets.
 
     nameless: autoscalers of which nothing tells whom they scale, (namespace, name).
     """
@@ -64,7 +64,7 @@ class Autoscalers:
 
 
 def autoscalers(state: State) -> Autoscalers:
-    """Every autoscaler of which any series tells, with its utilisation targets in percent.
+    """Every autoscaler that has any series, with its utilisation targets in percent.
 
     The server gives each one bounds and a target; one without is one whose series are missing, not one without them.
     """

@@ -1,4 +1,4 @@
-"""What kube-state-metrics leaves out of a workload, by object, where it tells the same of others. Pure.
+"""Facts that kube-state-metrics lacks for a workload but has for others, by object. Pure.
 
 A metric that tells of every object of its kind, and not of one, has lost it: a shard is away, or a rule drops series.
 What it would have told of that object is unknown, and neither "nothing" nor "zero". A metric that tells only of what
@@ -82,7 +82,7 @@ class SeriesCoverage:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGaps:
-    """Gaps that every workload has, and objects of which something is not told.
+    """Gaps that every workload has, and objects with missing facts.
 
     restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
     a limit that nothing tells. beyond: pods that ask for more of a resource than their node has; crowded: those that do
@@ -119,12 +119,12 @@ class SeriesGaps:
             yield Reason.AUTOSCALER_UNKNOWN
 
     def in_doubt(self, pod: Pod) -> frozenset[Resource]:
-        """Return the resources of which nothing tells whether the pod has what it asks for."""
+        """Return the resources for which it is not known whether the pod has its request."""
         key = (pod.namespace, pod.name)
         return frozenset((*self.beyond.get(key, ()), *self.crowded.get(key, ())))
 
     def resources_in_doubt(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
-        """Return the resources of which nothing tells what a workload's pods have. youngest: of its pods, `members`."""
+        """Return the resources for which a workload's amounts are not known. youngest: of its pods, `members`."""
         alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
         return frozenset((*alone, *self.in_doubt(youngest)))
 
@@ -228,7 +228,7 @@ def _pods_without_counts(
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
-    """Init containers or sidecars, (namespace, pod, container), of which nothing tells which of the two they are."""
+    """Init containers or sidecars, (namespace, pod, container), for which it is not known which of the two they are."""
     told = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
         key

@@ -41,12 +41,12 @@ class StoredKind:
 
     @property
     def is_hidden(self) -> bool:
-        """Return whether there are some, and none is shown."""
+        """Return whether objects exist and no series shows them."""
         return self.shown == 0 and bool(self.stored)
 
     @property
     def is_unclear(self) -> bool:
-        """Return whether none is shown and nothing tells whether there are any."""
+        """Return whether no series shows objects and their existence is not known."""
         return self.shown == 0 and self.stored is None
 
 

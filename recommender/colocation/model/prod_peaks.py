@@ -38,7 +38,7 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredCensus(msgspec.Struct, frozen=True):
-    """A `PodCensus` as it is sent: what comes later is judged by it."""
+    """A `PodCensus` for sending: later pods are compared with it."""
 
     time_seconds: int
     places: tuple[PlacedPods, ...] = ()

@@ -1,4 +1,4 @@
-"""slo-controller-config: text to layers of values, what is wrong with it, and what is in force on a node. Pure.
+"""slo-controller-config: from text to layers of values, its faults, and the effective values of a node. Pure.
 
 The ConfigMap's keys are read one by one: a key that cannot be used keeps its last good value and harms no other. On a
 node the values are, field by field: built-in < cluster < the first entry whose selector matches the node. Used by the
@@ -65,7 +65,7 @@ class SloConfigFinding:
 
     @property
     def effect(self) -> str:
-        """Return the sentence about what is in force in spite of the fault."""
+        """Return the sentence about the effect in spite of the fault."""
         if self.key not in list(SloKey):
             return "No part of it is in effect."
         if not self.fatal:
@@ -101,13 +101,13 @@ class Layers:
     entries: tuple[Entry, ...] = ()
 
     def first_match(self, labels: Mapping[str, str]) -> int | None:
-        """Index of the entry that is in force on a node with these labels."""
+        """Index of the entry that applies to a node with these labels."""
         return next((i for i, entry in enumerate(self.entries) if entry.selector.matches(labels)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """One value that is in force on a node, and the layer that set it."""
+    """One effective value of a node, and the layer that set it."""
 
     key: str
     field: str
@@ -117,7 +117,7 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    """The configuration in force, key by key.
+    """The effective configuration, key by key.
 
     layers: the last good reading of each key that was ever read; unread: keys that are present but were never good,
     so that their intended values are unknown; findings: faults of the present text.
@@ -161,7 +161,7 @@ class SloConfig:
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
     def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
-        """Index of the key's entry in force on a node with these labels."""
+        """Index of the key's entry that applies to a node with these labels."""
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class SloConfig:
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
-        """The key's values where this entry, and this one of colocation-config, is in force (None = no entry)."""
+        """The key's values where this entry, and this one of colocation-config, apply (None = no entry)."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merge_objects(out, layer)
@@ -192,7 +192,7 @@ class SloConfig:
 
 
 def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:
-    """Every value of a key that is in force on a node with these labels, in the values' order."""
+    """Every effective value of a key on a node with these labels, in the values' order."""
     entry, colocation = config.first_match(key, labels), config.first_match(SloKey.COLOCATION, labels)
     by_policy = (POLICY_LAYER, config.following(key, colocation))
     layers = [(BUILT_IN_LAYER, FORMS[key].built_in), by_policy, *config.stacked(key, entry)]

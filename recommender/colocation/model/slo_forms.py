@@ -101,7 +101,7 @@ def ascending_rule(*names: str) -> Rule:
 
 
 def needing_rule(*names: str) -> Rule:
-    """The first named value does nothing without the second: that is told, and not refused."""
+    """The first named value has no effect without the second: that is a warning, not an error."""
     name, needed = names
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:

@@ -115,7 +115,7 @@ ELSEWHERE: Final = frozenset(
 
 
 def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(name without prefix -> value, notes about what was ignored); keys of other domains are not looked at."""
+    """(name without prefix -> value, notes about what was ignored); keys of other domains are ignored."""
     wishes: dict[str, Any] = {}
     notes = []
     for key in sorted(k for k in annotations if k.startswith(PREFIX)):

@@ -29,7 +29,7 @@ CPU = Resource.CPU
 
 @dataclass(frozen=True, slots=True)
 class GradedChange:
-    """A value as it is graded; amounts in the unit, None = not set."""
+    """A value for grading; amounts in the unit, None = not set."""
 
     resource: Resource
     field: Field

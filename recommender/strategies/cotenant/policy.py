@@ -27,7 +27,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Numbers and options in force for a workload.
+    """Effective numbers and options for a workload.
 
     bounds: (minimum, maximum) of one container in the unit, None = none. overrides: per resource, the annotations that
     were used, each with what they went before. notes: annotations that were ignored, and why.

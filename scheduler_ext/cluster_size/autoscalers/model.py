@@ -1,4 +1,4 @@
-"""Karpenter and cluster-autoscaler as far as a plan reads them, and what stands in their way. Pure."""
+"""The settings of Karpenter and cluster-autoscaler that a plan reads, and obstacles for them. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class NodeBudget:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """A NodePool of Karpenter. consolidate_after: as it is written; replicas: of a pool of fixed size, else None."""
+    """A NodePool of Karpenter. consolidate_after: unparsed; replicas: of a pool of fixed size, else None."""
 
     name: str
     policy: str = ""
@@ -48,7 +48,7 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaim:
-    """A NodeClaim of Karpenter, which stands for one node. node: "" before it has one."""
+    """A NodeClaim of Karpenter, which represents one node. node: "" before it has one."""
 
     name: str
     node: str

@@ -199,7 +199,7 @@ def _pod_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterato
 
 
 def forbidding_annotation(annotations: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first annotation of a pod, in force now, that forbids its eviction; None without one."""
+    """Return the first effective annotation of a pod that forbids its eviction; None without one."""
     return next(
         (
             (key, text)

@@ -113,7 +113,7 @@ class HardwareAllocation:
 
 
 def read_ledger(client: KubeClient, node: str) -> NodeLedger:
-    """The node's ledger as it is now. UsageError for one that cannot be read, ClusterError."""
+    """The node's present ledger. UsageError for one that cannot be read, ClusterError."""
     body: dict[str, Any] | None = client.get(ledger_address(node).path)
     return parse_ledger(node, body)
 

@@ -109,7 +109,7 @@ def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
 
 
 def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, places: Rows | None = None) -> Pieces:
-    """Each name as JSON, or those of some places, (places,); made anew only for a node that nobody here knows."""
+    """Each name as JSON, or those of some places, (places,); encoded again only for an unknown node."""
     if places is None:
         places = np.arange(len(names))
     chosen = rows[places]

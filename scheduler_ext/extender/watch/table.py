@@ -114,7 +114,7 @@ class NodeTable:
         self._forecast.add(name)
 
     def put_pod(self, key: Key, pod: NewPod | None, now_seconds: float) -> None:
-        """A pod was placed, changed or vanished; one whose placing nobody dated was placed when it was first seen."""
+        """A pod was placed, changed or deleted; without a time of placement, the time when it was first seen counts."""
         before = self.pods.get(key)
         if pod is not None and pod.assigned_seconds is None:
             assigned_seconds = before.assigned_seconds if before is not None and before.node == pod.node else None

@@ -1,4 +1,4 @@
-"""Gangs as they are seen now: their living members, who of them has capacity, who must be placed together. Pure."""
+"""Gangs at present: their running members, members with capacity, and groups to place together. Pure."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class GangGroup:
 
 
 def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservation, ...]]:
-    """All gang groups by key; and Reservations of gangs whose member is gone, which nobody needs any more."""
+    """All gang groups by key; and Reservations of deleted members, which are no longer needed."""
     pods: dict[str, list[QueuePod]] = {}
     for pod in view.pods:
         if pod.gang and not pod.deleting and not pod.placeholder:

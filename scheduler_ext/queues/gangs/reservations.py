@@ -38,7 +38,7 @@ def reservation_name(pod: QueuePod) -> str:
 
 
 def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
-    """Reserve capacity for a member: what it requests, where it may go, for nobody else."""
+    """Reserve capacity for one member: its requests, on nodes where it may run."""
     address = Address(SCHEDULING_GROUP, "reservations", reservation_name(pod))
     metadata = {
         "labels": MANAGED | {GANG_LABEL: label_of(gang.name)},
@@ -56,7 +56,7 @@ def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettin
 
 
 def asker_of(pod: QueuePod, gang: Gang) -> str:
-    """Return the address of what is told where capacity for a member cannot be had: the PodGroup, else the pod."""
+    """Return the object for an Event when there is no capacity for a member: the PodGroup, else the pod."""
     return f"podgroups/{gang.key}" if gang.from_pod_group else f"pods/{pod.place}"
 
 
@@ -66,7 +66,7 @@ def reservation_deletion(reservation: Reservation, why: str) -> Delete:
 
 
 def gang_gate_removal(pod: QueuePod, why: str) -> Patch:
-    """End the gang's gate; refused when the pod has changed since it was looked at."""
+    """Remove the gang's gate; refused if the pod has changed since it was read."""
     address = Address("v1", "pods", pod.name, pod.namespace)
     return Patch(address, tuple(without_gate(pod.gates, pod.version, GANG_GATE)), why=why)
 

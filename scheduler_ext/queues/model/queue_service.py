@@ -42,7 +42,7 @@ class QueueService(Protocol):
     """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or no Prometheus is configured."""
 
     def report(self, who: Person) -> QueueReport:
-        """The queues as they are now, of what the person may see."""
+        """The present queues that the person may see."""
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
         """The last day of one quota; NoData where no Prometheus is configured or it has no sample."""

@@ -89,7 +89,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang and where it stands. members: pods there are; placed: bound or reserved; placed_by: by whom."""
+    """A gang and its state. members: pods there are; placed: bound or reserved; placed_by: by whom."""
 
     namespace: str
     gang: str

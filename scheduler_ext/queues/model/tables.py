@@ -77,7 +77,7 @@ GANGS: Final = Schema(
 
 
 def quota_table(rows: Collection[QuotaRow]) -> Table:
-    """One row per quota and resource, in the order of the report: a parent stands before its children."""
+    """One row per quota and resource, in the order of the report: parents before children."""
     return Table.from_rows(QUOTAS, [_quota(row) for row in rows])
 
 

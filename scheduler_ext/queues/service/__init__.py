@@ -1,1 +1,1 @@
-"""EDGE: the queues of a cluster as they are read, and the service that pages and REST ask."""
+"""EDGE: reads the queues of a cluster, for pages and REST."""

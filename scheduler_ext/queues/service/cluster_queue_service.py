@@ -53,7 +53,7 @@ class ClusterQueueService:
         self._reading = SharedReading(clock, self._read)
 
     def report(self, who: Person) -> QueueReport:
-        """The queues as they are now, or were some seconds ago."""
+        """The queues at present, or some seconds ago."""
         who.require(Right.READ)
         return visible_to(self._reading.answer(), who)
 

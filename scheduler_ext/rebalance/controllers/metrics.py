@@ -1,4 +1,4 @@
-"""What the descheduler tells Prometheus: jobs and how they ended, evictions, and what its last round decided."""
+"""Metrics of the descheduler: jobs and their outcomes, evictions, and decisions of the last round."""
 
 from __future__ import annotations
 

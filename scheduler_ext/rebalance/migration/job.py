@@ -183,7 +183,7 @@ class MigrationJob:
 
     @property
     def source_node(self) -> str:
-        """The node that its pod leaves; "" where nobody says yet."""
+        """The node that its pod leaves; "" if not known yet."""
         return self.status.source[1] or self.decided_source
 
     @property

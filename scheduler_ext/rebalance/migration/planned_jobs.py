@@ -139,7 +139,7 @@ def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iter
 
 
 def busy_nodes(jobs: Sequence[MigrationJob]) -> frozenset[str]:
-    """Nodes that pods leave or go to by jobs that have not ended, whoever made them."""
+    """Source and target nodes of jobs that have not ended, regardless of their creator."""
     under_way = [job for job in jobs if not job.status.phase.ended]
     return frozenset(name for job in under_way for name in (job.source_node, job.target, job.status.node) if name)
 

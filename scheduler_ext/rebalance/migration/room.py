@@ -1,4 +1,4 @@
-"""The Reservation that holds a moved pod's capacity on another node: made, looked at, given back. Pure.
+"""The Reservation of a moved pod's capacity on another node: creation, check, release. Pure.
 
 It has one name for each job, so that a second write makes no second one; it belongs to the job, so that Kubernetes
 removes both together; and it has an end of its own, so that no capacity is reserved for ever, whoever is away.

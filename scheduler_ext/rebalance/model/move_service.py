@@ -125,7 +125,7 @@ class MoveService(Protocol):
         """Mark each of these nodes, as far as the round still empties it. Right.APPROVE in all namespaces."""
 
     def withdraw_node(self, who: Person, node: str, reason: str = "") -> MoveOutcome:
-        """Take a node's mark away, whoever set it. Right.APPROVE in all namespaces."""
+        """Remove a node's mark, regardless of who set it. Right.APPROVE in all namespaces."""
 
     def history(self, who: Person) -> Sequence[MoveHistoryEntry]:
         """Return the actions of people on moves through this service, the newest first."""

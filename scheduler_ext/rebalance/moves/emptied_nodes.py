@@ -47,7 +47,7 @@ class EmptiedNodes:
     begun: Collection[str] = ()
 
     def mark(self, name: str, why: str) -> Patch:
-        """The mark of a node as it is now; UsageError when the round does not begin it any more, or it has one."""
+        """The mark for a node; UsageError if the round no longer empties it, or it has a mark."""
         node = self._node(name)
         if node.bears(EMPTYING_TAINT):
             raise UsageError(f"node {name} is being emptied already", fix="Wait, or withdraw it.")

@@ -26,7 +26,7 @@ WORKING: Final = frozenset({"Up", "Degraded"})
 
 
 def withdraw_job(body: Json) -> Delete:
-    """The removal of a job that is still Pending, as it is now; UsageError for one that is being carried out."""
+    """The deletion of a job that is still Pending; UsageError for one that is being executed."""
     job = MigrationJob.parse(body)
     pod, phase = "/".join(job.pod_key), job.status.phase
     if phase is not JobPhase.PENDING:

@@ -168,7 +168,7 @@ class PlanService(Protocol):
     """
 
     def do(self, who: Person, asked: Any) -> Plan:
-        """Do what is asked, and return the plan as it is afterwards."""
+        """Execute the request, and return the resulting plan."""
 
     def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
         """Everything that it would write to the cluster, object by object and field by field.
@@ -181,7 +181,7 @@ class PlanService(Protocol):
         """Every plan of the cluster, by name, as it was at most a moment ago."""
 
     def plan(self, who: Person, ref: PlanRef) -> Plan:
-        """One plan as it is now; NoData when there is none."""
+        """One present plan; NoData when there is none."""
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
         """Return what approving it would mean now, under its present terms or other terms. Right.REVIEW."""

@@ -210,7 +210,7 @@ class Reservation:
 
     @property
     def deadline_seconds(self) -> float | None:
-        """Unix time at which it ends by itself; None is never. `expires` goes before `ttl`."""
+        """Unix time at which it expires; None is never. `expires` takes precedence over `ttl`."""
         if self.expires_seconds is not None:
             return self.expires_seconds
         return self.created_seconds + self.ttl_seconds if self.ttl_seconds else None

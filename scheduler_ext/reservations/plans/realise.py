@@ -265,7 +265,7 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
 
 
 def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
-    """Say who has a floor now that the plan had raised, where somebody has set another one; "" where nobody has.
+    """Describe a floor that another writer changed after the plan had raised it; "" if there is none.
 
     Mark and floor are one patch, so that beside the plan's mark any other number is somebody else's.
     """

@@ -118,7 +118,7 @@ def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
 
 
 def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
-    """The fields that differ, if the plan still is what was looked at; UsageError when that cannot be now."""
+    """The fields that differ, if the plan is unchanged since it was read; UsageError if they cannot change now."""
     if plan.generation != generation:
         raise UsageError(
             f"somebody has changed plan {plan.namespace}/{plan.name} since you read it", fix="Read it again."

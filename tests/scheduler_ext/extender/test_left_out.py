@@ -112,7 +112,7 @@ def test_the_next_watchers_leave_out_the_node_on_whose_row_one_stood_still(tmp_p
         if ended.returncode == 0:
             break
     count, left_out = json.loads(ended.stdout.splitlines()[-1])
-    assert (count, list(left_out)) == (39, ["n7"]) and "stood still" in left_out["n7"]
+    assert (count, list(left_out)) == (39, ["n7"]) and "hung" in left_out["n7"]
 
 
 def test_any_number_of_nodes_is_left_out_and_named_in_sum(

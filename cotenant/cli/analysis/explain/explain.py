@@ -158,7 +158,7 @@ def node_slo(
     cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Print every value of slo-controller-config in force on a node, and which layer set it."""
+    """Print every effective value of slo-controller-config on a node, and which layer set it."""
     from cotenant.cli.analysis.explain.explain_node_slo import SloInputs, node_slo_explanation
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
 

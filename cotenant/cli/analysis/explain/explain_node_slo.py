@@ -1,4 +1,4 @@
-"""EDGE: `cotenant explain node-slo NODE`: every value of slo-controller-config in force on a node, and who set it."""
+"""EDGE: `cotenant explain node-slo NODE`: every effective value of slo-controller-config on a node, and who set it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeSloExplained:
-    """The SLO values in force on one node, and the findings about the parts of the configuration that are not."""
+    """The effective SLO values of one node, and the findings about invalid parts of the configuration."""
 
     node: str
     source: str

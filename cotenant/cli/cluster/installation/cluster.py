@@ -1,4 +1,4 @@
-"""EDGE: looks at what is installed, and installs: server-side apply, first as a dry run, then for good."""
+"""EDGE: reads what is installed, and installs by server-side apply, first as a dry run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def installed_parts(client: KubeClient) -> InstalledParts:
 
 
 def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
-    """Each shipped object as it is, and as it would be; nothing is written."""
+    """Each shipped object at present, and after the installation; nothing is written."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
     observations: list[ObservedManifest] = []

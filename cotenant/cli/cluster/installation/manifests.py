@@ -145,7 +145,7 @@ def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is
 
 
 def bodies(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of a YAML stream, as they are written."""
+    """The objects of a YAML stream, unchanged."""
     import yaml
 
     return (body for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if body)

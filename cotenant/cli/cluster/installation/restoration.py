@@ -48,7 +48,7 @@ _WHY: Final = "cotenant uninstall"
 
 @dataclass(frozen=True, slots=True)
 class OurWrites:
-    """Our writes into objects of others that are taken away: taints, gates and annotations by their names.
+    """Our values in others' objects that are removed: taints, gates and annotations, by name.
 
     node_writers: field managers whose amounts and annotations of nodes go. zones: amounts of zones go too;
     reservations: labels and annotations of hand-overs.

@@ -1,4 +1,4 @@
-"""What `cotenant doctor` looks at: one module per kind of surroundings, each a function that yields findings.
+"""Checks of `cotenant doctor`: one module per kind of surroundings, each a function that yields findings.
 
 machine   Python, packages, settings        storage   the store and its history
 metrics   Prometheus                        cluster   the Kubernetes API
