@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.reservations.model.scheduling_gate import OUR_GATES,
 
 GRACE_SECONDS: Final = 60.0
 RELIST_SECONDS: Final = 300.0
-"""Pods are listed so often while none is known to wait and no manager looks after them."""
+"""Interval of listing pods while none is known to wait and no manager handles them."""
 PAUSE_SECONDS: Final = 20.0
 FIELD_MANAGER: Final = WEBHOOK
 WAITING: Final = "spec.nodeName=,status.phase=Pending"

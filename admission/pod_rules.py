@@ -40,10 +40,9 @@ REFUSED: Final[Mapping[QosClass, frozenset[PriorityClass]]] = {
     QosClass.LSR: frozenset(PriorityClass) - {PriorityClass.PROD},
     QosClass.BE: frozenset({PriorityClass.PROD, PriorityClass.NONE}),
 }
-"""Combinations that nobody may create; every other one is at most unusual."""
+"""Combinations that are refused; every other one is at most unusual."""
 FIXED_ANNOTATIONS: Final = (QUEUED_ANNOTATION, RESERVATION_AFFINITY_ANNOTATION)
-"""Annotations that a pod keeps for life beside those of its gang (GANG_PREFIX): what it has, or waits for, rests on
-them."""
+"""Annotations that cannot change, like those of its gang (GANG_PREFIX): allocations and waiting depend on them."""
 MARKS: Final = (
     RESERVATION_LABEL,
     RESERVATION_ALLOCATED_ANNOTATION,

@@ -52,9 +52,9 @@ class AdmissionSettings(Section, frozen=True):
     and the chart make and grant rights for.
     """
     authority_days: int = 365
-    """How long our own certificate authority is valid. Renewed by itself; no one has to know."""
+    """How long our own certificate authority is valid. Renewed automatically."""
     certificate_days: int = 90
-    """How long a serving certificate is valid. Renewed by itself; no one has to know."""
+    """How long a serving certificate is valid. Renewed automatically."""
     overlap_seconds: float = 600.0
     """How long a new authority is trusted beside the old one before and after it signs. Longer than the API server
     takes to see a changed webhook configuration.

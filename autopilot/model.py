@@ -52,7 +52,7 @@ class AutopilotEvent(StrEnum):
     """Rows of the ledger beside those of the changes themselves."""
 
     ACT = "autopilot-act"
-    """A person lets a policy act, exactly as it stands; its body has the digest."""
+    """A person lets a policy act in its present version; its body has the digest."""
     OBSERVE = "autopilot-observe"
     """A person takes that back."""
     PROPOSED = "autopilot-proposed"

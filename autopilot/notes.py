@@ -37,7 +37,7 @@ REPORT_SECONDS: Final = 4 * DAY_SECONDS + 8 * HOUR_SECONDS
 """From Thursday 1970-01-01 to Monday 08:00 UTC, when a week's report is due."""
 TRIES: Final = 3
 MOST_WAITING: Final = 100
-"""News that is kept while none may be sent; the newest of it."""
+"""Number of notifications, the newest, that are kept while none may be sent."""
 _FLOORS: Final = {
     AutopilotEvent.FLOOR_RAISED: "replicas are lent",
     AutopilotEvent.FLOOR_ENDED: "lent replicas are over",

@@ -196,9 +196,9 @@ class Workload:
     annotations: Mapping[str, str] = field(default_factory=dict)
     """Only those whose key begins with `cotenant.dev/`."""
     described: bool = True
-    """Whether the source tells of its containers; not where usage alone shows them: what they ask for is unknown."""
+    """Whether the source reports its containers; false if only usage shows them and their requests are unknown."""
     gaps: tuple[Reason, ...] = ()
-    """Why what is known of it is only a part, so that nothing is proposed; empty where all is known."""
+    """Why it is known only partly, so that nothing is proposed; empty if it is known completely."""
     own: OwnAmounts = field(default_factory=OwnAmounts)
     """Of each of its pods itself."""
     operator: str = ""
@@ -225,7 +225,8 @@ class Workload:
         return self.replicas if container.pods is None else container.pods
 
     def pod_amount(self, resource: Resource, side: str = "requests") -> int:
-        """Return what one of its pods counts with, in the resource's unit: the pod's own amount, or its containers'."""
+        """Return a pod's request or limit (`side`), in the resource's unit: the pod's own, or that of its
+        containers."""
         own = self.own.requests if side == "requests" else self.own.limits
         return own[resource] if resource in own else pod_amount(self.containers, resource, side)
 
@@ -290,7 +291,7 @@ class Pod:
     """What it is for among pods of its workload that differ, such as a cluster's head; "" where all are alike."""
 
     in_doubt: frozenset[Resource] = frozenset()
-    """Its node may have refused a resize to these requests, or put it off, and nothing tells what the pod has."""
+    """Its node may have refused or deferred a resize to these requests, so the pod's actual amounts are unknown."""
 
     @property
     def effective_priority(self) -> PriorityClass:
@@ -432,13 +433,13 @@ class Inventory:
     limit_ranges: tuple[LimitRange, ...] = ()
     quotas: tuple[Quota, ...] = ()
     server_version: str = ""
-    """Version of the API server, such as "1.35.4"; empty when it was not asked."""
+    """Version of the API server, such as "1.35.4"; empty if it was not read."""
     controllers: tuple[WorkloadRef, ...] = ()
     """Every controller there is, with pods or without, of the kinds that the source lists."""
     listed_kinds: tuple[str, ...] = ()
     """Kinds of which `controllers` has all even where it has none; more kinds may be among them."""
     created_seconds: int | None = None
-    """When the cluster's namespace kube-system was created, which tells clusters apart; None where nobody says."""
+    """When the cluster's namespace kube-system was created, which identifies the cluster; None if it is unknown."""
     unnamed: tuple[UnnamedPod, ...] = ()
     """Pods of the window that used something and that no source names: a part of some workload."""
     pod_rows: tuple[PodRow, ...] = ()

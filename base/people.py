@@ -59,7 +59,7 @@ class IdentitySource(StrEnum):
     """The source of a person's identity."""
 
     LOOPBACK = "loopback"
-    """Nobody asked: whoever sits at this machine, with the rights of the kubeconfig."""
+    """No login: the local user of this machine, with the rights of the kubeconfig."""
     PROXY = "proxy"
     """A header of a trusted proxy."""
     OIDC = "oidc"

@@ -90,7 +90,7 @@ MOST_AT_ONCE: Final = 8
 PATIENCE_SECONDS: Final = 20.0
 """How long an acting call waits for the one before it."""
 GLANCE_SECONDS: Final = 10.0
-"""How old what is known of the cluster may be."""
+"""Largest age of cached facts of the cluster."""
 HEAD_WAIT_SECONDS: Final = 2.0
 """How long the ledger's health waits for the head that the cluster keeps."""
 

@@ -64,7 +64,7 @@ from cotenant.enforcer.sources.last_known import LastInputsFile, Recalling
 from cotenant.enforcer.sources.sources import AgentInputs, ApiSources, FileSources, Sources
 
 RECORD_CAP_BYTES: Final = 64 * 1024**2
-"""Largest recording; then it is begun anew beside the old one. Bounds the disk."""
+"""Largest recording; then a new one is started beside the old one. Bounds the disk."""
 NVML_LIBRARY: Final = "libnvidia-ml.so.1"
 """NVIDIA's management library, as the loader finds it or as a path. The name that NVIDIA's container toolkit and
 driver install."""

@@ -87,7 +87,7 @@ class HookDecision:
 
     agent: Agent
     ended: Callable[[], bool]
-    """Whether the end was asked for."""
+    """Whether a stop was requested."""
     parents: Parents
     claimed_cpus: ClaimedCpus = no_cpus
 

@@ -57,7 +57,7 @@ class QuotaDemand:
 
 
 Demand = RangeDemand | QuotaDemand | RangeDefault
-"""What an object of a namespace demands of pods, or gives to them so that they have what is demanded."""
+"""Demands of a namespace's object on pods, or defaults that it sets so that pods meet them."""
 _DEFAULT_SIDES: Final = {"defaultRequest": "requests", "default": "limits"}
 
 

@@ -50,7 +50,7 @@ PREFIX: Final = "cotenant-profile-"
 BATCH_POLICY: Final = "cotenant-batch-resources"
 """The policy that writes the annotation of batch resources for pods that no profile matches."""
 PART_LABEL: Final = ("cotenant.dev/compiled-from", "profiles")
-"""On every object that the compiler writes, so that those of deleted profiles can be told."""
+"""On every object that the compiler writes, to identify those of deleted profiles."""
 NOT_OURS: Final = Requirement(
     "kubernetes.io/metadata.name",
     Operator.NOT_IN,

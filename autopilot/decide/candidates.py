@@ -45,7 +45,7 @@ from cotenant.recommender.settings import CotenantSettings
 Json = Mapping[str, Any]
 DAY_HOURS: Final = 24.0
 DEAD_BAND: Final = "dead-band"
-"""The guardrail that judges the largest of all moves, and none by itself."""
+"""The guardrail that checks only the largest of all moves."""
 GIB_A_CORE: Final = 8.0
 """Memory that counts as much as a core where nothing has a price."""
 

@@ -208,7 +208,7 @@ def kept_by(autoscaler: Json, guardrails: GuardrailSettings) -> str:
 
 
 def mark_arrived(step: FloorStep) -> FloorStep:
-    """The step once the server took it."""
+    """The step after the server accepted it."""
     return replace(step, lent=msgspec.structs.replace(step.lent, has_arrived=True))
 
 

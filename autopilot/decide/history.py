@@ -49,7 +49,7 @@ _STATES: Final[Mapping[ChangeState, ActState]] = {
     ChangeState.GONE: ActState.TAKEN_BACK,
 }
 _GRAVITY: Final = (ActState.HARMFUL, ActState.UNDER_WAY, ActState.TAKEN_BACK, ActState.FAILED, ActState.KEPT)
-"""Of the parts of an act the first of these that is there says how the whole stands."""
+"""States in order: the first one that any part of a change has is the state of the whole."""
 _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BACK})
 
 

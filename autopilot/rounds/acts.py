@@ -46,7 +46,7 @@ from cotenant.changes.soak.watcher import Watcher, WatchScope
 from cotenant.recommender.settings import RecommenderSettings
 
 PATIENCE_SECONDS: Final = 20.0
-"""How long what is due waits for somebody else's turn at the ledger."""
+"""How long a due write waits for another process's turn at the ledger."""
 
 
 class LedClient(KubeClient):

@@ -26,7 +26,7 @@ from cotenant.profiler.settings import PortraitSettings
 
 Step = TypeVar("Step", BoostStep, FloorStep)
 MOST_HELPED: Final = 50
-"""Starts that one round helps at most: nobody else has the ledger meanwhile."""
+"""Largest number of starts that get CPU in one round: it holds the ledger meanwhile."""
 
 
 class Starts:
@@ -39,7 +39,7 @@ class Starts:
         """
         self._config, self._ledger, self._paused = config, ledger, paused
         self._refusals = WriteRefusals()
-        """By the pod's uid: what could not go back, while it is tried anew."""
+        """Refused restorations, by the pod's uid; they are retried."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[BoostStep]:
         """Take back what is over, also while everything halts, then help pods that start; return the steps done.

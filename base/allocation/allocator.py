@@ -54,8 +54,8 @@ class Holding:
     annotations: Mapping[str, str] = field(default_factory=dict)
     requests: Mapping[str, int] = field(default_factory=dict)
     entered: bool = False
-    """In a ledger: we wrote its annotations. Those of another pod anybody may have written; they count as far as the
-    pod asks for as much."""
+    """In a ledger: we wrote its annotations. Those of another pod may have any author; they count up to the pod's
+    request."""
 
 
 @dataclass(frozen=True, slots=True)

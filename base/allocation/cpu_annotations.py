@@ -32,7 +32,7 @@ from cotenant.base.kubernetes.protocol import (
 from cotenant.base.resource import Resource
 
 CPU_RESOURCES: Final = frozenset({"cpu", *(EXTENDED_RESOURCES[band, Resource.CPU] for band in Band)})
-"""Wire names under which the scheduler allocates CPU on a NUMA node; a batch pod's is kubernetes.io/batch-cpu."""
+"""Resource names for CPU allocation on a NUMA node; batch pods use kubernetes.io/batch-cpu."""
 WireT = TypeVar("WireT")
 
 

@@ -11,7 +11,7 @@ from cotenant.base.errors import UsageError
 LARGEST_CPU: Final = 8191
 """No kernel numbers CPUs higher; a greater number is a mistake, and a range up to it would fill the memory."""
 LONGEST_LIST: Final = 5 * (LARGEST_CPU + 1)
-"""Characters; every CPU by itself needs no more. Anybody may write an annotation."""
+"""Characters; a list of every single CPU is not longer. Annotations may have any author."""
 
 Cpus = frozenset[int]
 _FIX: Final = 'Write such as "0-2,5".'

@@ -15,7 +15,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.text import format_value
 
 GPU_RESOURCES: Final = (NVIDIA_GPU, GPU, GPU_SHARED, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
-"""Every resource by which a container asks for GPUs."""
+"""Every resource by which a container requests GPUs."""
 _INSTEAD: Final = " instead of "
 _DEVICES: Final = re.compile(rf"{re.escape(NVIDIA_GPU)}: (\d{{1,6}})")
 _PERCENTS: Final = re.compile(rf"{re.escape(GPU_CORE)}: (\d{{1,8}}), {re.escape(GPU_MEMORY_RATIO)}: (\d{{1,8}})")

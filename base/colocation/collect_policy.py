@@ -25,7 +25,7 @@ class CollectPolicy:
     report_seconds: int = 60
     durations_seconds: tuple[int, ...] = (300, 600, 1800)
     memory_policy: str = "usageWithoutPageCache"
-    """Published, not obeyed: the working set is what is measured."""
+    """Published and not applied: the working set is measured."""
 
     @property
     def longest_seconds(self) -> int:

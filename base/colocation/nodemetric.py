@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.quantity import parse_amount
 from cotenant.base.resource import BEYOND_CAPACITY, Amounts, Resource
 
 AHEAD_SECONDS: Final = APART_SECONDS
-"""A report from further ahead than this is not of a clock that differs a little: nobody knows how old it is."""
+"""A report further ahead than this is no small clock difference: its age is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

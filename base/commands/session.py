@@ -25,7 +25,7 @@ _LEVEL: Final = "telemetry.log_level"
 _SERVERS: Final = frozenset(("serve", "dashboard", "demo", "enforcer", "cri-proxy"))
 """Words of commands that run until they are stopped."""
 _OF_ONE: Final = ("kube.kubeconfig", "kube.context", "profiler.prometheus.labels")
-"""Settings that say which cluster is asked: an option that gives one is of that cluster alone."""
+"""Settings that select the cluster to read: an option that gives one applies only to that cluster."""
 
 if TYPE_CHECKING:
     from cotenant.base.settings.load import Loaded

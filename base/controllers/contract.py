@@ -55,7 +55,7 @@ class ControllerDecision:
     intents: tuple[Intent, ...] = ()
     notes: tuple[ObjectNote, ...] = ()
     before: Mapping[Address, str] = field(default_factory=dict)
-    """For the audit: what stands there now of what an intent changes, in short; missing where there is nothing."""
+    """For the audit: the present values of the fields that an intent changes; missing if there are none."""
     trouble: CotenantError | None = None
 
 

@@ -43,7 +43,7 @@ class ControllerCondition(StrEnum):
 
     UP = "Up"
     DRY_RUN = "DryRun"
-    """Decides, and writes nothing because nobody said that it may."""
+    """Decides, and writes nothing because writing was not enabled."""
     STANDBY = "Standby"
     """Another replica leads."""
     WAITING = "Waiting"
@@ -51,7 +51,7 @@ class ControllerCondition(StrEnum):
     NO_DATA = "NoData"
     """There is nothing to publish: no run of the pipeline has ended, or no history is stored."""
     STALE = "Stale"
-    """What it would decide on is too old, or the clock is doubtful; everything is left as it is."""
+    """Its inputs are too old, or the clock is uncertain; nothing is changed."""
     FORBIDDEN = "Forbidden"
     """A right is missing."""
     ABSENT = "Absent"

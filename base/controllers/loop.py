@@ -60,7 +60,7 @@ which its writes were sent is part of the pause."""
 CLOSING_PAUSE_SECONDS: Final = 0.3
 """Between two attempts to end in good order: a mirror shows our own last write by then."""
 NOT_MADE: Final = "NotMade"
-"""Reason of the Event on an object that asked for something which could not be made."""
+"""Reason of the Event on an object whose request could not be fulfilled."""
 MOST_ROUNDS: Final = 5
 """Rounds of `settle`: a CR, then its status, then nothing."""
 
@@ -85,11 +85,11 @@ class Feature(Protocol):
     optional: tuple[str, ...] = ()
     """Mirrors whose changes wake it too, and which a cluster may lack."""
     listed: frozenset[str] = frozenset()
-    """Resources that it reads anew for each decision, whatever it mirrors."""
+    """Resources that it reads again for each decision, in addition to its mirrors."""
     coalesce_seconds: float | None = None
     """How long changes are gathered before a decision; None: as long as the manager gathers them."""
     send_seconds: float | None = None
-    """After so long a time of writing it decides anew, whatever is left; None: it writes all first."""
+    """After this time of writing it decides again, with writes left over; None: it writes all first."""
     unmade: Mapping[str, str] = MappingProxyType({})
     """Why what it makes for an object was not made, by who asked for it (`Create.asker`), as of the last round."""
     by_clock: bool = False
@@ -182,7 +182,7 @@ class LoopContext:
     audit: Audit
     board: RoundReporter
     server_clock: ServerClock | None = None
-    """The API server's, against which ours is held; None: ours is not the machine's on purpose."""
+    """The API server's clock, with which ours is compared; None: ours differs from the machine's on purpose."""
 
 
 class FeatureRunner:

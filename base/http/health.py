@@ -24,7 +24,7 @@ from cotenant.base.settings.sections.telemetry import TelemetrySettings
 Page = Callable[[], tuple[bytes, str]]
 """Makes a page: its bytes and their content type."""
 Check = Callable[[], str]
-"""Says what is wrong in a few words, or "" when all is well; must answer within a second. Raising counts as wrong."""
+"""Returns what is wrong in a few words, or ""; must return within a second. An exception counts as wrong."""
 
 
 @dataclass(slots=True)

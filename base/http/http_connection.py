@@ -77,7 +77,7 @@ class _Stage(Enum):
     HEAD = auto()
     BODY = auto()
     DEAF = auto()
-    """Refused: what still comes is not looked at."""
+    """Refused: further bytes are ignored."""
 
 
 @dataclass(slots=True)

@@ -30,7 +30,7 @@ ROLE_LABELS: Final = (
     *("jobset.sigs.k8s.io/replicatedjob-name", "strimzi.io/pool-name", "strimzi.io/component-type"),
     *("app.kubernetes.io/component", "component"),
 )
-"""Labels by which operators tell the pods of one object apart."""
+"""Labels by which operators distinguish the pods of one object."""
 _MADE: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmnpqrstvwxz2456789]{8,10}")
 """An ordinal, a random ending or a hash, of which Kubernetes puts several with dashes at the end of a name."""
 

@@ -36,13 +36,13 @@ ValueT = TypeVar("ValueT")
 
 FIRST_PAUSE_SECONDS: Final = 0.25
 WATCH_SECONDS: Final = (300, 600)
-"""How long the server is asked to keep a watch; spread, so that not all end at once."""
+"""Requested duration of a watch; spread, so that not all end at once."""
 RELIST_AFTER: Final = 5
-"""Watches in a row that told nothing: our version may be of a future that an older etcd snapshot does not know."""
+"""Silent watches in a row: our version may be newer than a restored etcd snapshot."""
 SILENT_WATCHES: Final = 3
-"""Watches in a row that were accepted and told nothing: a proxy may swallow what the server says, so a list asks."""
+"""Accepted, silent watches in a row: a proxy may drop the server's events, so a list follows."""
 RENEWAL_SHARE: Final = 0.75
-"""Of the time after which a reader calls the mirror stale: a quiet watch is taken up anew before that."""
+"""Share of the time after which the mirror counts as stale: a silent watch is restarted before that."""
 SHORT_SECONDS: Final = 1.0
 """A watch that ends sooner and without a word was closed by something that will close the next one too; one that lasted
 was followed, whatever ended it."""

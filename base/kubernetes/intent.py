@@ -74,7 +74,7 @@ class Patch:
     subresource: str = ""
     why: str = ""
     routine: bool = False
-    """A sign of life that nobody has to read: told at debug level."""
+    """A heartbeat: logged at debug level."""
 
 
 @dataclass(frozen=True, slots=True)

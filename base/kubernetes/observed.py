@@ -14,7 +14,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, q
 
 NamedAmounts = Mapping[str, int]
 LAG_SECONDS: Final = 60.0
-"""A pod that was to be gone by now may be seen for so long before it counts as one that does not end."""
+"""A deleted pod may exist for this time beyond its grace period before it counts as stuck."""
 
 
 def outlasts_its_end(gone_by_seconds: float | None, now_seconds: float) -> bool:

@@ -13,7 +13,8 @@ TEMPLATE_HASH_LABEL: Final = "pod-template-hash"
 DEPLOYMENT_CONFIG_LABEL: Final = "deploymentconfig"
 """Of a DeploymentConfig's pods (OpenShift)."""
 LINKED: Final = frozenset({"ReplicaSet", "ReplicationController", "Job", "Pod"})
-"""Kinds that lead on to their own controller; above others, such as a StatefulSet's operator, nobody looks."""
+"""Kinds that lead on to their own controller; the owners of other kinds, such as a StatefulSet's operator, are not
+read."""
 WORKLOAD_API_VERSIONS: Final = {
     "Deployment": "apps/v1",
     "StatefulSet": "apps/v1",

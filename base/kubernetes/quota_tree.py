@@ -62,7 +62,7 @@ PUBLISHED_ANNOTATIONS: Final = (
 )
 """What the scheduler, or cotenant in its place, writes onto a quota: JSON resource lists, and moments."""
 SYSTEM_QUOTAS: Final = frozenset({ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA})
-"""They divide nothing, and nobody waits for them."""
+"""They divide nothing, and no pod waits for them."""
 INT64_MAX: Final = 2**63 - 1
 
 Amounts = Mapping[str, int]

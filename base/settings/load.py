@@ -36,7 +36,7 @@ from cotenant.base.text import closest_name
 _LIST_FIX = "`cotenant config show` lists every setting."
 _LEDGER: Final = "actions.ledger"
 _API: Final = ("kube.kubeconfig", "kube.context")
-"""Settings that say which cluster is asked and acted on."""
+"""Settings that select the cluster to read and write."""
 MANY_CLUSTERS: Final = 2
 """From so many declared clusters on, one has to be named, and each has its own ledger."""
 
@@ -77,7 +77,7 @@ class Loaded(Generic[RootT]):
     clusters: tuple[str, ...] = ()
     """Names of the clusters that the file declares."""
     cluster: str | None = None
-    """The declared one whose own settings are in force."""
+    """The declared cluster whose own settings are used."""
 
     def of(self, root: type[SectionsT]) -> Loaded[SectionsT]:
         """Return the same with the settings as the root that they are; TypeError for another one."""

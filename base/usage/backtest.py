@@ -9,7 +9,7 @@ from typing import Final
 BACKTEST: Final = "backtest"
 """Name of the stored report."""
 ORIGINS: Final = 24
-"""Moments at which a back-test forecasts unless it is told how many."""
+"""Default number of times at which a back-test forecasts."""
 
 
 class Horizon(StrEnum):

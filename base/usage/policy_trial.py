@@ -14,11 +14,11 @@ POLICY_TRIAL: Final = "policy-trial"
 """Name of the stored document, a PolicyTrial."""
 FORECAST: Final = "forecast"
 OFFERED_FROM: Final = 1.1
-"""Least ratio of what `forecast` would have lent to what the policy in force did, below which no switch is worth it."""
+"""Lowest ratio of what `forecast` would have lent to what the present policy lent, for a worthwhile switch."""
 OFFERED_DAYS: Final = 7.0
 """Days of tested decisions below which no switch is offered."""
 TOLERATED_VIOLATION: Final = 0.01
-"""Share of decisions that may be violated even where the policy in force violated fewer."""
+"""Share of decisions that may be violated even if the present policy violated fewer."""
 
 
 class PolicyScore(msgspec.Struct, frozen=True, rename={"peak_alone": "proven"}):

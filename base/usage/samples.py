@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 KeyT = TypeVar("KeyT", bound=Hashable)
 _CHUNK: Final = 512
-"""Rows looked at at once, so that working memory stays small."""
+"""Rows processed together, so that working memory stays small."""
 _GRID: Final = 2.0**-20
 """Samples due are multiples of it: their sum is the same in whatever order shards are added."""
 

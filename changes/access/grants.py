@@ -15,7 +15,7 @@ from cotenant.changes.access.settings import (
 )
 
 RESERVED: Final = "system:"
-"""Names that mean something to Kubernetes itself: nobody comes by one through a header or a claim."""
+"""Names with a meaning in Kubernetes itself: headers and claims cannot give them."""
 VIEWS: Final = (Grant(Role.VIEWER),)
 STRANGER: Final = Person("", (), IdentitySource.PROXY, VIEWS)
 """Who reads without a name where the settings let them."""

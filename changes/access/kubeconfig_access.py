@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS: Final = 3.0
 """How long a start waits for the cluster to say who we are."""
 CALL_SECONDS: Final = 5.0
-"""Longest silence of the API server while somebody looks at a page."""
+"""Longest wait for the API server while a page is open."""
 ANSWER_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 20.0
 """A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""

@@ -21,7 +21,7 @@ class AccessMode(StrEnum):
     NONE = "none"
     """It does not ask; for the loopback alone."""
     PROXY = "proxy"
-    """A proxy in front has asked, and says so in headers."""
+    """A proxy in front identifies people by headers."""
     OIDC = "oidc"
     """People log in here with an OpenID Connect provider."""
 

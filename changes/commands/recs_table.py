@@ -14,7 +14,7 @@ from cotenant.recommender.model.steps import ready_words
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 WORST_FIRST: Final = "sort=-severity&sort=-saving_month"
-"""The order of the list where nobody asks for another; of one severity, what saves most comes first."""
+"""Default order of the list; within one severity, the largest saving first."""
 ROOMY_COLUMNS: Final = 120
 """From this width of a terminal on a row has a place for its names, the leading columns and both requests."""
 _LEADING: Final = ("severity", "ready", "saving_month")

@@ -49,14 +49,14 @@ class ChangeEvent(StrEnum):
     ROLLBACK_LOST = "rollback-lost"
     """The process that accepted it ended before anything was sent."""
     GONE = "gone"
-    """Its workload no longer has what it wrote, or is gone itself."""
+    """Its workload lost the written values, or was deleted."""
 
 
 class ChangeState(StrEnum):
     """The state of a change."""
 
     UNKNOWN = "unknown"
-    """Accepted, and nobody has written what became of it: read the cluster."""
+    """Accepted, and its outcome is not recorded: read the cluster."""
     WAITING = "waiting"
     """Accepted, and kept back until the first of its batch have soaked; the cluster holds none of it."""
     AWAITING = "awaiting"
@@ -71,7 +71,7 @@ class ChangeState(StrEnum):
     ROLLBACK_UNKNOWN = "rollback-unknown"
     ROLLED_BACK = "rolled-back"
     GONE = "gone"
-    """Somebody else changed what it wrote since, or the workload is gone: it is no longer in force."""
+    """Another writer changed its values later, or the workload was deleted: it is no longer in effect."""
 
     @property
     def settled(self) -> bool:
@@ -177,7 +177,7 @@ class Change(AcceptedWork):
     cluster: str = ""
     next_steps: tuple[NextStep, ...] = ()
     ladder: str = ""
-    """Id of the ladder of which it is a step; empty for a change that stands alone."""
+    """Id of the ladder of which it is a step; empty for a single change."""
     images: str = ""
     """Images of the template as it was looked at: a verdict is about them; empty in rows from before that was kept."""
     paced: bool = False

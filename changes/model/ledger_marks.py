@@ -35,7 +35,7 @@ COLUMNS: Final = (
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"
 HIDDEN: Final = f"{STATE}={EMPTY}"
-"""The filter of a list that hides what was put off."""
+"""The filter of a list that hides snoozed and dismissed rows."""
 
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
 STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)

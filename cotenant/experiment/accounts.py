@@ -29,7 +29,7 @@ class Accounts:
         self._columns = {name: np.zeros(len(world.steps)) for name in _COLUMNS}
         self._ended_at = np.full(len(jobs.arrival), -1, dtype=np.intp)
         self.lost_millicore_steps = 0.0
-        """Work of evicted jobs, which begins anew."""
+        """Work of evicted jobs, which starts again."""
 
     def ended(self, jobs: npt.NDArray[np.intp], step: int) -> None:
         """Record the step in which these jobs have ended."""

@@ -18,7 +18,7 @@ INSTALLED: Final = {
     Sharing.KOORDINATOR: float(install_of(USAGE).strategy.cpu_reclaim_percent),
     Sharing.COTENANT: NodePeakSettings().risk_percent,
 }
-"""Knobs of an install that nobody has touched."""
+"""Default knobs of an installation."""
 
 
 def run_all_settings(

@@ -30,7 +30,7 @@ from cotenant.forecasting.shard import MixtureFit
 
 _FOLDER: Final = "learned-forecasts"
 _FORM: Final = "1"
-"""Rises whenever what is learned, or how it is stored, changes its meaning."""
+"""Increases whenever learned data, or their storage, change their meaning."""
 _TREES: Final = "-trees"
 _END: Final = "end_seconds"
 """Of the learning, in the stamps of both blocks."""

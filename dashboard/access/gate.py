@@ -45,7 +45,7 @@ OPEN: Final = ("livez", "readyz", "metrics")
 EARLY_SECONDS: Final = 60.0
 """So long before a token ends it is renewed."""
 PATIENCE_SECONDS: Final = 30.0
-"""Pause before a provider that was silent is asked again to renew a token."""
+"""Pause before a silent provider is asked again to renew a token."""
 WAITING: Final = 8
 """So many threads wait for the store of logins, and so many for renewals; everything else has threads of its own."""
 REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)

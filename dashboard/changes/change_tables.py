@@ -39,7 +39,7 @@ TONES: Final[Mapping[ChangeState, str]] = {
     ChangeState.FAILED: "red",
 }
 REMEMBERED: Final = 4
-"""Tables that are kept: people with other namespaces see other rows."""
+"""Number of cached tables: people with other namespaces see other rows."""
 NO_CHANGE_SERVICE: Final = "This dashboard is read-only: it keeps no ledger."
 FIX: Final = "Start it with `cotenant dashboard --act`."
 

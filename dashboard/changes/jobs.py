@@ -18,9 +18,9 @@ from cotenant.base.errors import CotenantError
 
 JobT = TypeVar("JobT", bound="PageJob")
 MOST_JOBS: Final = 8
-"""Jobs that are kept, the newest ones; an older one is stopped and made anew when its page asks again."""
+"""Number of jobs that are kept, the newest; an older one is stopped, and started again on request."""
 VIEWER_GONE_SECONDS: Final = 3.0
-"""How long after the last question a job goes on; a page asks each second."""
+"""How long a job continues after the last request; a page sends one each second."""
 ABANDONED_SECONDS: Final = 900.0
 """How long a job rests before it ends: a browser asks for a tab in the background each minute only."""
 log = structlog.get_logger(__name__)

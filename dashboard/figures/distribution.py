@@ -17,7 +17,7 @@ RUNGS: Final = ("p50", "p90", "p95", "p98", "p99", "max")
 STANDS: Final = {"Request": (base.ORANGE, "dash"), "Proposed": (base.TEAL, "solid"), "Limit": (base.RED, "dot")}
 """What is marked in the histogram -> (colour, dash)."""
 FAR: Final = 2.5
-"""A mark this many times beyond everything used is told in words."""
+"""A mark this many times above all usage is described in words."""
 CLOSE: Final = 0.09
 """Share of the axis that a label needs."""
 

@@ -44,7 +44,7 @@ LANE_PIXELS: Final = 24
 CPU_PIXELS: Final = 250
 HALF: Final = 0.3
 TOLD: Final = 3
-"""Acts of a mark that are told one by one."""
+"""Actions of a mark that are listed one by one."""
 WORDS: Final = 180
 """Letters of a reason in a hover box."""
 

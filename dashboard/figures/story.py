@@ -28,7 +28,7 @@ MARKS: Final = 90
 """Marks that fit side by side; events closer than that share one, with their number."""
 LANE: Final = 0.075
 FAR: Final = 2.0
-"""A limit this many times above everything else is told in words: drawn, it would flatten the rest."""
+"""A limit this many times above everything else is described in words: drawn, it would flatten the rest."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -101,7 +101,7 @@ class DashboardContext:
     clusters: Mapping[str, str] = field(default_factory=dict)
     """Where the top bar leads to beside this cluster, address by label; empty: there is only one."""
     steering: Steering | None = None
-    """The clock of a demo, to be moved ahead; None: time is what it is."""
+    """The clock of a demo, which can be moved ahead; None: real time."""
     computes_size: Callable[[], bool] = no_job
     """Whether the question which nodes could leave is being answered, as a demo asks it at its start."""
     replay: ReplayJob | None = None

@@ -25,7 +25,7 @@ HOME_PANEL: Final = "home-risk-panel"
 HOME_MARK: Final = "home-risk-mark"
 TITLE: Final = "Try a risk"
 USUAL_PERCENT: Final = 1.0
-"""Risk of an install that nobody has changed: where the slider stands first."""
+"""Risk of a default installation: the slider's first position."""
 NOTE: Final = (
     "How often services may exceed the forecast peak of a node: with more risk, more is lent and nodes are short "
     "more often."

@@ -25,7 +25,7 @@ TITLE: Final = "CPUs and devices, and their owners"
 ASK: Final = "node-cpus-ask"
 BODY: Final = "node-cpus"
 TONES: Final = ("blue", "teal", "violet", "orange", "yellow")
-"""Colours of pods, over and over; the sign in the cell tells apart those that share one. Red is danger alone."""
+"""Colours of pods, over and over; the sign in the cell distinguishes those that share one. Red is only for danger."""
 UNAVAILABLE: Final = "gray"
 
 

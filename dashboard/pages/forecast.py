@@ -155,7 +155,7 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
 
 
 InHand = Callable[[], ForecastDetail | None]
-"""The forecast in hand, read by the first panel that asks for it."""
+"""The present forecast, read by the first panel that needs it."""
 
 
 def in_hand(view: View, search: str) -> InHand:

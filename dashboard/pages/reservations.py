@@ -21,7 +21,7 @@ from cotenant.dashboard.reservations.board import LIST, PATH, board, filter_boar
 from cotenant.dashboard.tables import list_page
 
 BELOW: Final = "plan-proposals"
-"""Id of the list, which stands below the board."""
+"""Id of the list below the board."""
 
 
 def render(view: View, search: str) -> Component:

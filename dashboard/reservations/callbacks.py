@@ -36,10 +36,10 @@ from cotenant.scheduler_ext.reservations.model.plan import DecisionScope, Plan, 
 from cotenant.scheduler_ext.reservations.model.plan_service import PlanRef, PlanService, PlanTerms
 
 FAST_MILLISECONDS: Final = 2_000
-"""Between two looks at the plans while one of them moves."""
+"""Time between two readings of the plans while one of them changes."""
 SLOW_MILLISECONDS: Final = 10_000
 AFTER_SECONDS: Final = 60.0
-"""After somebody acted, something is taken to move for so long, and what was done is news."""
+"""For this time after an action, plans count as changing, and the action is shown as new."""
 NEXT: Final = 3
 SKIPPABLE: Final = 6
 Answer = tuple[Any, Any, Any, Any]

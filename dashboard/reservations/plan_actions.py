@@ -55,7 +55,7 @@ ACTS: Final = (
 ASKED: Final = "plan-asked"
 """What a button of the plan asks for: {"act": one of ACTS}."""
 NEW_ASKED: Final = "plan-new-asked"
-"""That a plan by hand is asked for: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
+"""A request for a manual plan: {"workload": "NAMESPACE/KIND/NAME", or ""}."""
 SHOWN: Final = "plan-approve-of"
 """Generation of the plan that the form of an approval was drawn from: a plan that has moved on is not approved."""
 FOLLOWED: Final = "new-term"

@@ -81,7 +81,7 @@ class Snapshot:
     tables: Mapping[str, Relation]
     _answers: Answers = field(default_factory=Answers, repr=False)
     gathering: Gathering | None = None
-    """Who was asked last what node agents did; its revision changes with ENFORCEMENT, `version` does not."""
+    """The last collection of node agents' actions; its revision changes with ENFORCEMENT, `version` does not."""
     unmarked_version: str = ""
     """The version before the ledger's marks; "" where nothing is marked."""
 

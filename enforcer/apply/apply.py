@@ -42,7 +42,7 @@ from cotenant.enforcer.decide.write_order import SETS, ancestors, fit_cpu_list
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable, WriteAnswer
 
 TOLD_SECONDS: Final = 60.0
-"""The same is told again after this time."""
+"""The same finding is reported again after this time."""
 CONFLICT_DRIFTS: Final = 3
 """So many changes by somebody else within TOLD_SECONDS are a conflict."""
 OLDEST_SECONDS: Final = 1e9

@@ -53,7 +53,7 @@ class PodEvictions:
     stopper: EvictionQueue[str] | None = None
     _admission: EvictionBudget = field(default_factory=EvictionBudget)
     _unanswered: dict[str, tuple[Evict, float]] = field(default_factory=dict)
-    """Urgent evictions that the API server was asked for, by uid, and when (monotonic)."""
+    """Urgent evictions that were requested from the API server, by uid, and when (monotonic)."""
     _to_end: list[EvictionAnswer] = field(default_factory=list)
     """Urgent evictions that the API server refused since the last decision, and that the runtime may carry out."""
     _resting: dict[str, RefusedPod] = field(default_factory=dict)

@@ -45,7 +45,7 @@ class KnobWrite(KnobValue):
 
     present: Value | None = None
     restores: bool = False
-    """Gives back what stood there before us."""
+    """Restores the original value."""
     drifted: bool = False
     """Somebody else changed what we had written."""
     on_the_way: bool = False
@@ -96,7 +96,7 @@ class Done(KnobValue):
     message: str = ""
     """For people, when it is not simply done."""
     repeated: bool = False
-    """The same was told within the last minute: count it, do not tell it again."""
+    """The same was reported within the last minute: count it, do not report it again."""
 
     @classmethod
     def of(cls, value: KnobValue, outcome: WriteOutcome, **more: Any) -> Done:

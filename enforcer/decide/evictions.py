@@ -17,7 +17,7 @@ from cotenant.base.kubernetes.intent import Address, Create, eviction_of
 from cotenant.enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
-"""A pod that still is there after it was asked is asked again so often."""
+"""Interval of eviction requests for a pod that still exists."""
 LONGEST_REST_SECONDS: Final = 300.0
 """Of a pod whose eviction is refused again and again: a budget may permit it at any time."""
 AT_ONCE_SECONDS: Final = 1

@@ -25,7 +25,7 @@ from cotenant.base.kubernetes.quantity import format_bytes
 
 DRIVER: Final = CLAIM_DRIVER
 GONE: Final = "gone"
-"""Kind of a device that a claim has and that nothing describes any more; no claim asks for it."""
+"""Kind of a device of a claim without a description; no claim requests it."""
 API_VERSION: Final = "resource.k8s.io/v1"
 DEVICES_PER_SLICE: Final = 128
 """The API server takes no more."""

@@ -185,7 +185,7 @@ class LaneSample:
     target: float | None = None
     """What best effort may use, with every term that suppression applied; None while it is off."""
     limit: float | None = None
-    """What it is held to: its quota or its CPUs."""
+    """Its limit: a quota or CPUs."""
     burst: float = 0.0
     """Granted to latency-sensitive containers beyond their limits."""
 
@@ -222,7 +222,7 @@ class Gathering:
     dry_agents: int = 0
     """Of those, dry runs that are known as such."""
     trouble: str = ""
-    """Why the cluster could not be asked, or empty."""
+    """Why the cluster could not be read, or empty."""
     fix: str = ""
     forbidden: bool = False
     notes: tuple[str, ...] = ()

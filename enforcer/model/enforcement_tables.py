@@ -39,7 +39,7 @@ ENFORCEMENT: Final = Schema(
         Column("count", "Times", Kind.INTEGER, "Number of times since the previous row of the same Event.", wide=True),
         Column("series", "Event", Kind.TEXT, "Uid of the Event it was read from, else empty.", wide=True),
         Column("total", "Event count", Kind.INTEGER, "How often that Event had happened by then.", wide=True),
-        Column("id", "Id", Kind.TEXT, "Key of the reporting agent.", wide=True),
+        Column("id", "Id", Kind.TEXT, "Id of the action, the same from every source.", wide=True),
     ),
     ("node", "namespace", "pod", "id"),
 )

@@ -20,7 +20,7 @@ from cotenant.enforcer.observe.rates import CpuCounters, Waits, cpu_use, machine
 
 SLOW_SECONDS: Final = 60.0
 MOST_THREADS: Final = 64
-"""Of one container whose waiting is read; the first ones speak for the others."""
+"""Tasks of one container whose waiting time is read; the first ones represent the others."""
 _GROUP: Final = re.compile(r"((?:[^-]|--)+)-(?!-)")
 """Volume group of a logical volume's name; hyphens inside are written twice."""
 

@@ -27,9 +27,9 @@ from cotenant.enforcer.report.usage import PLURAL, own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
 Made = Callable[[CollectPolicy], Apply | None]
-"""The status to write by a policy; asked in the reporter's thread."""
+"""The status to write for a policy; called in the reporter's thread."""
 Noted = Callable[[], Apply | None]
-"""What the Node is to say, None = nothing new; asked in the reporter's thread."""
+"""The write to the Node, None = nothing new; called in the reporter's thread."""
 NOTE_SECONDS: Final = 300.0
 """Between two writes to the Node: every scheduler and kubelet hears of them."""
 

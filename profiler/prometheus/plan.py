@@ -95,7 +95,7 @@ class RangeQuery:
         return self.wording().usual
 
     def wording(self) -> Wording:
-        """The expression, and the same with each metric by its whole name."""
+        """The expression, and the same with each metric's full name."""
         conditions = {part.name: self.shard.matchers() if part.by_namespace else () for part in self.parts}
         usual = [(part.name, part.expression(conditions[part.name])) for part in self.parts]
         exact = [(part.name, part.exact(conditions[part.name])) for part in self.parts]

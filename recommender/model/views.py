@@ -298,7 +298,7 @@ REPLICAS: Final = Schema(
         Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
         Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when not proposed."),
         Column("floor_time", "From", Kind.TIME, "Time by which it is needed, including the pods' start."),
-        Column("needed", "Needed", Kind.INTEGER, "Pods by the forecast; above Most: raise it.", essential=True),
+        Column("needed", "Needed", Kind.INTEGER, "Pods by the forecast; above Most, raise Most.", essential=True),
         Column("by", "By", Kind.TEXT, "Resource that asks for them."),
         Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),

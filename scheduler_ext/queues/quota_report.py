@@ -24,7 +24,7 @@ from cotenant.scheduler_ext.queues.revoke import borrows_since, let_go_by_quota,
 from cotenant.scheduler_ext.queues.view import QueueView
 
 LEAST_RUNS: Final = 5
-"""With fewer runs nothing is said of others."""
+"""With fewer finished runs there is no estimate for other pods."""
 HOLDERS: Final = 3
 """Quotas named as those that use more than their guarantee, at most."""
 _TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)

@@ -1,4 +1,4 @@
-"""Quotas as trees, each with the capacity that it divides; what hangs in no tree is set aside by name. Pure.
+"""Quotas as trees, each with the capacity that it divides; quotas outside of a tree are listed by name. Pure.
 
 A quota is in the tree of the quota right under the root that it hangs below: the tree of the profile that names that
 one, or its tree id, where a profile or a total says what this tree has; else the default tree. The default tree has all

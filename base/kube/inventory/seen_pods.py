@@ -34,7 +34,7 @@ from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, q
 from cotenant.base.resource import Resource
 
 Owners = Mapping[WorkloadRef, WorkloadRef | None]
-"""Objects that were read and may be owned, and by whom; None = by nobody."""
+"""Objects that were read, and their owners; None = no owner."""
 _PHASES: Final = {phase.value: phase for phase in PodPhase}
 
 

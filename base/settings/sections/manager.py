@@ -62,14 +62,14 @@ class ManagerSettings(Section, frozen=True):
     half a second.
     """
     resync_seconds: float = 60.0
-    """Everything is looked at again after this time, changed or not. A safety net; all changes arrive by watches."""
+    """Everything is decided again after this time, changed or not. A safety net; all changes arrive by watches."""
     stale_seconds: float = 120.0
     """A watch without a sign of life for so long is stale: what rests on it is left as it is. An event, a bookmark, and
     that the API server takes up the watch anew are signs; a quiet watch is taken up anew after three quarters of this
     time. Longer than a missed bookmark, shorter than any decision that rests on the watch.
     """
     feature_retry_seconds: float = 60.0
-    """Longest pause before a feature that was refused a right asks again. Pacing of further tries after a refused
+    """Longest pause before a feature retries after a refused right. Pacing of further tries after a refused
     right.
     """
     enforcement_days: Annotated[

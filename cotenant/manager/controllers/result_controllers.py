@@ -33,7 +33,7 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.recommendation import PLURAL
 
 CHECK_SECONDS: Final = 10.0
-"""Between two looks at whether a run has ended; it costs nothing."""
+"""Time between two checks whether a run has ended; a check costs nothing."""
 NOTHING: Final = RunResults(0)
 """Stands for the results of a pipeline that has none."""
 
@@ -63,7 +63,7 @@ class RecommendationController(Feature):
         self._looked: RunResults | None = None
         self._done: RunResults | None = None
         self._due_seconds = math.inf
-        """When what is published grows stale without a new run."""
+        """Time at which published results become stale without a new run."""
         self._there: dict[tuple[str, str], RecommendationObject] = {}
         self._owners: Mapping[WorkloadRef, ExistingObject] = {}
         self._notes: tuple[ObjectNote, ...] = ()

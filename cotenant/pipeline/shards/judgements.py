@@ -46,11 +46,11 @@ from cotenant.settings import Settings
 FOLDER: Final = "judged-workloads"
 _FINDINGS: Final = "-findings"
 _FORM: Final = "4"
-"""Rises whenever what is noted, or how it is stored, changes its meaning."""
+"""Increases whenever the stored notes, or their storage, change their meaning."""
 LEAST_SHARE: Final = 24
 """A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
 LATE_SECONDS: Final = HOUR_SECONDS
-"""Samples that come so late are still looked at."""
+"""Samples with this delay are still processed."""
 _COLUMNS: Final = ("names", "facts", "begin_seconds", "end_seconds", "highest")
 Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
 

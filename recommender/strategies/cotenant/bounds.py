@@ -28,7 +28,7 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The cluster's bounds; rooms: what the largest node leaves a pod, largest: what it has for all pods together.
+    """The cluster's bounds; rooms: the largest node's capacity for one pod; largest: its capacity for all pods.
 
     rooms_of_daemons: what the nodes of each DaemonSet's pods all leave it beside the other daemons.
     """

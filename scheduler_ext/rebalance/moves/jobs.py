@@ -20,7 +20,7 @@ from cotenant.scheduler_ext.rebalance.model.move_service import ENABLE_COMMAND, 
 Json = Mapping[str, Any]
 APPROVED_BY_ANNOTATION: Final = "cotenant.dev/approved-by"
 UNREADABLE: Final = "unreadable"
-"""In the place of the phase of a job that cannot be read; its reason says why."""
+"""Phase shown for a job that cannot be read; its reason says why."""
 WORKING: Final = frozenset({"Up", "Degraded"})
 """States of a feature that does its work."""
 

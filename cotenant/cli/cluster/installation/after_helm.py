@@ -37,7 +37,7 @@ _NODE_AGENT: Final = "cotenant-enforcer"
 WRITERS: Final = ("cotenant-manager", "cotenant-webhook", "cotenant-extender")
 """Processes that write into objects of others what the settings say."""
 LONGEST_END_SECONDS: Final = 90.0
-"""A node agent has 60 s to give back what it holds; a pod on a node that is gone never ends."""
+"""A node agent has 60 s to restore its values; a pod on a deleted node never ends."""
 _PAUSE_SECONDS: Final = 1.0
 _PLACEHOLDERS: Final = Address("v1", "pods", "placeholders")
 _BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", "")

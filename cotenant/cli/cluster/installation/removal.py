@@ -66,7 +66,7 @@ class Removal:
     note: str = ""
     uid: str = ""
     ours: OurWrites = EVERYTHING
-    """The writes that are given back."""
+    """The writes that restore values."""
 
     def row(self) -> dict[str, str]:
         """Cells of `plan.STEPS`."""
