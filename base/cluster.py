@@ -225,8 +225,7 @@ class Workload:
         return self.replicas if container.pods is None else container.pods
 
     def pod_amount(self, resource: Resource, side: str = "requests") -> int:
-        """Return a pod's request or limit (`side`), in the resource's unit: the pod's own, or that of its
-        containers."""
+        """Return a pod's request or limit (`side`), in the resource's unit: its own, or its containers'."""
         own = self.own.requests if side == "requests" else self.own.limits
         return own[resource] if resource in own else pod_amount(self.containers, resource, side)
 

@@ -36,9 +36,7 @@ def issue(folder: Path, url: str) -> list[Path]:
     if not host:
         raise UsageError(f"--url {url!r} has no host", fix="Write https://HOST:PORT.")
     if (folder / "ca.key").exists():
-        raise UsageError(
-            f"{folder}/ca.key exists", fix="Give an empty folder; a new key would break trust in the old one."
-        )
+        raise UsageError(f"{folder}/ca.key exists", fix="Give an empty folder; a new key breaks trust.")
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign_certificate(_name("cotenant-extender-ca"), key, key, None, None)
     written = [_write(folder / "ca.key", _pem(key), 0o600)]
