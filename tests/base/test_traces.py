@@ -136,6 +136,6 @@ def test_what_is_wrong_with_a_trace_is_said(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="timestamp is string, not milliseconds"):
         open_trace(str(tmp_path / "texts.parquet"))
     good = open_trace(written(tmp_path / "good.parquet", [("a", 0, 1.0)]))
-    with pytest.raises(UsageError, match="no column of numbers 'memory'") as refused:
+    with pytest.raises(UsageError, match="no numeric column 'memory'") as refused:
         good.read(("a",), "memory")
     assert refused.value.fix == "It has: cpu, limit."

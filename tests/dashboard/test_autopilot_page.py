@@ -134,7 +134,7 @@ def test_a_paused_autopilot_says_who_and_offers_to_resume(scene: EmbeddedAutopil
 
 def test_whoever_may_not_finds_the_button_disabled_with_the_reason(scene: EmbeddedAutopilot) -> None:
     button = acting.button(view_of(scene, VIEWER), acting.PAUSE)
-    assert button.disabled and "it takes role approver or admin" in button.title
+    assert button.disabled and "this needs role approver or admin" in button.title
 
 
 def test_resuming_everything_is_offered_to_who_approves_in_all_namespaces(scene: EmbeddedAutopilot) -> None:
