@@ -258,7 +258,7 @@ class AutopilotService(Protocol):
         """Return the round of now, or of some seconds ago; in_window: as if every change window were open."""
 
     def report(self, who: Person, days: float) -> Table:
-        """`REPORT` of the last days."""
+        """The table `REPORT` of the last days."""
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
         """NoData when there is none."""

@@ -138,7 +138,7 @@ class KubeletTreeReader:
 
 
 def layout_of(hierarchy: Hierarchy, settings: EnforcerSettings, kubelet: KubeletConfig) -> Layout:
-    """Return the layout by the settings, the detected tree, or where it does not tell the kubelet's configuration.
+    """Return the layout from the settings, the detected tree, or else the kubelet's configuration.
 
     A kubelet from 1.31 on takes its driver from the container runtime, whatever its configuration says. Raises
     NodeUnreadable if the tree shows no layout.

@@ -33,7 +33,7 @@ FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
 def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
-    """Policies of these namespaces, of all without, those that are refused with why.
+    """Policies of these namespaces (all if none are given); refused ones with the reason.
 
     ClusterAbsent where their kind is not installed.
     """

@@ -205,7 +205,7 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
     if len(names & {GPU_MEMORY, GPU_MEMORY_RATIO}) != 1:
         raise UsageError(
             f"{what}: {_join_names(names)} does not say how much GPU memory",
-            fix=f"Ask for either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent) beside the rest.",
+            fix=f"Add either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent).",
         )
     # Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says.
     if GPU_SHARED in amounts:

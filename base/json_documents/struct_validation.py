@@ -47,7 +47,7 @@ def deviations(value: Any, kind: Any, path: str = "$") -> Iterator[Deviation]:
 
 @cache
 def type_of(kind: Any) -> inspect.Type:
-    """The description of a type that msgspec gives."""
+    """Return the description of a type by msgspec."""
     return inspect.type_info(kind)
 
 

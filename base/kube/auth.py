@@ -26,7 +26,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""
 CLOCK_SECONDS: Final = 3.0
-"""How long what is read beside a cluster waits for the cluster's time."""
+"""How long a command that only compares stored results with a cluster waits for the cluster's time."""
 _PACKAGE = threading.Lock()
 """Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."

@@ -68,7 +68,7 @@ class LedgerSegment:
 
 
 class BucketLedger(Ledger):
-    """A ledger in a bucket, as it was when it was opened and with what was appended by it since. For one thread."""
+    """A ledger in a bucket: its rows at the opening, and those that it has appended since. For one thread."""
 
     turn_lapses = True
 

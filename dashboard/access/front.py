@@ -20,7 +20,7 @@ Network = IPv4Network | IPv6Network
 Headers = Mapping[str, str]
 
 _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{0,5})?")
-"""RFC 9110, 7.2, without names that are not ASCII: those come as xn--."""
+"""A Host header by RFC 9110, 7.2; non-ASCII names arrive in their xn-- form."""
 
 
 @dataclass(frozen=True, slots=True)

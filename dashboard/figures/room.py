@@ -1,4 +1,4 @@
-"""Capacity for batch pods: the last day as it was, the next day at two levels of certainty, beside what lasts. Pure."""
+"""Capacity for batch pods: the last day as it was, the next day at two levels of certainty. Pure."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ def test_it_goes_back_once_the_pod_has_been_ready_for_a_minute_or_takes_too_long
     before = pod()["spec"]["containers"][0]["resources"]
     assert [o["value"] for o in back.patch.operations if o["op"] == "replace"] == [before]
     (late,) = ended(boosted(step), step.boost, NOW + LONGEST)
-    assert late.patch is not None and "more than 10 minutes" in late.words
+    assert late.patch is not None and "longer than 10 minutes" in late.words
 
 
 def test_what_somebody_has_changed_since_or_what_is_gone_is_not_written() -> None:

@@ -82,7 +82,7 @@ def _groups(series: Sequence[PodContainerRef], pods: Sequence[Pod]) -> npt.NDArr
 
 
 class SumsOfPods:
-    """Joins the sums of all pods of a resource, part after part."""
+    """Joins the partial sums of all pods of a resource."""
 
     def __init__(self, inventory: Inventory, grid: TimeGrid) -> None:
         """No pod is in it yet."""

@@ -23,7 +23,7 @@ from cotenant.profiler.prometheus.promql import (
 STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
 """By cAdvisor and by kube-state-metrics."""
 _SETTLE_SECONDS: Final = 900
-"""The question looks so far past the silence's end: nodes do not come back at one moment."""
+"""The query covers this time after the end of the silence: nodes do not return all at once."""
 _LEAST_SECONDS: Final = 60
 """CPU time of a container whose counter tells whether it went on."""
 _BY: Final = {

@@ -149,7 +149,7 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """The number of windows of the last hour with samples, times `_SEEN`, and that of the samples; of who is in most.
+    """Windows of the last hour with samples, times `_SEEN`, plus their samples; only series in most windows.
 
     A window is a millisecond short, so that a sample at its border lies in one of two that touch on every server.
     """

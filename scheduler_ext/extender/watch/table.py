@@ -78,7 +78,7 @@ class NodeTable:
     _documents: set[Key] = field(default_factory=set)
     """Collection and node of documents that changed."""
     _hardware: set[str] = field(default_factory=set)
-    """Nodes whose pods, labels or slices changed, and with them what is free of their hardware."""
+    """Nodes whose pods, labels or slices changed, so that their free hardware has to be computed again."""
     _reservations: set[str] = field(default_factory=set)
     _fresh: bool = True
     _slot: int = -1
