@@ -26,7 +26,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 IN_CLUSTER = "in-cluster"
 """Name of the cluster whose pod this process is in."""
 CLOCK_SECONDS: Final = 3.0
-"""How long a command that only compares stored results with a cluster waits for the cluster's time."""
+"""How long to wait for the cluster's time before the machine's clock is used instead."""
 _PACKAGE = threading.Lock()
 """Held while the package reads credentials: it hands out the file of a certificate before it has written it."""
 _FIX = "Give --kubeconfig and --context, set KUBECONFIG, or run inside the cluster."
@@ -70,7 +70,7 @@ def clock_of(settings: KubeSettings) -> Clock:
 
 
 def clock_to_read_by(settings: KubeSettings) -> Clock:
-    """Return the same for what is read beside a cluster that need not answer: then it is the machine's clock.
+    """Return the cluster's clock, or the machine's if the cluster does not answer.
 
     Pages that are served beside the cluster count ages and waits by its time.
     """
