@@ -18,6 +18,7 @@ from cotenant.base.ledger.chain import GENESIS, LedgerRow
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.changes.model.change import Change, ChangeEvent, ChangeStatus, fold_events
 from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderState, LadderStatus
+from cotenant.changes.model.service import LedgerEntry
 
 _NAMES: Final = frozenset(happened.value for happened in ChangeEvent)
 _LADDER_NAMES: Final = frozenset(happened.value for happened in LadderEvent)
@@ -116,3 +117,8 @@ class LedgerCache:
             raise UsageError(f"ladder {id_!r} was never accepted")
         body = _WORDS.decode(entry.body)
         self._ladders[id_] = last.advance(happened, entry.seconds, entry.actor, body.reason, body.words)
+
+
+def entry_of(row: LedgerRow) -> LedgerEntry:
+    """Return a stored row as pages and commands show it."""
+    return LedgerEntry(row.seq, row.seconds, row.actor, row.event, row.subject, row.body, row.hash)

@@ -54,7 +54,7 @@ from cotenant.changes.change_ledger import ChangeLedger, keep_head, read_anchore
 from cotenant.changes.decide.checks.trials import taken_of, trials_of
 from cotenant.changes.decide.review import Review
 from cotenant.changes.dry_run import dry_run_review, to_workload_review
-from cotenant.changes.ledger_cache import LedgerCache
+from cotenant.changes.ledger_cache import LedgerCache, entry_of
 from cotenant.changes.live_context import ClusterUser
 from cotenant.changes.live_context import who as asked_who
 from cotenant.changes.model.change import AUTOPILOT_KEY_PREFIX, ChangeState, ChangeStatus, cool_downs
@@ -204,7 +204,7 @@ class ClusterChangeService:
         if status is None or not who.may(Right.READ, status.change.namespace):
             raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
         with self._open_ledger() as ledger:
-            return [LedgerEntry.of(entry) for entry in ledger.entries(change)]
+            return [entry_of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
         """The oldest first; who may not read everywhere sees rows about changes of their namespaces alone."""
@@ -214,7 +214,7 @@ class ClusterChangeService:
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._open_ledger() as ledger:
             return [
-                LedgerEntry.of(e)
+                entry_of(e)
                 for e in ledger.entries()
                 if e.subject not in hidden and (reads_everywhere or e.subject in statuses)
             ]

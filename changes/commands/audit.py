@@ -15,7 +15,7 @@ from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
 from cotenant.base.text import agree
 from cotenant.changes.commands.ledger_access import open_ledger
-from cotenant.changes.model.service import LedgerEntry
+from cotenant.changes.ledger_cache import entry_of
 from cotenant.changes.model.tables import entries_table
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def export(
 ) -> None:
     """Every row of the ledger."""
     ledger = open_ledger(session_of(ctx).load().settings)
-    rows = [LedgerEntry.of(row) for row in ledger.entries()]
+    rows = [entry_of(row) for row in ledger.entries()]
     print_table(entries_table(rows), output)
 
 

@@ -15,7 +15,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from cotenant.base.identity import WorkloadRef
-from cotenant.base.ledger.chain import LedgerRow
 from cotenant.base.people import Person, Right
 from cotenant.base.text import counted
 from cotenant.changes.model.change import ChangeStatus
@@ -263,11 +262,6 @@ class LedgerEntry:
     subject: str
     body: str
     hash: str
-
-    @classmethod
-    def of(cls, row: LedgerRow) -> LedgerEntry:
-        """Return the entry of a row."""
-        return cls(row.seq, row.seconds, row.actor, row.event, row.subject, row.body, row.hash)
 
 
 @dataclass(frozen=True, slots=True)

@@ -241,7 +241,7 @@ def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
                 html.Td(f"{w.nodes:,}"),
                 html.Td(f"{w.pods:,}"),
                 html.Td(f"{w.likely_nodes:,}"),
-                html.Td(visible(batch.nodes_of(w.most))),
+                html.Td(visible(", ".join(f"{name} ×{count}" for name, count in w.most))),
             ]
         )
         for w in starts

@@ -8,7 +8,7 @@ every half hour from there to its end.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import parse_qs
@@ -268,8 +268,3 @@ def unrequested_amount(nodes: Relation, resource: Resource) -> float | None:
     free = f"{resource}_allocatable - {resource}_request"
     (amount,) = nodes.sums([f"coalesce(sum({free}) FILTER (WHERE {free} > 0), 0)"])
     return float(amount) if len(nodes) else None
-
-
-def nodes_of(most: Sequence[tuple[str, int]]) -> str:
-    """Format the pods per node in words: "n1 ×3, n2 ×1"."""
-    return ", ".join(f"{name} ×{count}" for name, count in most)

@@ -94,27 +94,3 @@ def test_what_counts_for_a_request_that_is_not_set_is_written_once() -> None:
     found = [path for path in SOURCES if REQUEST_OR_LIMIT.search(path.read_text())]
     assert [str(path) for path in found if path.name != "pod_request.py"] == [], "use pod_request.effective_requests"
     assert found, "the pattern finds where it is written"
-
-
-DASHBOARD = (
-    *("sources", "access", "figures", "frame", "tables", "nodes", "changes", "autopilot", "rebalance"),
-    *("reservations", "home", "pages", "rest", "server", "commands"),
-)
-"""Folders of the dashboard, each above those that it may import."""
-UPWARD = frozenset({("reservations", "pages"), ("sources", "nodes")})
-"""Imports that run up nevertheless, by folders. They only get fewer."""
-
-
-def test_no_more_imports_of_the_dashboard_run_up() -> None:
-    place = {name: number for number, name in enumerate(DASHBOARD)}
-    paths = [path for path in SOURCES if path.is_relative_to(ROOT / "dashboard")]
-    folders = {path.relative_to(ROOT / "dashboard").parts[0] for path in paths if path.parent.name != "dashboard"}
-    assert folders == set(DASHBOARD)
-    arrows = {
-        (path.parent.relative_to(ROOT / "dashboard").parts[0], name.split(".")[2])
-        for path in paths
-        if path.parent.name != "dashboard"
-        for name in imports_of(trees_by_path()[path])
-        if name.startswith("cotenant.dashboard.") and name.split(".")[2] in place
-    }
-    assert {(low, high) for low, high in arrows if place[low] < place[high]} == UPWARD

@@ -206,7 +206,7 @@ _USAGE: Final = (
     _of("waste_amount", "Requested and not used", "Requests less mean usage of a namespace or workload.",
         Unit.MILLICORES, f"{_VIEWS}.waste", Aggregation(Level.NAMESPACE, "sum over the pods")),
     _of("lendable_term", "Term of the formula", "One term of a node's lendable amount: capacity, margin, system, "
-        "usage of prod, cap.", Unit.OF_RESOURCE, "cotenant.dashboard.nodes.lendable.Lent.terms", _NODE),
+        "usage of prod, cap.", Unit.OF_RESOURCE, "cotenant.dashboard.nodes.lendable.LentPaths.terms", _NODE),
     _of("latency_change", "Change of latency", "What a rule of verification compares: after the change / before it.",
         Unit.NUMBER, "cotenant.changes.model.judgement.RuleResult.after", _CONTAINER, Moment.WINDOW),
     _of("quota_amount", "Amount of a quota", "Guarantee, use, request or maximum of a quota.", Unit.OF_RESOURCE,
