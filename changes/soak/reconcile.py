@@ -88,7 +88,7 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """The state of one change whose outcome is unknown, found by reading every object that it should have written.
 
     Its workload deleted: gone. All of it there: applied. Nothing of it there: refused, or waiting when it belongs to a
-    wave. A part: refused, done by half.
+    wave. A part: refused, done in part.
     """
     # Wait until a write of the process that was last to act on the change has arrived, and none can follow it.
     fenced = actions.journal.fence(status.change.id)
@@ -120,7 +120,7 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     if status.change.wave and not live_writes:
         return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and still waits")
     return actions.roll_back_and_fail(
-        status, live_writes, "it never reached the cluster" if not live_writes else "it was done by half"
+        status, live_writes, "it never reached the cluster" if not live_writes else "it was done in part"
     )
 
 

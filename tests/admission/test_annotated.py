@@ -67,7 +67,7 @@ def test_a_deployment_s_new_pod_gets_the_values_and_says_by_which_change() -> No
             noted(after={"requests": {"memory": "3Gi"}, "limits": {"memory": "2Gi"}}),
             "more memory than its limit",
         ),
-        (born(), noted(after={"limits": {}}), "QoS class would turn from Burstable into BestEffort"),
+        (born(), noted(after={"limits": {}}), "QoS class would change from Burstable to BestEffort"),
         (born(), noted(wrong="cotenant.dev/resources cannot be read: x"), "cannot be read"),
     ],
 )

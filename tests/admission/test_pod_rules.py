@@ -206,7 +206,7 @@ def test_a_pod_with_cpus_of_its_own_keeps_as_many() -> None:
     for each in (before, after, same):
         each["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
     (problem,) = problems_of_resize(before, after, "shop", QuotaTree())
-    assert problem.value == "3" and "keeps the 2 CPUs of its own" in problems_text([problem])
+    assert problem.value == "3" and "keeps the 2 exclusive CPUs" in problems_text([problem])
     # Its memory may be resized, and so may the CPU of one that was given none.
     same["spec"]["containers"][0]["resources"]["requests"]["memory"] = "2Gi"
     assert list(problems_of_resize(before, same, "shop", QuotaTree())) == []

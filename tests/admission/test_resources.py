@@ -205,7 +205,7 @@ def test_what_a_pod_asks_for_as_a_whole_is_shared_out_and_translated(
     found = whole_pod(own, *containers)
     assert (batch_cpu(found, "requests"), batch_cpu(found, "limits")) == (requests, limits)
     assert "resources" not in found["spec"]
-    assert "the pod's own cpu (spec.resources) was shared out" in found["warnings"][0]
+    assert "the pod's own cpu (spec.resources) was divided among its containers" in found["warnings"][0]
 
 
 def test_huge_pages_of_a_pod_and_amounts_that_cannot_be_read_stay_where_they_are() -> None:

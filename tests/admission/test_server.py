@@ -230,7 +230,7 @@ def test_before_the_cluster_is_known_pods_pass_untouched_and_are_counted() -> No
         young.app.checks.ready["cluster"] = lambda: "profiles: not read yet"
         assert young.post("/mutate-pod", review_of("pods", POD))["response"] == {"uid": "u-1", "allowed": True}
         refused = young.post("/validate-quota", review_of("elasticquotas", {"metadata": {"name": "q"}, "spec": {}}))
-        assert "not read yet" in refused["response"]["status"]["message"]
+        assert "not been read yet" in refused["response"]["status"]["message"]
         status, said = young.ask("GET", "/readyz")
         assert status == 503 and b"profiles: not read yet" in said
         assert young.ask("GET", "/healthz")[0] == 200

@@ -43,7 +43,7 @@ def test_a_question_that_takes_too_long_is_ended_and_the_next_one_is_answered(mo
     # 10^6 times 10^6 products: hours of work, so that only its end by force lets this test end
     endless = RowCondition("(SELECT sum((a.range * b.range) % 7) FROM range(1000000) a, range(1000000) b) > 0")
     monkeypatch.setattr(relation, "QUESTION_SECONDS", 0.2)
-    with pytest.raises(StoreError, match=r"was ended after 0\.2 seconds"):
+    with pytest.raises(StoreError, match=r"was stopped after 0\.2 seconds"):
         Relation.of(ROWS).count(endless)
     monkeypatch.undo()
     assert Relation.of(ROWS).count(RowCondition("amount > 1")) == 1

@@ -46,7 +46,7 @@ def test_a_choice_is_in_the_address_and_holds_from_page_to_page_and_back(open_pa
     go_to(page, "n")
     page.wait_for_url(f"{address}/nodes?ns=pay&range=7d")
     settled(page)
-    expect(page.locator("#extent-notes")).to_contain_text("Namespace: nodes are of no namespace")
+    expect(page.locator("#extent-notes")).to_contain_text("Namespace: nodes have no namespace")
     expect(page.locator("#count-nodes")).to_have_text("8 nodes")
     expect(page.locator("#trouble-nodes")).to_be_hidden()
     page.locator(".ag-row[row-index='0'] .ag-cell[col-id=node]").click()

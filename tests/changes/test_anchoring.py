@@ -51,7 +51,7 @@ def test_a_head_that_may_not_be_read_is_not_called_compared(
     nobody = control_plane.user("nobody")
     refused = verify(nobody, namespace, tmp_path / "l.db")
     assert refused.exit_code == 4, refused.output
-    assert "2 rows of ledger" in refused.stdout and "head that the cluster stores" not in refused.stdout
+    assert "2 rows of ledger" in refused.stdout and "matches the head" not in refused.stdout
     said = " ".join(refused.stderr.split())
     assert "the head that the cluster stores could not be read: cannot get configmaps" in said
     assert f"Grant it in a Role of namespace {namespace}" in said and "--offline" in said

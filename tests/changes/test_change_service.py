@@ -166,7 +166,7 @@ def test_pages_that_only_look_never_wait_for_a_slow_cluster(scene: acting.Scene)
         # Every slot is taken by a call that hangs; what only looks answers all the same, what asks is refused.
         assert [s.change.id for s in service.changes(ADMIN)] == [kept.change.id]
         assert service.ledger().rows == 2 and service.trouble() == "" and len(service.story(ADMIN, kept.change.id)) == 2
-        with pytest.raises(StoreBusy, match=f"{MOST_AT_ONCE} others"):
+        with pytest.raises(StoreBusy, match=f"{MOST_AT_ONCE} other requests"):
             service.review(ADMIN, wanted)
     finally:
         door.go.set()
@@ -229,7 +229,7 @@ def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
     db.close()
     # The chain of two rows is whole in itself; the cluster's head knows of four.
     assert Ledger(path, reading=True).verify().wrong_seq is None
-    assert service.ledger().bad_row == 3 and "rows 3 to 4 were cut off" in service.ledger().words
+    assert service.ledger().bad_row == 3 and "rows 3 to 4 are missing" in service.ledger().words
 
 
 def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(scene: acting.Scene) -> None:

@@ -146,7 +146,7 @@ def test_a_deleted_namespace_ends_every_change_in_it_with_a_reason(
     settled = {status.change.name: status for status in settle(actions)}
     if looks:
         assert settled["sent"].state is ChangeState.GONE
-        assert settled["sent"].words.startswith(f"deployments/{namespace}/sent was deleted before anything said")
+        assert settled["sent"].words.startswith(f"deployments/{namespace}/sent was deleted before it was known")
         assert verify(actions, applied).state is ChangeState.GONE
         assert {status.state for status in journal.statuses().values()} == {ChangeState.GONE}
         assert len(list(ledger.entries())) == rows + 2

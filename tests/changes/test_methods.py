@@ -214,7 +214,7 @@ def test_pods_that_may_not_be_resized_are_said_before(
     same = {"cpu": "1", "memory": "1Gi"}
     alike = {"resources": {"requests": same, "limits": same}}
     other = on(kubelet, control_plane, namespace, name="db", container=alike, replicas=1)
-    assert "QoS class would turn from Guaranteed into Burstable" in reviewed(make(), other, Method.IN_PLACE).error
+    assert "QoS class would change from Guaranteed to Burstable" in reviewed(make(), other, Method.IN_PLACE).error
 
 
 def test_annotated_nothing_happens_until_a_pod_is_created(

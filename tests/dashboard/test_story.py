@@ -254,7 +254,7 @@ def test_missing_samples_are_told_on_top(made: Results) -> None:
     whole = StoreSource(made.store, DashboardSettings()).story(REF)
     assert whole is not None
     holed = replace(whole, workload={**whole.workload, "coverage": 0.6})
-    assert "60.0 % of samples present; charts lack the rest" in words(
+    assert "60.0 % of samples present; charts show gaps for the rest" in words(
         portrait.contents(view_of(made, Partly(made, holed)), REF, "")
     )
 

@@ -212,7 +212,7 @@ def test_a_key_that_breaks_later_is_told_and_changes_no_node() -> None:
     made = decide(NodeSloView(broken, NODES, there))
     assert made.intents == ()
     assert "$.clusterStrategy.enable: 'yes' is not true or false" in made.notes[0].message
-    assert "last good value" in made.notes[0].message
+    assert "last valid value" in made.notes[0].message
 
 
 LABELS = st.dictionaries(st.sampled_from(["pool", "zone"]), st.sampled_from(["gpu", "cpu"]), max_size=2)

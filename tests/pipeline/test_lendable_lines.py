@@ -410,7 +410,7 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     rows = on_the_command_line(stale, "get", "reclaimable")
     assert [(row["batch_cpu"], row["reason"]) for row in rows] == [(None, "metric-expired")] * SPEC.nodes
     words = command_line.cotenant("get", "reclaimable", "--store", stale.store.url).stderr
-    assert "free for batch now: not known: The node's metric is too old; once the manager saw it stand still" in words
+    assert "free for batch now: not known: The node's metric is too old; once the manager has seen no update" in words
     view = view_on(dashboard.StoreSource(stale.store, dashboard.QUICK), stale.end_seconds)
     page = text_of(overview_page.render(view, ""))
     card = page.split("The capacity that can be lent is not known")[1][:2000]

@@ -141,7 +141,7 @@ CASES: dict[str, Case] = {
         renamed_label(PLAIN, "pod", "pod_name"),
         {"Deployment/web/main": Reason.NO_DATA},
         {},
-        "2 pods used something",
+        "2 pods had usage",
     ),
     "kube-state-metrics writes namespaces with a prefix": Case(
         [
@@ -152,7 +152,7 @@ CASES: dict[str, Case] = {
         ],
         {},
         {},
-        "2 pods used something",
+        "2 pods had usage",
     ),
     "requests of three pods of four": of_web(
         without(
@@ -169,7 +169,7 @@ CASES: dict[str, Case] = {
         ),
         {"StatefulSet/db/main": Reason.PODS_UNNAMED},
         {"StatefulSet/db/main": 2},
-        "2 pods used something",
+        "2 pods had usage",
     ),
     # nobody saw what the two pods of node-2 used, and it may be more
     "the kubelet of one node is not scraped": of_web(

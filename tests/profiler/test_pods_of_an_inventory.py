@@ -229,7 +229,7 @@ def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str
     # all four are known by the series index, and all four still use something
     assert web.replicas == 4
     assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
-    assert "2 pods use something that kube-state-metrics tells of no more" in found.notes
+    assert "2 pods have usage and kube-state-metrics no longer reports them" in found.notes
 
 
 def test_a_pod_whose_name_tells_nothing_may_be_a_part_of_any_workload_of_its_namespace(

@@ -239,7 +239,7 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
         # 10,000 m less the HP pods' 1,000 m of usage: nothing else is known
         (None, 9000, "no forecast"),
         # tested 5 times and held: the peak of 4,000 m counts alone, and the system's of 300 m
-        (PeakForecast(4000.0, 0.05, 5, 300.0), 5700, "held"),
+        (PeakForecast(4000.0, 0.05, 5, 300.0), 5700, "enough tests have confirmed it"),
         # passed already by the present usage of 1,000 m
         (PeakForecast(500.0, 0.05, 5, 300.0), 8700, "larger now than the forecast peak"),
         # the system's peak is not known

@@ -105,7 +105,7 @@ def test_an_incident_without_a_second_day_is_refused(incident: Incident) -> None
 
 def test_memory_cannot_leak_where_the_pods_say_nothing_of_memory() -> None:
     scenario = SharingScenario("hand-made", 1, 1, 2, 1, Incident.MEMORY_LEAK)
-    with pytest.raises(NoData, match="memory-leak needs pods' memory"):
+    with pytest.raises(NoData, match="memory-leak needs the memory of pods"):
         world_of(scenario, {Resource.CPU: daily(1, 2, seed=1)[Resource.CPU]})
 
 

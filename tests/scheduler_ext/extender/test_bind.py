@@ -67,7 +67,7 @@ def test_a_binding_that_never_arrived_is_said_to_have_failed_and_may_be_asked_ag
     asked = waiting(control_plane, namespace)
     binder = Binder(control_plane.client(fault_proxy.kubeconfig, retries=0).sibling)
     fault_proxy.fault = always(CUT, is_binding)
-    assert "no answer" in binder.bind(on(asked, node))
+    assert "did not answer" in binder.bind(on(asked, node))
     assert node_of(control_plane, asked) is None
     fault_proxy.fault = always(CUT)
     assert binder.bind(on(asked, node)) != ""

@@ -234,7 +234,7 @@ def test_cpus_of_a_binding_that_did_not_arrive_stay_with_their_pod_until_it_is_b
     with FaultProxy(control_plane, tmp_path, certified(control_plane, EXTENDER)) as proxy:
         unlucky = binder(control_plane, proxy.kubeconfig)
         proxy.fault = always(CUT, is_binding)
-        assert "no answer" in unlucky.bind(asked(pods[0], one))
+        assert "did not answer" in unlucky.bind(asked(pods[0], one))
         # on a node's first allocation too the pods are read, and the CPUs chosen, once
         assert [request.path for request in proxy.requests].count("/api/v1/pods") == 1
         proxy.fault = first(0, CUT)
