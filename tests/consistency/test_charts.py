@@ -163,7 +163,7 @@ def of_batch(seen: Surfaces) -> Iterator[Drawn]:
         assert math.isnan(now) or now == pytest.approx(lent)
         sure = np.array([lent, *chart.line(name) * SCALE[resource]])
         least, most = (
-            f"{word}, {amount(get(sure), resource)} " for word, get in (("least", np.nanmin), ("most", np.nanmax))
+            f" {word} {amount(get(sure), resource)} " for word, get in (("from", np.nanmin), ("to", np.nanmax))
         )
         chart.compare([], [least, most])
 

@@ -142,4 +142,4 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
         write_components(shares, folder)
     if others := left_out_count(len(rows), len(shares)):
         said = agree(others, "finding is", "findings are")
-        message(f"note: {said} are no changes of a template: only proposed GPU shares are")
+        message(f"note: {said} not printed: only a proposed GPU share changes a template")
