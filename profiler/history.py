@@ -159,16 +159,16 @@ def pull(
         proof.add(raw.usage, block.settled, block.holes)
         state = _store_block(block, store, state, proof, stands)
         sightings.add(block.usage)
+    classified = inventory if snapshot.pods else by_usage(inventory, sightings)
+    complete = with_history(classified, sightings)
     notes = (
         *clock_notes,
-        *_node_totals(store, due, inventory, sightings, recorded_time(recording, 0) if recording else None),
+        *_node_totals(store, due, complete, sightings, recorded_time(recording, 0) if recording else None),
         *_gpu_notes(sightings),
         *_recorded_notes(stands),
     )
     store.compact(_PARTS_OF_TODAY)
     again = [hole.path for hole in lost if hole.start_seconds + DAY_SECONDS > keep_since]
-    classified = inventory if snapshot.pods else by_usage(inventory, sightings)
-    complete = with_history(classified, sightings)
     store.write_inventory(complete)
     done = finish_pull(state, spans, keep_since, state.holes[hole_count:])
     store.write_document(STATE_DOCUMENT, replace(done, asked_again=_still_aside(store, [*state.asked_again, *again])))

@@ -191,6 +191,19 @@ def test_scans_every_hour_know_the_limit_that_was_raised_right_after_a_kill(tmp_
     assert {e.memory_limit_bytes for e in inventory.events if e.kind is EventKind.OOM_KILL} == {LIMIT}
 
 
+def test_a_pull_that_breaks_off_at_its_last_write_adds_the_same_up_on_nodes(
+    whole: BreakingStore, tmp_path: Path
+) -> None:
+    store = BreakingStore(f"file://{tmp_path}", "c")
+    store.breaks_at = whole.writes
+    with pytest.raises(StoreError):
+        pulled(Server(), store)
+    pulled(Server(), store)
+    # from the hour in which api-old went on, n1 has what api-0 uses alone: 436 at the first of its slots, not 436 + 136
+    assert contents(store) == contents(whole)
+    assert contents(whole)[Signal.NODE_CPU_USAGE_MEAN][0][1][236] == 436
+
+
 @pytest.mark.slow
 @settings(deadline=None, max_examples=10)
 @given(st.data())
