@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from cotenant.changes.decide.gitops.yaml_edit import apply_edits, below, edits_o
 from cotenant.changes.model.service import BundleCommit, CommitBundle
 from cotenant.recommender.model.recommendation import Action, Field, Recommendation, Value
 from cotenant.recommender.settings import RecommenderSettings
+from tests.cluster.binaries import find
 
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 CUT = Value(CPU, Field.REQUEST, 500, 300, Action.SET, Reason.OK)
@@ -401,7 +401,7 @@ def resources_given_out(folder: Path, *overlays: str) -> dict[tuple[str, str], d
     """Namespace and name of each object that kustomize makes -> the resources of its container."""
     found = {}
     for overlay in overlays:
-        command = ["kubectl", "kustomize", str(folder / overlay)]
+        command = [str(find("kubectl")), "kustomize", str(folder / overlay)]
         text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
         for made in yaml.safe_load_all(text):
             sides = made["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
@@ -411,7 +411,7 @@ def resources_given_out(folder: Path, *overlays: str) -> dict[tuple[str, str], d
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
+@pytest.mark.cluster
 @pytest.mark.parametrize(
     ("patch", "part", "base", "values", "file"),
     [
