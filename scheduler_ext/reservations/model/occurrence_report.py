@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from cotenant.base.text import counted, percent
 from cotenant.scheduler_ext.reservations.model import plan_scores
-from cotenant.scheduler_ext.reservations.model.plan import Plan, Score
+from cotenant.scheduler_ext.reservations.model.plan import Plan, Score, Span
 
 UNRECORDED = "not recorded: an earlier version scored it"
 
 
 @dataclass(frozen=True, slots=True)
-class OccurrenceReport:
+class OccurrenceReport(Span):
     """One occurrence that is over. Pods beyond the baseline, at one time; moments in Unix seconds.
 
     covered: whether no pod waited without a reservation. ready_seconds: how long before the start all reservations were
@@ -24,8 +24,6 @@ class OccurrenceReport:
     where no pod needed any. without: what would have happened had nothing been reserved, or why that is not known.
     """
 
-    start_seconds: float
-    end_seconds: float
     expected_pods: int | None
     needed_pods: int | None
     reserved_pods: int

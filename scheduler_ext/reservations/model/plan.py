@@ -122,7 +122,7 @@ class ApprovalPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Score(Span):
     """The score of an occurrence. reserved, used, missed: most pods at one time; hit_ratio: used of reserved pod-time.
 
     coverage: share of the needed pod-time that found capacity; lead_seconds: how long before the start all of it was
@@ -131,8 +131,6 @@ class Score:
     for one pod. None: not recorded.
     """
 
-    start_seconds: float
-    end_seconds: float
     reserved: int = 0
     used: int = 0
     missed: int = 0
