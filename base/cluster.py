@@ -248,8 +248,25 @@ class Workload:
         return self.total(resource) if asks else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClass:
+    """What pods of one template and state are and ask for.
+
+    requests: effective ones of the whole pod (all containers, overhead); mid_requests: the same of mid resources, which
+    a mid pod asks for by names of their own. zones: NUMA zones that the scheduler gave it, by number; empty = any.
+    best_effort: Kubernetes' QoS class is BestEffort; False where that is not known.
+    """
+
+    qos: QosClass = QosClass.NONE
+    priority: PriorityClass = PriorityClass.NONE
+    requests: Mapping[Resource, int] = field(default_factory=dict)
+    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
+    zones: tuple[int, ...] = ()
+    best_effort: bool = False
+
+
 @dataclass(frozen=True, slots=True)
-class Pod:
+class Pod(PodClass):
     """A pod, running or gone; `end_seconds` is None while it runs."""
 
     namespace: str
@@ -258,22 +275,8 @@ class Pod:
     node: str
     start_seconds: int
     end_seconds: int | None = None
-    qos: QosClass = QosClass.NONE
-    priority: PriorityClass = PriorityClass.NONE
-    requests: Mapping[Resource, int] = field(default_factory=dict)
-    """Effective request of the whole pod (all containers, overhead)."""
-
-    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
-    """The same of mid resources: a mid pod's cpu and memory are asked for by those names."""
-
-    zones: tuple[int, ...] = ()
-    """NUMA zones that the scheduler gave it, by number; empty = any."""
-
     batch_millicores: int = 0
     """Reclaimed CPU that it requests."""
-
-    best_effort: bool = False
-    """Kubernetes' QoS class is BestEffort; False where that is not known."""
 
     placeholder: bool = False
     """It only holds reserved capacity for pods of its workload: it uses nothing, and it does not count as running."""

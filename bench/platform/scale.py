@@ -116,12 +116,12 @@ def inventory(count: int, seconds: int) -> Any:
     requests = {Resource.CPU: 500, Resource.MEMORY: 500 * BYTES_A_MILLICORE}
     room = {Resource.CPU: 64_000, Resource.MEMORY: 64_000 * BYTES_A_MILLICORE}
     containers = (Container("main", requests, {Resource.MEMORY: 1000 * BYTES_A_MILLICORE}),)
-    prod = (QosClass.LS, PriorityClass.PROD)
-    workloads = tuple(Workload(workload(i), REPLICAS, containers, *prod) for i in range(0, count, REPLICAS))
+    prod = {"qos": QosClass.LS, "priority": PriorityClass.PROD}
+    workloads = tuple(Workload(workload(i), REPLICAS, containers, **prod) for i in range(0, count, REPLICAS))
     pods = []
     for i in range(count):
         ref = series(i)
-        pods.append(Pod(ref.namespace, ref.pod, workload(i), node(i), START, None, *prod, requests))
+        pods.append(Pod(ref.namespace, ref.pod, workload(i), node(i), START, **prod, requests=requests))
     nodes = tuple(Node(node(i), room, room) for i in range(0, count, PODS_A_NODE))
     return Inventory(CLUSTER, START + seconds, nodes, workloads, tuple(pods))
 

@@ -38,8 +38,8 @@ def pods(first: int = 0, count: int = NODES * PODS_A_NODE) -> list[Pod]:
     """Ten a node, of four classes."""
     return [
         Pod(
-            "shop", f"w{i}", REF, f"n{i % NODES}", 0, None, QosClass.LS, CLASSES[i % 4],
-            {CPU: 1000 + i % 700, MEMORY: GIB},
+            "shop", f"w{i}", REF, f"n{i % NODES}", 0, None, qos=QosClass.LS, priority=CLASSES[i % 4],
+            requests={CPU: 1000 + i % 700, MEMORY: GIB},
         )
         for i in range(first, first + count)
     ]  # fmt: skip

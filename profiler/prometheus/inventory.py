@@ -340,8 +340,9 @@ def _pods(now: int, rows: Rows, known: _KnownOfPods) -> Iterable[Pod]:
         qos, priority = known.marks.get(key, (QosClass.NONE, PriorityClass.NONE))
         workload = owned.owner[key]
         yield Pod(
-            namespace, name, workload, nodes.get(key, ""), created.get(key, 0), end, qos, priority,
-            effective_request(known.amounts.get(key, {}).values()), phase=phase, owner_known=key not in owned.missing,
+            namespace, name, workload, nodes.get(key, ""), created.get(key, 0), end, qos=qos, priority=priority,
+            requests=effective_request(known.amounts.get(key, {}).values()), phase=phase,
+            owner_known=key not in owned.missing,
             role=role_of(workload, name, _roles(known.labels.get(key, {})), owned.direct.get(key)),
         )  # fmt: skip
 

@@ -136,7 +136,7 @@ def test_the_cluster_is_told_in_the_words_of_the_model(shop: Any, kubeconfig: An
     # 2025-06-16 00:01:00 UTC, the start and not the creation
     start = 1_750_032_060
     asked = {CPU: 250, MEMORY: GIB}
-    expected = Pod("shop", "web-abc-1", web, "n1", start, None, QosClass.LS, PriorityClass.PROD, asked)
+    expected = Pod("shop", "web-abc-1", web, "n1", start, qos=QosClass.LS, priority=PriorityClass.PROD, requests=asked)
     assert live.pods[0] == expected
     assert (live.pods[3].qos, live.pods[3].priority) == (QosClass.BE, PriorityClass.BATCH)
     assert live.containers["shop", "web-abc-1"] == (Container("main", asked, {MEMORY: 2 * GIB}),)

@@ -30,8 +30,8 @@ KNOWN = Inventory(
 LIVE = LiveCluster(
     nodes=(Node("n1", {CPU: 4000}, {CPU: 3800}, {"zone": "a"}),),
     pods=(
-        Pod("shop", "web-1", WEB, "n2", 4100, None, QosClass.LS, PriorityClass.PROD, {CPU: 100}),
-        Pod("shop", "web-2", WEB, "n1", 8000, None, QosClass.LSR, PriorityClass.PROD, {CPU: 200}),
+        Pod("shop", "web-1", WEB, "n2", 4100, qos=QosClass.LS, priority=PriorityClass.PROD, requests={CPU: 100}),
+        Pod("shop", "web-2", WEB, "n1", 8000, qos=QosClass.LSR, priority=PriorityClass.PROD, requests={CPU: 200}),
         Pod("shop", "new-1", NEW, "n1", 8900),
     ),
     containers={("shop", "web-1"): (OLD_MAIN,), ("shop", "web-2"): (NEW_MAIN,), ("shop", "new-1"): (NEW_MAIN,)},

@@ -19,7 +19,6 @@ KNOWN = {
     *("ClusterStatus/Overview", "LedgerEntry/LedgerRow", "PlanChoices/PlanTermsBody"),
     # views of a pod by two programs; a part and what many make together; the known and what was read just now
     *(
-        "Pod/PodShape",
         "PodView/QueuePod",
         "Analysis/ShardResult",
         "Inventory/LiveCluster",

@@ -38,7 +38,7 @@ def pod(
 
 
 def cold(*pods: Pod) -> dict[str, float]:
-    asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
+    asked = [replace(p, requests={Resource.CPU: 500}) for p in pods]
     return cold_requests(Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW)
 
 
@@ -143,7 +143,7 @@ def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
 
 
 def unusual(*pods: Pod, days: int = 14) -> dict[str, float]:
-    asked = [Pod(**{f: getattr(p, f) for f in p.__slots__} | {"requests": {Resource.CPU: 500}}) for p in pods]
+    asked = [replace(p, requests={Resource.CPU: 500}) for p in pods]
     return unusually_cold(
         Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW, NOW - days * DAY_SECONDS
     )

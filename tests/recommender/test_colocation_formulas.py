@@ -123,7 +123,8 @@ def test_a_missing_or_old_metric_withdraws_the_capacity_with_its_reason(formula:
 def pod(name: str, *, qos: str = "", priority: str = "", cpu: int = 0, ended: bool = False) -> Pod:
     ref = WorkloadRef("ns", "Deployment", name)
     end = NOW - 60 if ended else None
-    return Pod("ns", name, ref, "n", 0, end, QosClass(qos), PriorityClass(priority), {CPU: cpu, MEMORY: cpu * GIB})
+    classes, requests = {"qos": QosClass(qos), "priority": PriorityClass(priority)}, {CPU: cpu, MEMORY: cpu * GIB}
+    return Pod("ns", name, ref, "n", 0, end, **classes, requests=requests)
 
 
 def inventory(*pods: Pod) -> Inventory:

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from cotenant.base.cluster import Container, ContainerRole, OwnAmounts, Pod, PodPhase
+from cotenant.base.cluster import Container, ContainerRole, OwnAmounts, Pod, PodClass, PodPhase
 from cotenant.base.errors import QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.inventory.pod_templates import role_of
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kube import projection
 from cotenant.base.kube.objects import ControllerObject
 from cotenant.base.kubernetes.models.pod import PodObject
@@ -30,7 +31,7 @@ from cotenant.base.kubernetes.pod_request import mid_request_of
 from cotenant.base.kubernetes.pod_resources import counted_requests
 from cotenant.base.kubernetes.pod_wire import pod_resources
 from cotenant.base.kubernetes.protocol import ENDED_PHASES, PLACEHOLDER_NAMESPACE
-from cotenant.base.kubernetes.qos import PriorityClass, QosClass, priority_of, qos_of
+from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
 
 Owners = Mapping[WorkloadRef, WorkloadRef | None]
@@ -39,13 +40,12 @@ _PHASES: Final = {phase.value: phase for phase in PodPhase}
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class PodShape:
+class PodShape(PodClass):
     """All that pods of one template and state have in common.
 
     controller: the direct one. annotations: those that speak to cotenant. containers: with the roles of the spec, empty
-    where an amount cannot be read. requests, mid_requests: of the pod, as the scheduler counts them. own: what the spec
-    gives the pod itself. reported: names of the containers of which its kubelet tells. refusal: the reason why its
-    amounts cannot be read; "" where they can.
+    where an amount cannot be read. own: what the spec gives the pod itself. reported: names of the containers of which
+    its kubelet tells. refusal: the reason why its amounts cannot be read; "" where they can.
     """
 
     controller: WorkloadRef | None
@@ -53,12 +53,6 @@ class PodShape:
     annotations: Mapping[str, str]
     phase: str
     containers: tuple[Container, ...] = ()
-    requests: Mapping[Resource, int] = field(default_factory=dict)
-    mid_requests: Mapping[Resource, int] = field(default_factory=dict)
-    qos: QosClass = QosClass.NONE
-    priority: PriorityClass = PriorityClass.NONE
-    zones: tuple[int, ...] = ()
-    best_effort: bool = False
     own: OwnAmounts = field(default_factory=OwnAmounts)
     reported: tuple[str, ...] = ()
     refusal: str = ""
@@ -206,12 +200,7 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
         workload=workload,
         node=pod.node,
         start_seconds=pod.start_seconds,
-        qos=shape.qos,
-        priority=shape.priority,
-        requests=shape.requests,
-        mid_requests=shape.mid_requests,
-        zones=shape.zones,
-        best_effort=shape.best_effort,
+        **inherited_fields(shape, PodClass),
         placeholder=pod.namespace == PLACEHOLDER_NAMESPACE,
         phase=_PHASES.get(shape.phase, PodPhase.UNKNOWN),
         owner_known=known,

@@ -122,7 +122,8 @@ def _pod(sized: Sized, name: str, node: str, run: tuple[int, int], grid: TimeGri
     requests = {resource: amount for resource, amount in sized.request.items() if amount}
     ended = None if run[1] >= FOREVER else end
     return Pod(
-        blueprint.ref.namespace, name, blueprint.ref, node, start, ended, blueprint.qos, blueprint.priority, requests
+        blueprint.ref.namespace, name, blueprint.ref, node, start, ended,
+        qos=blueprint.qos, priority=blueprint.priority, requests=requests,
     )  # fmt: skip
 
 
