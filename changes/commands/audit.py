@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cotenant.base.commands.cluster_options import DeclaredClusterOption
-from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app, session_of
-from cotenant.base.commands.output import Format, OutputOption, message, print_table
+from cotenant.base.commands.call import DECLARED, LIVE, ROWS, CommandCall, command
+from cotenant.base.commands.command import EXIT_FINDINGS, EXIT_PARTIAL, examples, new_app
+from cotenant.base.commands.output import message
 from cotenant.base.errors import ClusterError
 from cotenant.base.settings.sections.kube import KubeSettings
 from cotenant.base.settings.sections.manager import ManagerSettings
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from cotenant.base.settings.root import SettingSections
 
 app = new_app()
+_ROWS: Final = {"output": ROWS["output"]}
 
 
 @app.callback(epilog=examples("cotenant audit verify", "cotenant audit export -o csv > audit.csv"))
@@ -31,22 +32,18 @@ def audit() -> None:
     """Who did what to the cluster through cotenant: an append-only ledger, each row with the hash of all before it."""
 
 
-@app.command(epilog=examples("cotenant audit verify", "cotenant audit verify --offline"))
+@command(app, LIVE, "cotenant audit verify", "cotenant audit verify --offline")
 def verify(
-    ctx: typer.Context,
+    call: CommandCall,
     offline: Annotated[bool, typer.Option("--offline", help="Do not read the head that the cluster stores.")] = False,
-    kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
 ) -> None:
     """Walk the chain of hashes and compare it with the head that the cluster keeps.
 
     Without that head nobody can see whether rows were cut off the end, or all of them. Exit code 3 names the wrong row,
     4 means that the head could not be read from the cluster.
     """
-    flags = {"kube.kubeconfig": kubeconfig, "kube.context": context}
-    settings = session_of(ctx).load(flags).settings
-    ledger = open_ledger(settings)
-    head, compared = (None, True) if offline else _read_anchor(settings, ledger)
+    ledger = open_ledger(call.settings)
+    head, compared = (None, True) if offline else _read_anchor(call.settings, ledger)
     verification = ledger.verify(head)
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")
@@ -68,16 +65,11 @@ def verify(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-@app.command(epilog=examples("cotenant audit export -o csv > audit.csv", "cotenant audit export -o json"))
-def export(
-    ctx: typer.Context,
-    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
-    output: OutputOption = Format.TABLE,
-) -> None:
+@command(app, DECLARED | _ROWS, "cotenant audit export -o csv > audit.csv", "cotenant audit export -o json")
+def export(call: CommandCall) -> None:
     """Every row of the ledger."""
-    ledger = open_ledger(session_of(ctx).load().settings)
-    rows = [entry_of(row) for row in ledger.entries()]
-    print_table(entries_table(rows), output)
+    ledger = open_ledger(call.settings)
+    call.print(entries_table([entry_of(row) for row in ledger.entries()]))
 
 
 def _read_anchor(settings: SettingSections, ledger: Ledger) -> tuple[Anchor | None, bool]:

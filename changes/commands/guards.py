@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples, new_app
-from cotenant.base.commands.output import DocumentFormat, DocumentOption, print_document
+from cotenant.base.commands.call import DECLARED, DOCUMENT, LIVE, CommandCall, command
+from cotenant.base.commands.command import new_app
+from cotenant.base.commands.output import DocumentFormat, print_document
 from cotenant.base.commands.results import named_workload
 from cotenant.base.commands.session import workload_addresses
 from cotenant.base.errors import SettingsError
@@ -27,19 +27,15 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@app.command(
-    epilog=examples(
-        "cotenant explain guards shop/Deployment/web",
-        "cotenant explain guards shop/Deployment/web -o json",
-    )
+@command(
+    app,
+    LIVE | DECLARED | DOCUMENT,
+    "cotenant explain guards shop/Deployment/web",
+    "cotenant explain guards shop/Deployment/web -o json",
 )
 def guards(
-    ctx: typer.Context,
+    call: CommandCall,
     workload: Annotated[str, typer.Argument(metavar="NAMESPACE/KIND/NAME", autocompletion=workload_addresses)],
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
-    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """Which measures of a service its changes are verified by, and which were found in Prometheus.
 
@@ -47,10 +43,10 @@ def guards(
     is used before you set the annotation that is printed. SLO objects (Sloth, Pyrra, OpenSLO) and policies of the
     workload's namespace guard its changes as they are.
     """
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     found = _guards(settings, named_workload(settings, None, workload))
-    if output is not DocumentFormat.TABLE:
-        print_document(found, output)
+    if call.output is not DocumentFormat.TABLE:
+        print_document(found, call.output)
         return
     sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from cotenant.base.commands.call import DECLARED, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table, print_totals
-from cotenant.base.commands.results import ClusterOption, StoreOption
+from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
+from cotenant.base.commands.output import Format, message, print_totals
 from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.quantity import format_amount
 from cotenant.base.table import Kind
@@ -60,19 +59,18 @@ def recs() -> None:
     """Accept recommendations: reviewed, dry-run on the server, written down before they are done, and reversible."""
 
 
-@app.command(
-    epilog=examples("cotenant recs show pay/Deployment/checkout", "cotenant recs show pay/checkout pay/fraud-gateway")
+@command(
+    app,
+    STORED | LIVE,
+    "cotenant recs show pay/Deployment/checkout",
+    "cotenant recs show pay/checkout pay/fraud-gateway",
 )
 def show(
-    ctx: typer.Context,
+    call: CommandCall,
     workloads: Workloads,
     method: MethodOption = Method.TEMPLATE,
     approved_by: Second = "",
     gpu_shares: GpuShares = False,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """What would be written, field by field, and how each guardrail comes out. Changes nothing.
 
@@ -81,9 +79,11 @@ def show(
     from cotenant.base.commands.results import open_store
     from cotenant.recommender.stored_recommendations import requested_millicores
 
-    settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
-    requested = requested_millicores(open_store(settings, cluster))
+    settings = call.settings
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(
+        settings, call.cluster, workloads
+    )
+    requested = requested_millicores(open_store(settings, call.cluster))
     with open_actions(settings) as actions:
         actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method)
@@ -92,19 +92,19 @@ def show(
     raise typer.Exit(EXIT_FINDINGS if any(review.error for review in reviews) else 0)
 
 
-@app.command(
-    epilog=examples(
-        "cotenant recs apply pay/Deployment/checkout --dry-run  # on the server; also without the word",
-        "cotenant recs apply pay/checkout --yes",
-        "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
-        "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
-        "cotenant recs apply pay/checkout --ladder --yes  # all steps of a large cut",
-        "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
-        "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
-    )
+@command(
+    app,
+    STORED | LIVE | ROWS,
+    "cotenant recs apply pay/Deployment/checkout --dry-run  # on the server; also without the word",
+    "cotenant recs apply pay/checkout --yes",
+    "cotenant recs apply pay/checkout --method in-place --yes  # nothing restarts",
+    "cotenant recs apply pay/checkout pay/fraud-gateway --canary 0.1 --yes",
+    "cotenant recs apply pay/checkout --ladder --yes  # all steps of a large cut",
+    "cotenant recs apply pay/checkout --dry-run none --yes --override cpu-step",
+    "cotenant recs apply recsys/ranker --gpu-shares  # of an oversized GPU",
 )
 def apply(
-    ctx: typer.Context,
+    call: CommandCall,
     workloads: Workloads,
     yes: Annotated[bool, typer.Option("--yes", help="Apply. Without it the command ends after the dry run.")] = False,
     override: Annotated[
@@ -117,24 +117,16 @@ def apply(
     ladder: Annotated[
         bool,
         typer.Option(
-            "--ladder",
-            help="Accept all steps of a cut: each later one follows after the verdict on the one before.",
+            "--ladder", help="Accept all steps of a cut: each later one follows after the verdict on the one before."
         ),
     ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun,
         typer.Option(
-            "--dry-run",
-            help="server: check there first; none: skip that check; without a mode: change nothing.",
+            "--dry-run", help="server: check there first; none: skip that check; without a mode: change nothing."
         ),
     ] = DryRun.SERVER,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Review, dry-run on the server and, with --yes, apply: each workload whole or not at all.
 
@@ -145,25 +137,27 @@ def apply(
     from cotenant.changes.model.change import ChangeState, count_of_states
     from cotenant.recommender.stored_recommendations import requested_millicores
 
-    settings = settings_of(ctx, store, kubeconfig, context)
-    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(settings, cluster, workloads)
-    requested = requested_millicores(open_store(settings, cluster))
+    settings = call.settings
+    recommendations = (proposed_gpu_shares if gpu_shares else workload_recommendations)(
+        settings, call.cluster, workloads
+    )
+    requested = requested_millicores(open_store(settings, call.cluster))
     terms = AcceptanceTerms(overridden=tuple(override or ()), second_person=approved_by, canary=canary, ladder=ladder)
     with open_actions(settings) as actions:
         actions.requested_millicores = lambda: requested
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
-        is_for_people = output in (Format.TABLE, Format.WIDE)
+        is_for_people = call.output in (Format.TABLE, Format.WIDE)
         for review in reviews:  # rows for programs stand alone on stdout
             _print(describe(review), sys.stdout if is_for_people else sys.stderr)
         good, bad = _select_applicable_reviews(actions, reviews, terms.overridden, dry_run)
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
-                print_table(changes_table(()), output, headers=not no_headers)
+                call.print(changes_table(()))
             message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies it")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         _report_ladders(good, ladder)
-        print_table(changes_table(done), output, headers=not no_headers)
+        call.print(changes_table(done))
         _print_next_steps(done, settings.section(ActionSettings).soak_minutes)
         refused = bad + count_of_states(done, ChangeState.FAILED, ChangeState.UNKNOWN)
         raise typer.Exit(EXIT_FINDINGS if refused else 0)
@@ -179,24 +173,19 @@ def _print_next_steps(done: Sequence[ChangeStatus], soak_minutes: float) -> None
         message(f"verify after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
 
 
-@app.command(epilog=examples("cotenant recs changes", "cotenant recs changes -o csv"))
-def changes(
-    ctx: typer.Context,
-    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, DECLARED | ROWS, "cotenant recs changes", "cotenant recs changes -o csv")
+def changes(call: CommandCall) -> None:
     """Everything that was accepted, and where it is; asks no cluster."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import open_ledger
     from cotenant.changes.model.change import states_summary, unsettled_count
 
-    ledger = open_ledger(session_of(ctx).load().settings)
+    ledger = open_ledger(call.settings)
     statuses = ChangeLedger(ledger, SystemClock(), "").statuses().values()
-    print_table(changes_table(statuses), output, headers=not no_headers)
+    call.print(changes_table(statuses))
     if statuses:
-        print_totals(states_summary(statuses), output)
+        print_totals(states_summary(statuses), call.output)
     unknown = unsettled_count(statuses)
     if unknown:
         message(
@@ -205,27 +194,23 @@ def changes(
     ledger.close()
 
 
-@app.command(
-    epilog=examples(
-        "cotenant recs rollback 3f9c21  # what would be restored",
-        "cotenant recs rollback 3f9c21 --yes",
-        "cotenant recs rollback --batch 77ab10cd --yes",
-    )
+@command(
+    app,
+    LIVE | ROWS,
+    "cotenant recs rollback 3f9c21  # what would be restored",
+    "cotenant recs rollback 3f9c21 --yes",
+    "cotenant recs rollback --batch 77ab10cd --yes",
 )
 def rollback(
-    ctx: typer.Context,
+    call: CommandCall,
     change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
     batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Roll back. Without it the changes are only shown.")] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Restore, with --yes, the values from before; refused where another writer has changed them since."""
     if bool(change) == bool(batch):
         raise UsageError("give a change or --batch", fix="`cotenant recs changes` lists both.")
-    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(call.settings) as actions:
         statuses = actions.journal.statuses()
         chosen = (
             [find_change(statuses, change)] if change else [s for s in statuses.values() if s.change.batch == batch]
@@ -234,49 +219,35 @@ def rollback(
             raise UsageError(f"no change has the batch {batch!r}", fix="`cotenant recs changes` lists the batches.")
         due = [s for s in chosen if s.state.in_force or change]
         if not yes:
-            print_table(changes_table(due), output, headers=not no_headers)
+            call.print(changes_table(due))
             message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes does it")
             raise typer.Exit()
         done = [actions.roll_back(s) for s in due]
-        print_table(changes_table(done), output, headers=not no_headers)
+        call.print(changes_table(done))
         raise typer.Exit(EXIT_FINDINGS if any(s.state.in_force for s in done) else 0)
 
 
-@app.command(epilog=examples("cotenant recs settle"))
-def settle(
-    ctx: typer.Context,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, LIVE | ROWS, "cotenant recs settle")
+def settle(call: CommandCall) -> None:
     """Resolve changes with unknown outcome, by reading the cluster; exit code 3 where one stays unknown."""
     from cotenant.changes.soak.reconcile import settle as settled
 
-    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(call.settings) as actions:
         found = settled(actions)
-        print_table(changes_table(found), output, headers=not no_headers)
+        call.print(changes_table(found))
         raise typer.Exit(EXIT_FINDINGS if any(not s.state.settled for s in found) else 0)
 
 
-@app.command(
-    epilog=examples("cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
-)
+@command(app, LIVE | ROWS, "cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
 def verify(
-    ctx: typer.Context,
+    call: CommandCall,
     which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all that are applied.")] = "",
     roll_back: Annotated[bool, typer.Option("--revert", help="Roll back what regressed.")] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Verify changes after their soak time; OOM kills, restarts, missing replicas and more are harm (exit code 3)."""
     from cotenant.changes.model.change import ChangeState
 
-    with recs_bundle.open_actions_with_metrics(
-        settings_of(ctx, None, kubeconfig, context), "changes are verified"
-    ) as actions:
+    with recs_bundle.open_actions_with_metrics(call.settings, "changes are verified") as actions:
         chosen = [
             s for s in actions.journal.statuses().values() if s.change.id.startswith(which) or s.change.batch == which
         ]
@@ -284,7 +255,7 @@ def verify(
             raise UsageError(f"no change and no batch begins with {which!r}", fix="`cotenant recs changes` lists both.")
         due = [s for s in chosen if s.state is ChangeState.APPLIED]
         done = [s for status in due if (s := _verify_change(actions, status, roll_back)) is not None]
-        print_table(changes_table(done), output, headers=not no_headers)
+        call.print(changes_table(done))
         bad = (ChangeState.REGRESSED, ChangeState.ROLLED_BACK)
         raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
 

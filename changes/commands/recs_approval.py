@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, print_table
+from cotenant.base.commands.call import LIVE, ROWS, CommandCall, command
+from cotenant.base.commands.command import EXIT_FINDINGS, new_app
 from cotenant.base.errors import UsageError
 from cotenant.changes.access.settings import AccessSettings
 from cotenant.changes.commands.ledger_access import find_change, open_actions
@@ -24,44 +23,30 @@ ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change 
 app = new_app()
 
 
-@app.command(epilog=examples("cotenant recs confirm 3f9c21"))
-def confirm(
-    ctx: typer.Context,
-    change: ChangeId,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, LIVE | ROWS, "cotenant recs confirm 3f9c21")
+def confirm(call: CommandCall, change: ChangeId) -> None:
     """As its second person, under the name that the cluster knows: do it, with all that was accepted with it."""
     from cotenant.changes.second_approval import confirm as confirmed
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     with open_actions(settings) as actions:
         id_ = find_change(actions.journal.statuses(), change).change.id
         done = confirmed(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
-    print_table(changes_table(done), output, headers=not no_headers)
+    call.print(changes_table(done))
     bad = (ChangeState.FAILED, ChangeState.UNKNOWN)
     raise typer.Exit(EXIT_FINDINGS if any(s.state in bad for s in done) else 0)
 
 
-@app.command(epilog=examples("cotenant recs decline 3f9c21"))
-def decline(
-    ctx: typer.Context,
-    change: ChangeId,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, LIVE | ROWS, "cotenant recs decline 3f9c21")
+def decline(call: CommandCall, change: ChangeId) -> None:
     """Cancel what waits for a second person."""
     from cotenant.changes.second_approval import decline as declined
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     with open_actions(settings) as actions:
         id_ = find_change(actions.journal.statuses(), change).change.id
         done = declined(actions, someone_of(actions.person, settings.section(AccessSettings)), id_)
-    print_table(changes_table(done), output, headers=not no_headers)
+    call.print(changes_table(done))
 
 
 def someone_of(person: ClusterUser, access: AccessSettings) -> Person:

@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
+from cotenant.base.commands.call import LIVE, ROWS, STORED, CommandCall, command
+from cotenant.base.commands.command import EXIT_FINDINGS, new_app, session_of
 from cotenant.base.commands.files import save_all
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.output import message
 from cotenant.base.commands.results import (
-    ClusterOption,
     FilterOption,
     NamespaceOption,
-    StoreOption,
     chosen_of_scan,
     open_scans,
     open_store,
@@ -50,16 +48,16 @@ if TYPE_CHECKING:
 app = new_app()
 
 
-@app.command(
-    epilog=examples(
-        "cotenant recs bundle pay/checkout -o ./bundle",
-        "cotenant recs bundle pay/checkout pay/fraud-gateway -o ./bundle --form helm",
-        "cotenant recs bundle pay/checkout --branch right-sizing/checkout --repo ./deploy  # shows the diff",
-        "cotenant recs bundle -n pay --filter severity=critical --branch right-sizing/pay --repo ./deploy --yes",
-    )
+@command(
+    app,
+    STORED | LIVE,
+    "cotenant recs bundle pay/checkout -o ./bundle",
+    "cotenant recs bundle pay/checkout pay/fraud-gateway -o ./bundle --form helm",
+    "cotenant recs bundle pay/checkout --branch right-sizing/checkout --repo ./deploy  # shows the diff",
+    "cotenant recs bundle -n pay --filter severity=critical --branch right-sizing/pay --repo ./deploy --yes",
 )
 def bundle(
-    ctx: typer.Context,
+    call: CommandCall,
     workloads: Annotated[list[str] | None, WORKLOADS] = None,
     folder: Annotated[Path | None, BUNDLE_FOLDER] = None,
     form: BundleFormat = BundleForm.KUSTOMIZE,
@@ -69,10 +67,6 @@ def bundle(
     query: FilterOption = None,
     yes: Annotated[bool, typer.Option("--yes", help="Make the commit. Without it the diff is shown alone.")] = False,
     approved_by: Second = "",
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """Write files for a GitOps repository with PULL_REQUEST.md, or a commit with --branch; no cluster write.
 
@@ -83,9 +77,9 @@ def bundle(
 
     if bool(branch) == (folder is not None):
         raise UsageError("give --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
-    settings = settings_of(ctx, store, kubeconfig, context)
-    names = _named_or_shown(settings, cluster, workloads or [], namespace, query)
-    recommendations = workload_recommendations(settings, cluster, names)
+    settings = call.settings
+    names = _named_or_shown(settings, call.cluster, workloads or [], namespace, query)
+    recommendations = workload_recommendations(settings, call.cluster, names)
     key, recommender = secrets.token_hex(4), settings.section(RecommenderSettings)
     with open_actions(settings) as actions:
         if not workloads:  # of what the filters show: what changes, and is not hidden
@@ -131,31 +125,26 @@ def _report_commit(commit: BundleCommit, repository: Path) -> None:
         raise typer.Exit(EXIT_FINDINGS)
 
 
-@app.command(
-    epilog=examples(
-        "cotenant recs watch  # until Ctrl-C",
-        "cotenant recs watch --once -o json",
-        "cotenant recs watch --set actions.auto_revert=true --set notify.url_file=/run/secrets/chat",
-    )
+@command(
+    app,
+    LIVE | ROWS,
+    "cotenant recs watch  # until Ctrl-C",
+    "cotenant recs watch --once -o json",
+    "cotenant recs watch --set actions.auto_revert=true --set notify.url_file=/run/secrets/chat",
 )
 def watch(
-    ctx: typer.Context,
+    call: CommandCall,
     once: Annotated[bool, typer.Option("--once", help="Check once, do what is due, and exit.")] = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Continue canaries and ladders, verify changes after their soak time, settle unknown outcomes, notify the chat."""
     from cotenant.changes.access.configured_service import climber_of
     from cotenant.changes.model.tables import changes_table
     from cotenant.changes.soak.watcher import Watcher, by_itself
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     # The store of the named cluster, or of the only one there is; without one, no peaks are reported.
-    cluster = session_of(ctx).cluster
     try:
-        stored = open_store(settings, cluster)
+        stored = open_store(settings, session_of(call.ctx).cluster)
     except CotenantError:
         stored = None
     watcher = Watcher(
@@ -165,7 +154,7 @@ def watch(
         climb=climber_of(settings, stored) if stored is not None else None,
     )
     if once:
-        print_table(changes_table(watcher.step()), output, headers=not no_headers)
+        call.print(changes_table(watcher.step()))
         return
     message(f"checking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
     # Run until SIGINT or SIGTERM; what is being done then is done first.

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig, settings_of
-from cotenant.base.commands.command import EXIT_FINDINGS, examples, new_app, session_of
-from cotenant.base.commands.output import Format, NoHeadersOption, OutputOption, message, print_table
+from cotenant.base.commands.call import DECLARED, LIVE, ROWS, CommandCall, command
+from cotenant.base.commands.command import EXIT_FINDINGS, new_app
+from cotenant.base.commands.output import message
 from cotenant.base.people import Grant, Person, Role
 from cotenant.changes.commands.ledger_access import open_actions
 from cotenant.changes.model.settings import ActionSettings
@@ -19,13 +19,10 @@ LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder,
 app = new_app()
 
 
-@app.command(epilog=examples("cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step"))
+@command(app, DECLARED | ROWS, "cotenant recs ladders", "cotenant recs ladders 3f9c21  # each step")
 def ladders(
-    ctx: typer.Context,
+    call: CommandCall,
     ladder: Annotated[str, typer.Argument(metavar="LADDER", help="Show each step of this ladder.")] = "",
-    cluster: DeclaredClusterOption = None,  # noqa: ARG001 - the session knows it
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Cuts of several steps that were accepted as a whole, and their progress; asks no cluster."""
     from cotenant.base.process.clock import SystemClock
@@ -36,47 +33,39 @@ def ladders(
     from cotenant.changes.soak.ladder_acts import find_ladder, ladders_of
     from cotenant.changes.soak.reconcile import pace_of
 
-    settings = session_of(ctx).load().settings
+    settings = call.settings
     ledger = open_ledger(settings)
     change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.section(ActionSettings))
     statuses, who = list(change_ledger.statuses().values()), _whoever("")
     if ladder:
         found = ladder_progress(find_ladder(change_ledger.ladders(), who, ladder), statuses, pace)
-        print_table(rungs_table(found), output, headers=not no_headers)
+        call.print(rungs_table(found))
         if found.words:
             message(f"{found.status.state}: {found.words}")
     else:
-        print_table(
-            ladders_table(ladders_of(change_ledger.ladders(), statuses, pace, who)), output, headers=not no_headers
-        )
+        call.print(ladders_table(ladders_of(change_ledger.ladders(), statuses, pace, who)))
     ledger.close()
 
 
-@app.command(epilog=examples("cotenant recs stop 3f9c21 --reason 'we move to other nodes'"))
+@command(app, LIVE, "cotenant recs stop 3f9c21 --reason 'we move to other nodes'")
 def stop(
-    ctx: typer.Context,
+    call: CommandCall,
     ladder: LadderId,
     reason: Annotated[str, typer.Option("--reason", help="Why; the ledger keeps it.")] = "",
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """Take no further step of a ladder; what was taken stays."""
     from cotenant.changes.soak.ladder_acts import stop_ladder
 
-    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(call.settings) as actions:
         stopped = stop_ladder(actions, _whoever(actions.person.name), ladder, reason)
     message(f"ladder {stopped.ladder.id} of {stopped.ladder.ref} is {stopped.state}: {stopped.words}")
 
 
-@app.command(epilog=examples("cotenant recs back 3f9c21 --to 2", "cotenant recs back 3f9c21 --to 0  # all of it"))
+@command(app, LIVE | ROWS, "cotenant recs back 3f9c21 --to 2", "cotenant recs back 3f9c21 --to 0  # all of it")
 def back(
-    ctx: typer.Context,
+    call: CommandCall,
     ladder: LadderId,
     to: Annotated[int, typer.Option("--to", min=0, metavar="STEP", help="The last step that stays; 0: none.")],
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Roll the last steps of a ladder back, one after the other, and stop it there.
 
@@ -84,9 +73,9 @@ def back(
     """
     from cotenant.changes.soak.ladder_acts import go_back
 
-    with open_actions(settings_of(ctx, None, kubeconfig, context)) as actions:
+    with open_actions(call.settings) as actions:
         done = go_back(actions, _whoever(actions.person.name), ladder, to)
-    print_table(changes_table(done), output, headers=not no_headers)
+    call.print(changes_table(done))
     raise typer.Exit(EXIT_FINDINGS if any(status.state.in_force for status in done) else 0)
 
 

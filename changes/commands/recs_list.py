@@ -8,27 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cotenant.base.commands.call import DOCUMENT, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.cells import human
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, LedgerReason, settings_of
-from cotenant.base.commands.command import examples, new_app, session_of
+from cotenant.base.commands.cluster_options import LedgerReason
+from cotenant.base.commands.command import new_app, session_of
 from cotenant.base.commands.output import (
     DocumentFormat,
-    DocumentOption,
     Format,
-    NoHeadersOption,
-    OutputOption,
     console,
     message,
     print_document,
-    print_table,
     print_totals,
 )
 from cotenant.base.commands.results import (
     AllClustersOption,
-    ClusterOption,
     FilterOption,
     NamespaceOption,
-    StoreOption,
     chosen_of_scan,
     load_for_reading,
     open_scans,
@@ -64,19 +59,19 @@ def _sort_words(incomplete: str) -> list[str]:
     return [f"{sign}{c.name}" for c in RECOMMENDATIONS.columns if c.name.startswith(incomplete.removeprefix(sign))]
 
 
-@app.command(
-    "list",
-    epilog=examples(
-        "cotenant recs list",
-        "cotenant recs list --top 20  # the worst",
-        "cotenant recs list --sort saving --top 20",
-        "cotenant recs list -n pay --filter 'severity=critical' -o wide",
-        "cotenant recs list --all -o json  # hidden ones too",
-        "cotenant recs list --all-clusters --filter 'cluster=prod-1&severity=critical'",
-    ),
+@command(
+    app,
+    STORED | ROWS,
+    "cotenant recs list",
+    "cotenant recs list --top 20  # the worst",
+    "cotenant recs list --sort saving --top 20",
+    "cotenant recs list -n pay --filter 'severity=critical' -o wide",
+    "cotenant recs list --all -o json  # hidden ones too",
+    "cotenant recs list --all-clusters --filter 'cluster=prod-1&severity=critical'",
+    name="list",
 )
 def list_(
-    ctx: typer.Context,
+    call: CommandCall,
     namespace: NamespaceOption = None,
     query: FilterOption = None,
     sort: Annotated[
@@ -90,11 +85,7 @@ def list_(
     ] = None,
     top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only this many rows.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also dismissed and snoozed recommendations.")] = False,
-    cluster: ClusterOption = None,
     all_clusters: AllClustersOption = False,
-    store: StoreOption = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """Recommendations of the last scan, the worst first, without those that somebody has dismissed or snoozed."""
     import numpy as np
@@ -105,8 +96,9 @@ def list_(
     from cotenant.recommender.model.savings_text import saving_text
     from cotenant.recommender.model.views import RECOMMENDATIONS, Overview
 
-    scans = open_scans(load_for_reading(ctx, store, all_clusters), cluster, all_clusters)
-    session = session_of(ctx)
+    store = call.given["store"]
+    scans = open_scans(load_for_reading(call.ctx, store, all_clusters), call.cluster, all_clusters)
+    session = session_of(call.ctx)
     settings = session.read({"store.url": store}).settings
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     overviews = {c.cluster: c.read_document("overview", Overview) for c in scans.stores}
@@ -123,7 +115,7 @@ def list_(
     ]
     hidden = {(c, ref): put for c, own in marks.items() if not every for ref, put in own.postponed.items()}
     shown = table.take(np.array([index for index, ref in enumerate(refs) if ref not in hidden], dtype=np.int64))
-    _print_rows(shown if top is None else shown.take(np.arange(len(shown))[:top]), output, headers=not no_headers)
+    _print_rows(call, shown if top is None else shown.take(np.arange(len(shown))[:top]))
     if not len(table):
         message("no recommendation matches")
     for key in dict.fromkeys(ref for ref in refs if ref in hidden):
@@ -135,7 +127,7 @@ def list_(
     if len(shown):
         total = saving_text(summed_savings(shown.columns), settings.section(RecommenderSettings).prices.currency)
         first = "" if top is None or top >= len(shown) else f"the first {top:,} of "
-        print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", output)
+        print_totals(f"{first}{counted(len(shown), 'container')}; all steps together: {total}", call.output)
 
 
 def _in_order(query: str | None, sort: str | None, schema: Schema) -> str:
@@ -148,44 +140,44 @@ def _in_order(query: str | None, sort: str | None, schema: Schema) -> str:
     return asked if parse(asked, schema).sort else f"{asked}&{WORST_FIRST}".lstrip("&")
 
 
-def _print_rows(table: Table, output: Format, *, headers: bool) -> None:
+def _print_rows(call: CommandCall, table: Table) -> None:
     """Print the rows; for the eye in words, and in two lines each where the terminal is narrow."""
     from cotenant.changes.commands.recs_table import ROOMY_COLUMNS, compact, in_words
 
-    if output in (Format.TABLE, Format.WIDE):
+    if call.output in (Format.TABLE, Format.WIDE):
         table = in_words(table)
         is_narrow = sys.stdout.isatty() and console(sys.stdout).width < ROOMY_COLUMNS
-        table = compact(table) if is_narrow and output is Format.TABLE else table
-    print_table(table, output, headers=headers)
+        table = compact(table) if is_narrow and call.output is Format.TABLE else table
+    call.print(table)
 
 
 def _of(cluster: str, several: bool) -> str:
     return f"{cluster}: " if several else ""
 
 
-@app.command(
-    epilog=examples("cotenant recs explain pay/Deployment/checkout", "cotenant recs explain pay/checkout -o json")
+@command(
+    app,
+    STORED | DOCUMENT,
+    "cotenant recs explain pay/Deployment/checkout",
+    "cotenant recs explain pay/checkout -o json",
 )
 def explain(
-    ctx: typer.Context,
+    call: CommandCall,
     workload: Annotated[
         str,
         typer.Argument(
             metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=workload_addresses
         ),
     ],
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
     """What a recommendation rests on, and whether somebody has hidden it; the same as `cotenant explain`."""
     from cotenant.changes.commands.recommendation_lines import describe
 
-    loaded = session_of(ctx).load({"store.url": store})
+    loaded = call.loaded
     settings = loaded.settings
-    recommendations = workload_recommendations(settings, cluster, [workload])
-    if output is not DocumentFormat.TABLE:
-        print_document(recommendations, output)
+    recommendations = workload_recommendations(settings, call.cluster, [workload])
+    if call.output is not DocumentFormat.TABLE:
+        print_document(recommendations, call.output)
         return
     for recommendation in recommendations:
         sys.stdout.writelines(
@@ -196,49 +188,30 @@ def explain(
         message(f"hidden: {_postponement_text(hidden)}")
 
 
-@app.command(epilog=examples("cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'"))
-def dismiss(
-    ctx: typer.Context,
-    workloads: Workloads,
-    reason: LedgerReason,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@command(app, STORED | LIVE, "cotenant recs dismiss pay/checkout --reason 'load test, not real traffic'")
+def dismiss(call: CommandCall, workloads: Workloads, reason: LedgerReason) -> None:
     """Hide recommendations for good, until somebody recalls them."""
-    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, None, reason)
+    _snooze(call.settings, call.cluster, workloads, None, reason)
 
 
-@app.command(epilog=examples("cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'"))
+@command(app, STORED | LIVE, "cotenant recs snooze pay/checkout --days 14 --reason 'after the sale'")
 def snooze(
-    ctx: typer.Context,
+    call: CommandCall,
     workloads: Workloads,
     reason: LedgerReason,
     days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """Hide recommendations for some days."""
-    _snooze(settings_of(ctx, store, kubeconfig, context), cluster, workloads, days, reason)
+    _snooze(call.settings, call.cluster, workloads, days, reason)
 
 
-@app.command(epilog=examples("cotenant recs recall pay/checkout"))
-def recall(
-    ctx: typer.Context,
-    workloads: Workloads,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@command(app, STORED | LIVE, "cotenant recs recall pay/checkout")
+def recall(call: CommandCall, workloads: Workloads) -> None:
     """Show recommendations again that were dismissed or snoozed."""
     from cotenant.changes.snooze import recall as recalled
 
-    settings = settings_of(ctx, store, kubeconfig, context)
-    refs = _refs(settings, cluster, workloads)
+    settings = call.settings
+    refs = _refs(settings, call.cluster, workloads)
     hidden = _marks(settings).postponed
     with open_actions(settings) as actions:
         recalled(actions.journal, refs)

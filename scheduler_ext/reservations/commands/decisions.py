@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
-from cotenant.base.commands.command import examples, new_app
+from cotenant.base.commands.call import LIVE, CommandCall, command
+from cotenant.base.commands.command import new_app
 from cotenant.base.commands.output import message
 from cotenant.base.errors import UsageError
 from cotenant.base.settings.sections.kube import KubeSettings
@@ -50,24 +50,22 @@ GenerationOption = Annotated[
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, for later readers.")]
 
 
-@app.command(
-    epilog=examples(
-        "cotenant reservations approve shop/deployment-web  # a dry run",
-        "cotenant reservations approve shop/deployment-web --once --yes",
-        "cotenant reservations approve shop/deployment-web --generation 3 --yes  # only as the dry run showed it",
-        "cotenant reservations approve shop/deployment-web --standby 0 --yes  # its windows alone",
-    )
+@command(
+    app,
+    LIVE,
+    "cotenant reservations approve shop/deployment-web  # a dry run",
+    "cotenant reservations approve shop/deployment-web --once --yes",
+    "cotenant reservations approve shop/deployment-web --generation 3 --yes  # only as the dry run showed it",
+    "cotenant reservations approve shop/deployment-web --standby 0 --yes  # its windows alone",
 )
 def approve(
-    ctx: typer.Context,
+    call: CommandCall,
     plan: PlanArgument,
     once: OnceOption = False,
     standby: StandbyOption = None,
     generation: GenerationOption = None,
     reason: ReasonOption = "",
     yes: YesOption = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """Approve a plan: its capacity is reserved at the start of its window less the lead.
 
@@ -78,61 +76,37 @@ def approve(
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
     asked = ApprovePlan(parse_plan(plan), scope, reason, standby, generation)
-    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
+    carry_out(call.settings, asked, yes)
 
 
-@app.command(epilog=examples("cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes"))
+@command(app, LIVE, "cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes")
 def reject(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    once: OnceOption = False,
-    reason: ReasonOption = "",
-    yes: YesOption = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
+    call: CommandCall, plan: PlanArgument, once: OnceOption = False, reason: ReasonOption = "", yes: YesOption = False
 ) -> None:
     """Reject a plan: nothing is reserved, and what is reserved is released."""
     from cotenant.scheduler_ext.reservations.acts import RejectPlan
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
-    carry_out(settings_of(ctx, None, kubeconfig, context), RejectPlan(parse_plan(plan), reason, scope), yes)
+    carry_out(call.settings, RejectPlan(parse_plan(plan), reason, scope), yes)
 
 
-@app.command(
-    epilog=examples("cotenant reservations skip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
-)
-def skip(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    start: StartOption,
-    yes: YesOption = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@command(app, LIVE, "cotenant reservations skip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
+def skip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOption = False) -> None:
     """Leave out one occurrence of a schedule; the others stay."""
     from cotenant.scheduler_ext.reservations.acts import SkipOccurrence
 
     asked = SkipOccurrence(parse_plan(plan), _moment(start))
-    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
+    carry_out(call.settings, asked, yes)
 
 
-@app.command(
-    epilog=examples("cotenant reservations unskip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
-)
-def unskip(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    start: StartOption,
-    yes: YesOption = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-) -> None:
+@command(app, LIVE, "cotenant reservations unskip shop/deployment-web-schedule --start 2027-03-05T17:00:00Z --yes")
+def unskip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOption = False) -> None:
     """Let a skipped occurrence of a schedule happen after all."""
     from cotenant.scheduler_ext.reservations.acts import RestoreOccurrence
 
     asked = RestoreOccurrence(parse_plan(plan), _moment(start))
-    carry_out(settings_of(ctx, None, kubeconfig, context), asked, yes)
+    carry_out(call.settings, asked, yes)
 
 
 def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:

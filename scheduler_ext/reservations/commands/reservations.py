@@ -6,22 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cotenant.base.commands.cluster_options import Context, Kubeconfig, settings_of
+from cotenant.base.commands.call import DOCUMENT, LIVE, ROWS, STORED, CommandCall, command
 from cotenant.base.commands.command import EXIT_PARTIAL, examples, new_app, session_of
 from cotenant.base.commands.output import (
-    DocumentFormat,
-    DocumentOption,
-    Format,
-    NoHeadersOption,
-    OutputOption,
     message,
     print_document,
-    print_table,
 )
 from cotenant.base.commands.results import (
-    ClusterOption,
     NamespaceOption,
-    StoreOption,
     filter_rows,
     named_workload,
     open_store,
@@ -69,36 +61,34 @@ def _family() -> None:
     """Capacity that is reserved before a workload needs it."""
 
 
-@app.command(
-    name="list", epilog=examples("cotenant reservations list -n shop", "cotenant reservations list --proposed -o csv")
+@command(
+    app,
+    STORED | LIVE | ROWS,
+    "cotenant reservations list -n shop",
+    "cotenant reservations list --proposed -o csv",
+    name="list",
 )
 def list_(
-    ctx: typer.Context,
+    call: CommandCall,
     proposed: Annotated[
         bool, typer.Option("--proposed", help="Plans that the stored results propose, without a cluster.")
     ] = False,
     namespace: NamespaceOption = None,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
 ) -> None:
     """List plans of the cluster, or with --proposed what the last scan found worth reserving."""
     if proposed:
         from cotenant.recommender.model.views import PLANS
 
-        settings = session_of(ctx).load({"store.url": store}).settings
-        rows = open_store(settings, cluster).read_table(PLANS)
-        print_table(filter_rows(rows, namespace, None), output, headers=not no_headers)
+        settings = session_of(call.ctx).load({"store.url": call.given["store"]}).settings  # asks no cluster
+        rows = open_store(settings, call.cluster).read_table(PLANS)
+        call.print(filter_rows(rows, namespace, None))
         return
     from cotenant.scheduler_ext.reservations.commands.rows import plan_table
     from cotenant.scheduler_ext.reservations.model.plan_states import counts
     from cotenant.scheduler_ext.reservations.service.plans import plans
 
-    listed = plans(_client(settings_of(ctx, store, kubeconfig, context)), namespace or ())
-    print_table(plan_table(listed.plans), output, headers=not no_headers)
+    listed = plans(_client(call.settings), namespace or ())
+    call.print(plan_table(listed.plans))
     if listed.plans:
         message(counts(listed.plans).words)
     elif not listed.unreadable:
@@ -108,99 +98,70 @@ def list_(
         raise typer.Exit(EXIT_PARTIAL)
 
 
-@app.command(
-    epilog=examples("cotenant reservations show shop/deployment-web", "cotenant reservations show shop/web -o yaml")
+@command(
+    app,
+    LIVE | DOCUMENT,
+    "cotenant reservations show shop/deployment-web",
+    "cotenant reservations show shop/web -o yaml",
 )
-def show(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: DocumentOption = DocumentFormat.TABLE,
-) -> None:
+def show(call: CommandCall, plan: PlanArgument) -> None:
     """Show one plan: what it asks for, where it is in its life, how past occurrences went."""
-    print_document(_read(settings_of(ctx, None, kubeconfig, context), plan), output)
+    print_document(_read(call.settings, plan), call.output)
 
 
-@app.command(epilog=examples("cotenant reservations scores shop/deployment-web -o csv"))
-def scores(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, LIVE | ROWS, "cotenant reservations scores shop/deployment-web -o csv")
+def scores(call: CommandCall, plan: PlanArgument) -> None:
     """Show how a plan's past occurrences went: reserved, used, missed, idle, lead."""
     from cotenant.scheduler_ext.reservations.commands.rows import score_table
 
-    table = score_table(_read(settings_of(ctx, None, kubeconfig, context), plan))
-    print_table(table, output, headers=not no_headers)
+    table = score_table(_read(call.settings, plan))
+    call.print(table)
     if not len(table):
         message("no occurrence has ended yet")
 
 
-@app.command(epilog=examples("cotenant reservations report shop/deployment-web"))
-def report(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+@command(app, LIVE | ROWS, "cotenant reservations report shop/deployment-web")
+def report(call: CommandCall, plan: PlanArgument) -> None:
     """Show what a plan's last peak came to: expected and seen, covered or not, idle, and what would be without it."""
     from cotenant.scheduler_ext.reservations.commands.rows import report_table
     from cotenant.scheduler_ext.reservations.model.occurrence_report import reports
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     newest = next(iter(reports(_read(settings, plan))), None)
     if newest is None:
         message("no occurrence has ended yet")
         return
-    print_table(
-        report_table(newest, settings.section(RecommenderSettings).prices.currency), output, headers=not no_headers
-    )
+    call.print(report_table(newest, settings.section(RecommenderSettings).prices.currency))
 
 
-@app.command(
-    epilog=examples(
-        "cotenant reservations preview shop/deployment-web", "cotenant reservations preview shop/web -o json"
-    )
+@command(
+    app,
+    LIVE | ROWS,
+    "cotenant reservations preview shop/deployment-web",
+    "cotenant reservations preview shop/web -o json",
 )
-def preview(
-    ctx: typer.Context,
-    plan: PlanArgument,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+def preview(call: CommandCall, plan: PlanArgument) -> None:
     """Show what approving a plan would mean: where its pods fit, quota left, batch displaced, money."""
     from cotenant.scheduler_ext.reservations.commands.rows import preview_table
     from cotenant.scheduler_ext.reservations.service.plans import preview_plan
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     found, client = _read(settings, plan), _client(settings)
     now_seconds = client.clock().now_seconds()
     plan_preview = preview_plan(
-        client, found, now_seconds, settings, _forecast_reader(settings, session_of(ctx).cluster)
+        client, found, now_seconds, settings, _forecast_reader(settings, session_of(call.ctx).cluster)
     )
-    print_table(
-        preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency),
-        output,
-        headers=not no_headers,
-    )
+    call.print(preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency))
 
 
-@app.command(
-    epilog=examples(
-        "cotenant reservations plan shop/Deployment/web --pods 4 --schedule '0 18 * * *' --zone Asia/Tokyo --for 2h",
-        "cotenant reservations plan shop/Deployment/web --pods 4 --start 2027-03-05T18:00:00Z --for 2h --yes",
-    )
+@command(
+    app,
+    LIVE,
+    "cotenant reservations plan shop/Deployment/web --pods 4 --schedule '0 18 * * *' --zone Asia/Tokyo --for 2h",
+    "cotenant reservations plan shop/Deployment/web --pods 4 --start 2027-03-05T18:00:00Z --for 2h --yes",
 )
 def plan(
-    ctx: typer.Context,
+    call: CommandCall,
     workload: WorkloadArgument,
     pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Pods that capacity is reserved for.")],
     length: Annotated[str, typer.Option("--for", metavar="DURATION", help="Length of each window, such as 2h.")],
@@ -214,8 +175,6 @@ def plan(
     ] = "",
     standby: StandbyOption = None,
     yes: YesOption = False,
-    kubeconfig: Kubeconfig = None,
-    context: Context = None,
 ) -> None:
     """Make a plan by schedule or for one window, sized by the workload's own requests; it still has to be approved."""
     from cotenant.base.kube import clock_of
@@ -223,7 +182,7 @@ def plan(
     from cotenant.scheduler_ext.reservations.model.plan import Recurrence, Span
     from cotenant.scheduler_ext.reservations.model.plan_service import PlanTerms
 
-    settings = settings_of(ctx, None, kubeconfig, context)
+    settings = call.settings
     ref = named_workload(settings, None, workload)
     when = _parse_window(schedule, zone, start, length)
     if isinstance(when, Span) and when.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
@@ -234,34 +193,26 @@ def plan(
     message(f"approve it with: cotenant reservations approve {asked.plan} --yes")
 
 
-@app.command(
-    epilog=examples(
-        "cotenant reservations backtest shop/Deployment/web",
-        "cotenant reservations backtest shop/Deployment/web -o csv",
-    )
+@command(
+    app,
+    STORED | ROWS,
+    "cotenant reservations backtest shop/Deployment/web",
+    "cotenant reservations backtest shop/Deployment/web -o csv",
 )
-def backtest(
-    ctx: typer.Context,
-    workload: WorkloadArgument,
-    cluster: ClusterOption = None,
-    store: StoreOption = None,
-    output: OutputOption = Format.TABLE,
-    no_headers: NoHeadersOption = False,
-) -> None:
+def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
     """Replay the last days from the store: what each quantile, last week's cron and a static headroom would reserve."""
     from cotenant.scheduler_ext.reservations.commands.rows import backtest_table
     from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
     from cotenant.scheduler_ext.reservations.plans.proposals import contest
     from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import rehearsal
 
-    session = session_of(ctx)
-    settings = session.load({"store.url": store}).settings
-    history = session.service(WorkloadHistory)
-    inventory, usage = history.read_cpu_totals(open_store(settings, cluster), settings)
-    size, past = rehearsal(inventory, usage, named_workload(settings, cluster, workload), settings)
+    settings = call.settings
+    history = session_of(call.ctx).service(WorkloadHistory)
+    inventory, usage = history.read_cpu_totals(open_store(settings, call.cluster), settings)
+    size, past = rehearsal(inventory, usage, named_workload(settings, call.cluster, workload), settings)
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
-    print_table(tried, output, headers=not no_headers)
+    call.print(tried)
     message(f"the last {past.days:.0f} days, forecast once a day; a missed core-hour costs {ratio:g} idle ones")
 
 

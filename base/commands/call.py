@@ -1,0 +1,86 @@
+"""How a command declares the options that it shares with others, and what it gets of them: its settings, its output."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from cotenant.base.commands import output, results
+from cotenant.base.commands.cluster_options import Context, DeclaredClusterOption, Kubeconfig
+from cotenant.base.commands.command import examples, session_of
+
+if TYPE_CHECKING:
+    from cotenant.base.settings.load import Loaded
+    from cotenant.base.settings.root import SettingSections
+    from cotenant.base.table import Table
+
+STORED: Final = {"cluster": (results.ClusterOption, None), "store": (results.StoreOption, None)}
+DECLARED: Final = {"cluster": (DeclaredClusterOption, None)}
+LIVE: Final = {"kubeconfig": (Kubeconfig, None), "context": (Context, None)}
+ROWS: Final = {"output": (output.OutputOption, output.Format.TABLE), "no_headers": (output.NoHeadersOption, False)}
+DOCUMENT: Final = {"output": (output.DocumentOption, output.DocumentFormat.TABLE)}
+SETTINGS: Final = {"store": "store.url", "kubeconfig": "kube.kubeconfig", "context": "kube.context"}
+"""Shared option -> the setting that it gives."""
+
+
+@dataclass(frozen=True)
+class CommandCall:
+    """One call of a command: the shared options as they were given, by name, and what follows from them."""
+
+    ctx: typer.Context
+    given: Mapping[str, Any]
+
+    @property
+    def cluster(self) -> str | None:
+        """The cluster that was named; the session knows it too."""
+        return self.given.get("cluster")
+
+    @property
+    def output(self) -> Any:
+        """The `Format` of rows, or the `DocumentFormat`."""
+        return self.given["output"]
+
+    @cached_property
+    def loaded(self) -> Loaded[SettingSections]:
+        """The settings with these options, and where each came from."""
+        return session_of(self.ctx).load({SETTINGS[k]: value for k, value in self.given.items() if k in SETTINGS})
+
+    @property
+    def settings(self) -> SettingSections:
+        """The settings with these options."""
+        return self.loaded.settings
+
+    def print(self, table: Table) -> None:
+        """Write the rows to stdout, in the form that was asked for."""
+        output.print_table(table, self.output, headers=not self.given.get("no_headers"))
+
+
+def command(
+    app: typer.Typer, shared: Mapping[str, tuple[Any, Any]], *lines: str, name: str | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorator of a command whose first parameter is its `CommandCall`; in its help the shared options are the last.
+
+    shared: name -> annotation and default; lines: its examples.
+    """
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        kind, signature = inspect.Parameter.KEYWORD_ONLY, inspect.signature(function, eval_str=True)
+        own = [parameter.replace(kind=kind) for parameter in signature.parameters.values()]
+        own[0] = inspect.Parameter("ctx", kind, annotation=typer.Context)
+        own += [inspect.Parameter(k, kind, default=value, annotation=hint) for k, (hint, value) in shared.items()]
+
+        @wraps(function)
+        def run(ctx: typer.Context, **options: Any) -> None:
+            function(CommandCall(ctx, {k: options.pop(k) for k in shared}), **options)
+
+        run.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in own}
+        app.command(name, epilog=examples(*lines))(run)
+        return function
+
+    return add
