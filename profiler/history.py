@@ -22,7 +22,7 @@ from cotenant.base.progress import Progress
 from cotenant.base.store.store import Hole, Store
 from cotenant.base.text import agree
 from cotenant.base.usage.plausible import plausible_of_pods
-from cotenant.base.usage.quality import Defect, QualityRecord, ScrapeSpan
+from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import (
     DAY_SECONDS,
     FIVE_MINUTES_SECONDS,
@@ -77,24 +77,6 @@ class UsageBlock:
     settled: Mapping[Signal, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SourceReport:
-    """A source's own account since it was made."""
-
-    scrape_interval_seconds: float
-    queries: int
-    samples: int
-    waited_seconds: float
-    defects: Mapping[Defect, int]
-    notes: tuple[str, ...]
-    errors: tuple[SourceError, ...] = ()
-    """Why questions stayed without an answer, each error once."""
-    scrapes: tuple[ScrapeSpan, ...] = ()
-    """Scrape intervals that were found, of how many series; empty where the source does not tell."""
-    peak_seconds: float = 0.0
-    """Time over which a rate reaches whose maximum is a slot's peak, the longest of all series; 0 = unknown."""
-
-
 class MetricSource(Protocol):
     """A source of usage.
 
@@ -110,8 +92,16 @@ class MetricSource(Protocol):
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
         """Usage of the spans, oldest first, a bounded part at a time."""
 
-    def report(self) -> SourceReport:
-        """Return the costs of the queries so far, and the defects and errors found."""
+    @property
+    def errors(self) -> Sequence[SourceError]:
+        """Why questions stayed without an answer, each error once."""
+
+    @property
+    def peak_seconds(self) -> float:
+        """Time over which a rate reaches whose maximum is a slot's peak, the longest of all series; 0 = unknown."""
+
+    def record(self, now_seconds: int) -> QualityRecord:
+        """Return the source's own account since it was made: costs of the queries, defects and notes."""
 
 
 @runtime_checkable
@@ -155,7 +145,7 @@ def pull(
     starting, stands = init_containers(inventory), None
     for raw in source.blocks(spans, progress):
         block = replace(raw, usage=tuple((s, declared_by_lasting(s, usage, starting)) for s, usage in raw.usage))
-        stands = recorded_time(recording, source.report().peak_seconds) if recording else None
+        stands = recorded_time(recording, source.peak_seconds) if recording else None
         proof.add(raw.usage, block.settled, block.holes)
         state = _store_block(block, store, state, proof, stands)
         sightings.add(block.usage)
@@ -180,7 +170,9 @@ def pull(
         files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
         notes = (*notes, f"{files} asked for again")
     unread = unread_seconds(done.holes)
-    record = _record(source, now, time.monotonic() - started, (*_unread_notes(unread, source), *notes), unread)
+    told, elapsed = source.record(now), time.monotonic() - started
+    notes = (*told.notes, *_unread_notes(unread, source), *notes)
+    record = replace(told, client_seconds=elapsed, notes=notes, unread_seconds=unread)
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
         raise _no_answer_error(source)
@@ -209,7 +201,7 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     if not unread:
         return ()
     amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
-    causes = "; ".join(error.message for error in source.report().errors[:2])
+    causes = "; ".join(error.message for error in source.errors[:2])
     return (
         f"incomplete: parts of the history were not read: {amounts}{f' ({causes})' if causes else ''}; results from "
         f"it are not lowered and not called idle, and the next scan requests it again",
@@ -218,10 +210,9 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
 
 def _no_answer_error(source: MetricSource) -> SourceError:
     """The error of a pull that got no CPU usage because its questions failed."""
-    errors = source.report().errors
-    if not errors:
+    if not source.errors:
         return SourceUnreachable(f"{source.describe()} answered no query for CPU usage")
-    first = errors[0]
+    first = source.errors[0]
     return type(first)(f"no query for CPU usage was answered: {first.message}", fix=first.fix)
 
 
@@ -439,27 +430,3 @@ def _gpu_notes(sightings: Sightings) -> tuple[str, ...]:
 def _days(grid: TimeGrid) -> Iterator[TimeGrid]:
     for start in range(grid.start_seconds, grid.end_seconds, DAY_SECONDS):
         yield TimeGrid.from_span(start, min(start + DAY_SECONDS, grid.end_seconds), grid.step_seconds)
-
-
-def _record(
-    source: MetricSource,
-    now_seconds: int,
-    elapsed_seconds: float,
-    notes: tuple[str, ...],
-    unread: Mapping[Signal, int],
-) -> QualityRecord:
-    """The quality record of one pull: what was asked and answered, defects, and notes of source and pull."""
-    report = source.report()
-    return QualityRecord(
-        time_seconds=now_seconds,
-        source=source.describe(),
-        scrape_interval_seconds=report.scrape_interval_seconds,
-        queries=report.queries,
-        samples=report.samples,
-        server_seconds=report.waited_seconds,
-        client_seconds=elapsed_seconds,
-        defects={defect: count for defect, count in report.defects.items() if count},
-        notes=(*report.notes, *notes),
-        unread_seconds=unread,
-        scrapes=report.scrapes,
-    )

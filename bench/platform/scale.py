@@ -116,7 +116,7 @@ def inventory(count: int, seconds: int) -> Any:
     requests = {Resource.CPU: 500, Resource.MEMORY: 500 * BYTES_A_MILLICORE}
     room = {Resource.CPU: 64_000, Resource.MEMORY: 64_000 * BYTES_A_MILLICORE}
     containers = (Container("main", requests, {Resource.MEMORY: 1000 * BYTES_A_MILLICORE}),)
-    prod = {"qos": QosClass.LS, "priority": PriorityClass.PROD}
+    prod: dict[str, Any] = {"qos": QosClass.LS, "priority": PriorityClass.PROD}
     workloads = tuple(Workload(workload(i), REPLICAS, containers, **prod) for i in range(0, count, REPLICAS))
     pods = []
     for i in range(count):

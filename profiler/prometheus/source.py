@@ -21,10 +21,10 @@ from cotenant.base.cluster import Inventory
 from cotenant.base.errors import SourceError, SourceLimit, SourceTooLong
 from cotenant.base.progress import Progress
 from cotenant.base.runtimes.heap import ManagedRuntime, runtimes
-from cotenant.base.usage.quality import Defect
+from cotenant.base.usage.quality import Defect, QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow
-from cotenant.profiler.history import SourceReport, UsageBlock
+from cotenant.profiler.history import UsageBlock
 from cotenant.profiler.off_times import Signs, Silence
 from cotenant.profiler.prometheus import (
     client,
@@ -308,17 +308,30 @@ class PrometheusSource:
         """Notes on what lagged behind when the inventory was asked for."""
         return self._lateness
 
-    def report(self) -> SourceReport:
-        """Return the costs of the queries so far, and the defects, errors and notes."""
+    @property
+    def errors(self) -> tuple[SourceError, ...]:
+        """Why questions stayed without an answer, each error once."""
+        return tuple(self._errors.values())
+
+    @property
+    def peak_seconds(self) -> float:
+        """Time over which the rate of a slot's peak reaches, the longest of all series; 0 = unknown."""
+        return self._survey.rates.slowest.piece_seconds if self._survey else 0.0
+
+    def record(self, now_seconds: int) -> QualityRecord:
+        """Return the costs of the queries so far, and the defects and notes."""
         account, surveyed = self._client.account, self._survey
         found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
         defects = Counter(found) + self._defects
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._owner_series.cut[:1])
         notes = (*self._notes, *(surveyed.notes if surveyed else ()), *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(surveyed.rates.scrape_seconds), surveyed.scrapes) if surveyed else (0.0, ())
-        errors, waited = tuple(self._errors.values()), account.waited_seconds
-        peak = surveyed.rates.slowest.piece_seconds if surveyed else 0
-        return SourceReport(scrape, account.queries, self._samples, waited, defects, notes, errors, scrapes, peak)
+        return QualityRecord(
+            *(now_seconds, self.describe(), scrape, account.queries, self._samples, account.waited_seconds),
+            defects={defect: count for defect, count in defects.items() if count},
+            notes=notes,
+            scrapes=scrapes,
+        )
 
     def _reads(self, surveyed: Survey, window: TimeWindow) -> list[_Stretch]:
         """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""

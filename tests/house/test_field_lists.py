@@ -22,7 +22,6 @@ KNOWN = {
         "PodView/QueuePod",
         "Analysis/ShardResult",
         "Inventory/LiveCluster",
-        "QualityRecord/SourceReport",
     ),
     # arguments of two plugins: msgspec lets a struct inherit from one other alone
     "HighNodeLoadArgs/LowNodeLoadArgs",

@@ -18,7 +18,7 @@ from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Statistic, TimeGrid, Usage
-from cotenant.profiler.history import STATE_DOCUMENT, SourceReport, UsageBlock, open_holes, pull
+from cotenant.profiler.history import STATE_DOCUMENT, UsageBlock, open_holes, pull
 from cotenant.profiler.pull_state import PullState, SignalSpan, begin_pull, finish_pull, spans_to_pull
 from cotenant.profiler.settings import ProfilerSettings
 from cotenant.profiler.sightings import (
@@ -295,8 +295,10 @@ class Recorded:
             else:
                 yield UsageBlock((), (), {span.signal: span.end_seconds})
 
-    def report(self) -> SourceReport:
-        return SourceReport(60.0, len(self.asked), 0, 0.0, {}, (), self.errors)
+    peak_seconds = 0.0
+
+    def record(self, now_seconds: int) -> QualityRecord:
+        return QualityRecord(now_seconds, self.describe(), 60.0, len(self.asked), 0)
 
 
 CPU_MEAN = Signal.CPU_USAGE_MEAN

@@ -22,7 +22,7 @@ from cotenant.base.resource import MIB, Resource
 from cotenant.base.store import Store
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, TimeGrid, TimeWindow, Usage
-from cotenant.profiler.history import STATE_DOCUMENT, SourceReport, UsageBlock, pull
+from cotenant.profiler.history import STATE_DOCUMENT, UsageBlock, pull
 from cotenant.profiler.pull_state import PullState, SignalSpan
 from cotenant.profiler.settings import ProfilerSettings
 
@@ -106,8 +106,11 @@ class Server:
             if seen.size:
                 yield signal, replace(whole, grid=grid, values=values).select(seen)
 
-    def report(self) -> SourceReport:
-        return SourceReport(60.0, len(self.asked), 0, 0.0, {}, ())
+    errors = ()
+    peak_seconds = 0.0
+
+    def record(self, now_seconds: int) -> QualityRecord:
+        return QualityRecord(now_seconds, self.describe(), 60.0, len(self.asked), 0)
 
 
 class BreakingStore(Store):

@@ -197,7 +197,7 @@ def test_owners_that_are_too_many_for_one_answer_are_asked_namespace_by_namespac
     window = TimeWindow(served.end - DAYS * DAY_SECONDS, served.end)
     split, whole = (PrometheusSource(profiler_settings(url).prometheus) for url in (proxy.url, served.server.url))
     assert split.inventory(served.end, window) == whole.inventory(served.end, window)
-    assert split.report().defects[Defect.QUERY_SPLIT] > 0
+    assert split.record(served.end).defects[Defect.QUERY_SPLIT] > 0
     split.close()
     whole.close()
 

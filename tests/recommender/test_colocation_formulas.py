@@ -123,8 +123,8 @@ def test_a_missing_or_old_metric_withdraws_the_capacity_with_its_reason(formula:
 def pod(name: str, *, qos: str = "", priority: str = "", cpu: int = 0, ended: bool = False) -> Pod:
     ref = WorkloadRef("ns", "Deployment", name)
     end = NOW - 60 if ended else None
-    classes, requests = {"qos": QosClass(qos), "priority": PriorityClass(priority)}, {CPU: cpu, MEMORY: cpu * GIB}
-    return Pod("ns", name, ref, "n", 0, end, **classes, requests=requests)
+    requests = {CPU: cpu, MEMORY: cpu * GIB}
+    return Pod("ns", name, ref, "n", 0, end, qos=QosClass(qos), priority=PriorityClass(priority), requests=requests)
 
 
 def inventory(*pods: Pod) -> Inventory:

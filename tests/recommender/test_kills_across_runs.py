@@ -17,9 +17,10 @@ from cotenant.base.progress import Progress, Silent
 from cotenant.base.reasons import Reason
 from cotenant.base.resource import GIB, MIB, Resource
 from cotenant.base.store import Store
+from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import DAY_SECONDS, HOUR_SECONDS, Signal, Usage
 from cotenant.pipeline import daily_analysis
-from cotenant.profiler.history import SourceReport, UsageBlock, pull
+from cotenant.profiler.history import UsageBlock, pull
 from cotenant.profiler.pull_state import SignalSpan
 from cotenant.recommender.incomplete import NOTE
 from cotenant.recommender.model.finding import FindingKind
@@ -69,8 +70,11 @@ class Cluster:
         refs = tuple(ref for ref, there in zip((KILLED, NEXT), kept.tolist(), strict=True) if there)
         return Usage(refs, span.grid, values[kept], spec.resource, spec.statistic)
 
-    def report(self) -> SourceReport:
-        return SourceReport(60, 1, 1, 0.0, {}, ())
+    errors = ()
+    peak_seconds = 0.0
+
+    def record(self, now_seconds: int) -> QualityRecord:
+        return QualityRecord(now_seconds, self.describe(), 60, 1, 1)
 
 
 class CountersUnread(Cluster):

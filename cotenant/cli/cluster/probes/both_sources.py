@@ -49,7 +49,7 @@ def _compare(
     source = source_of(settings)
     try:
         scraped = _read_prometheus(source, status.until_seconds)
-        recorded = recorded_time(status, source.report().peak_seconds)
+        recorded = recorded_time(status, source.peak_seconds)
     finally:
         source.close()
     if recorded is None:

@@ -240,7 +240,7 @@ def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     end = _newest(source, window)
     spans = [SignalSpan(signal, end - _TRIED_SECONDS[signal.spec.step_seconds], end) for signal in Signal]
     blocks = list(source.blocks(spans, Silent()))
-    errors = source.report().errors
+    errors = source.errors
     values = _values_count(blocks)
     if errors:
         lost = {hole.signal for block in blocks for hole in block.holes}
