@@ -26,23 +26,28 @@ KNOWN: Final = frozenset({Reason.OK, Reason.COLOCATION_OFF})
 """Reasons of an amount that is known; with all others nothing is lent because nothing is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Reclaimable:
-    """Amount of one band and resource on one node, in the resource's unit.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LentAmount:
+    """Amount of one band and resource, in the resource's unit.
 
-    `terms` holds each named term of the formula in order, same unit, enough to recompute `amount` by hand.
     When `reason` is not OK the extended resource is withdrawn and `amount` is 0. `note` says what a person should know
     of this number beside its terms, such as a policy that fell back.
     """
 
-    node: str
     band: Band
     resource: Resource
     amount: int
     policy: str
-    terms: Terms
     reason: Reason = Reason.OK
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reclaimable(LentAmount):
+    """That of a node; `terms`: each of the formula in order, same unit, enough to recompute `amount` by hand."""
+
+    node: str
+    terms: Terms
 
     @property
     def known_amount(self) -> int | None:

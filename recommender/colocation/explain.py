@@ -12,10 +12,10 @@ from typing import Final
 
 from cotenant.base.colocation.colocation_strategy import KEY_OF, ColocationStrategy
 from cotenant.base.colocation.reclaim_policies import TERMS, FormulaTerm
-from cotenant.base.colocation.reclaimable import Band, Reclaimable
+from cotenant.base.colocation.reclaimable import Band, LentAmount, Reclaimable
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.kubernetes.protocol import EXTENDED_RESOURCES
 from cotenant.base.reasons import SENTENCES, Reason
-from cotenant.base.resource import Resource
 from cotenant.recommender.colocation.formulas import DOUBTFUL
 from cotenant.recommender.colocation.strategy import Resolved
 
@@ -45,20 +45,14 @@ class Parameter:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class AmountExplained:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmountExplained(LentAmount):
     """One extended resource of a node; `published` is the Node's present amount, None = absent or not read."""
 
     name: str
-    band: Band
-    resource: Resource
     unit: str
-    amount: int
     formula: str
-    policy: str
-    reason: Reason
     sentence: str
-    note: str
     lines: tuple[TermLine, ...]
     parameters: tuple[Parameter, ...]
     published: int | None = None
@@ -147,16 +141,11 @@ def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
         if (reclaimable.band, term) != (Band.MID, "capacity")
     )
     return AmountExplained(
+        **inherited_fields(reclaimable, LentAmount),
         name=name,
-        band=reclaimable.band,
-        resource=reclaimable.resource,
         unit=reclaimable.resource.unit,
-        amount=reclaimable.amount,
         formula=formula(reclaimable),
-        policy=reclaimable.policy,
-        reason=reclaimable.reason,
         sentence="" if reclaimable.reason is Reason.OK else SENTENCES[reclaimable.reason],
-        note=reclaimable.note,
         lines=tuple(TermLine(TERMS[term].sign, amount, term, fill(TERMS[term])) for term, amount in shown),
         parameters=tuple(_parameters(reclaimable, context.resolved)),
         published=context.published.get(name),

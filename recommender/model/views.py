@@ -442,33 +442,39 @@ class NamespaceWaste:
 
 
 @dataclass(frozen=True, slots=True)
-class Overview:
-    """Everything on Home, and what `cotenant demo --once` prints.
-
-    nodes, workloads, containers, pods: the number of them; severities, patterns, reasons: counts by name; waste: of each
-    namespace in millicores and bytes.
-    """
+class ClusterFigures:
+    """What Home and the status of a cluster show alike; nodes, workloads, pods: the number of them."""
 
     cluster: str
+    computed_seconds: int
+    nodes: int
+    workloads: int
+    pods: int
+    peak: PeakAhead | None
+    peak_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overview(ClusterFigures):
+    """Everything on Home, and what `cotenant demo --once` prints.
+
+    containers: the number of them; severities, patterns, reasons: counts by name; waste: of each namespace in
+    millicores and bytes.
+    """
+
     source: str
     demo: bool
     time_seconds: int
     """Moment of the newest sample."""
-    computed_seconds: int
     window_days: float
     scrape_interval_seconds: float
-    nodes: int
-    workloads: int
     containers: int
-    pods: int
     headline: Headline
     cpu: BandSeries
     memory: BandSeries
     heat: list[list[float]]
     """7 x 24 mean CPU usage / allocatable by weekday (0 = Monday) and UTC hour, NaN where never seen."""
     waste: list[NamespaceWaste]
-    peak: PeakAhead | None
-    peak_reason: str
     severities: Mapping[str, int]
     patterns: Mapping[str, int]
     reasons: Mapping[str, int]

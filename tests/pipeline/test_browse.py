@@ -208,9 +208,10 @@ def test_a_node_has_the_reason_of_the_amount_that_is_not_known(
 ) -> None:
     node = analysis.history.inventory.nodes[0].name
     amounts = tuple(
-        Reclaimable(node, band, r, 5, "usage", {}, Reason.METRIC_EXPIRED if (band, r) in unknown else Reason.OK)
+        Reclaimable(node=node, band=band, resource=r, amount=5, policy="usage", terms={}, reason=why)
         for band in Band
         for r in Resource
+        for why in [Reason.METRIC_EXPIRED if (band, r) in unknown else Reason.OK]
     )
     row = next(row for row in nodes(replace(analysis, reclaimable=amounts)).rows() if row["node"] == node)
     assert row["reason"] == reason.value

@@ -105,6 +105,9 @@ def test_every_kind_of_finding_says_what_it_rests_on() -> None:
     [("hp_peak", "by forecast", f"by forecast; {NOTE}"), ("prod_reclaimable", "", NOTE), ("hp_used", "", "")],
 )
 def test_an_amount_by_an_incomplete_forecast_says_so(term: str, before: str, note: str) -> None:
-    amounts = [Reclaimable("n", Band.BATCH, r, 10, "forecast", {term: 5}, note=before) for r in Resource]
+    amounts = [
+        Reclaimable(node="n", band=Band.BATCH, resource=r, amount=10, policy="p", terms={term: 5}, note=before)
+        for r in Resource
+    ]
     cpu, memory = with_incomplete_noted(amounts, {Signal.NODE_CPU_USAGE_MEAN})
     assert (cpu.note, memory.note) == (note, before)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from cotenant.base import measures
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.resource import Resource
 from cotenant.base.severity import Severity
 from cotenant.base.tables import queries
@@ -29,11 +30,10 @@ from cotenant.recommender.model.list_totals import (
 )
 from cotenant.recommender.model.savings import PlannedSavings, Savings
 from cotenant.recommender.model.todo import TodoList
-from cotenant.recommender.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, Overview
+from cotenant.recommender.model.views import FINDINGS, PODS, RECLAIMABLE, RECOMMENDATIONS, ClusterFigures, Overview
 
 if TYPE_CHECKING:
     from cotenant.base.tables.queries import Relation
-    from cotenant.base.usage.peak import PeakAhead
     from cotenant.scheduler_ext.reservations.model.plan_states import PlanCounts
 
 TABLES: Final = (RECOMMENDATIONS, RECLAIMABLE, PODS, FINDINGS)
@@ -121,24 +121,17 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterStatus:
+class ClusterStatus(ClusterFigures):
     """One cluster at one moment."""
 
-    cluster: str
     newest_sample_seconds: int
-    computed_seconds: int
     age_seconds: float
-    nodes: int
-    workloads: int
-    pods: int
     running: tuple[Component, ...]
     lent: Lent
     at_risk: AtRisk
     waste_containers: int
     waste: PlannedSavings
     waiting: Waiting
-    peak: PeakAhead | None
-    peak_reason: str
     saved: Saved
     cluster_unknown: str = ""
     """Why components and plans are not known; "" where the API server said them."""
@@ -162,13 +155,9 @@ def cluster_status(
     unassessed = unassessed_counts(advice, every)
     critical = dict(queries.facet(tables[FINDINGS.name], every, "severity")).get(Severity.CRITICAL.value, 0)
     return ClusterStatus(
-        cluster=overview.cluster,
+        **inherited_fields(overview, ClusterFigures),
         newest_sample_seconds=overview.time_seconds,
-        computed_seconds=overview.computed_seconds,
         age_seconds=measures.age_seconds(now_seconds, overview.time_seconds),
-        nodes=overview.nodes,
-        workloads=overview.workloads,
-        pods=overview.pods,
         running=live.components,
         lent=_lent(overview, tables),
         at_risk=AtRisk(
@@ -177,8 +166,6 @@ def cluster_status(
         waste_containers=todo.cuts,
         waste=planned_savings(advice, CUTS),
         waiting=_waiting_things(ready_counts(advice, every), statuses, live.plans),
-        peak=overview.peak,
-        peak_reason=overview.peak_reason,
         saved=Saved(count_of_states(statuses, ChangeState.VERIFIED), change_savings(statuses).verified),
         cluster_unknown=live.unknown,
         plans_unknown=live.plans_unknown,
