@@ -267,16 +267,10 @@ class TableParts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Analysis:
-    """The result of one run."""
-
-    history: History
-    """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
+class WorkloadResults:
+    """What is known of the workloads of a shard, or of all of them."""
 
     workloads: WorkloadColumns
-    rows: Mapping[str, TableParts]
-    """By name: the tables of workloads, their recommendations and forecasts, and the portraits of each namespace."""
-
     coverage: Coverage
     """Of the containers' CPU usage."""
 
@@ -285,6 +279,23 @@ class Analysis:
 
     requested: Mapping[Resource, HourlySum]
     """What all pods requested, by hour."""
+
+    learned: Mapping[str, Learned]
+    """By group of series: what its forecasts learned in this run, for the next ones."""
+
+    judgements: Mapping[str, Judgements]
+    """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis(WorkloadResults):
+    """The result of one run."""
+
+    history: History
+    """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
+
+    rows: Mapping[str, TableParts]
+    """By name: the tables of workloads, their recommendations and forecasts, and the portraits of each namespace."""
 
     cluster_totals: Mapping[Resource, Usage[ClusterRef]]
     pod_sums: Mapping[Resource, PodSums]
@@ -326,12 +337,6 @@ class Analysis:
 
     division: Division = field(default_factory=Division)
     """How the workloads were divided into shards; the next analysis keeps to it, because models were learned so."""
-
-    learned: Mapping[str, Learned] = field(default_factory=dict)
-    """By group of series: what its forecasts learned in this run, for the next ones."""
-
-    judgements: Mapping[str, Judgements] = field(default_factory=dict)
-    """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
 
     worst_days: Mapping[Resource, WorstDay] = field(default_factory=dict)
     """The 24 hours in which most nodes passed their peaks, of the tested decisions."""

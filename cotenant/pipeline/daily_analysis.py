@@ -21,6 +21,7 @@ import structlog
 from cotenant.base.controllers.isolation import Watched, compute_without_failing
 from cotenant.base.errors import CotenantError, NoData, StoreConflict, StoreError
 from cotenant.base.identity import ClusterRef, ContainerRef, NodeRef, WorkloadRef
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.process.clock import Clock
 from cotenant.base.process.memory import pause_garbage_collection, release_memory
 from cotenant.base.progress import Progress
@@ -36,7 +37,7 @@ from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.usage import Usage
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, pods, tables, weeks
-from cotenant.pipeline.analysis import Analysis, Division, Floats, History
+from cotenant.pipeline.analysis import Analysis, Division, Floats, History, WorkloadResults
 from cotenant.pipeline.containers import requested_by_all
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
@@ -200,13 +201,12 @@ class _Run:
         most, before = MOST_PROPOSALS, stored_rehearsals(self.store)
         proposed, rehearsed = rehearsed_proposals.proposals(merger.candidates().largest(most), settings, before)
         since = [*merger.since_seconds, *(group.since_seconds for group in groups if group.since_seconds is not None)]
+        of_workloads, news = merger.results(), {group.group: group.news for group in groups if group.news is not None}
+        of_all = replace(of_workloads, learned={**of_workloads.learned, **news})
         return Analysis(
+            **inherited_fields(of_all, WorkloadResults),
             history=history,
-            workloads=merger.workloads(),
             rows=merger.rows(),
-            coverage=merger.coverage(),
-            savings=merger.savings(),
-            requested=merger.requested(),
             cluster_totals=clusters,
             pod_sums=sums,
             node_forecasts={r: forecasts["nodes", r] for r in Resource},
@@ -229,8 +229,6 @@ class _Run:
             rehearsals=rehearsed,
             weeks=weeks.analyse_weeks(clusters, merger.largest(), settings.forecasting, _days_ahead(forecasts, merger)),
             division=division,
-            judgements=merger.judgements,
-            learned=merger.learned | {group.group: group.news for group in groups if group.news is not None},
             learned_seconds=min(since, default=None),
         )
 

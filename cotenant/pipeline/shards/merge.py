@@ -11,19 +11,27 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.identity import ClusterRef, WorkloadRef
+from cotenant.base.json_documents.inherited import inherited_fields
 from cotenant.base.resource import Resource
 from cotenant.base.table import Table
 from cotenant.base.usage.usage import Usage
-from cotenant.forecasting.learned import Learned
 from cotenant.pipeline import containers
-from cotenant.pipeline.analysis import History, HourlySum, Judgements, PackedTable, PodSums, TableParts, WorkloadColumns
+from cotenant.pipeline.analysis import (
+    History,
+    HourlySum,
+    PackedTable,
+    PodSums,
+    TableParts,
+    WorkloadColumns,
+    WorkloadResults,
+)
 from cotenant.pipeline.containers import ContainerResults
 from cotenant.pipeline.nodes.reclaimable import POD_SIGNAL, SumsOfPods
 from cotenant.pipeline.shards.work import ShardResult
 from cotenant.pipeline.weeks import DayHours
 from cotenant.profiler.coverage import Coverage
 from cotenant.profiler.pool import TotalOfParts
-from cotenant.recommender.model.savings import PlannedSavings, joined_plans
+from cotenant.recommender.model.savings import joined_plans
 from cotenant.recommender.replicas import ReplicaFloor
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
 
@@ -38,17 +46,12 @@ class Merger:
         self._pods = {r: SumsOfPods(history.inventory, grid) for r in Resource}
         self._totals = {r: TotalOfParts((ClusterRef(history.inventory.cluster),), grid) for r in Resource}
         self._tables: dict[str, list[Table | PackedTable]] = defaultdict(list)
-        self._columns: list[WorkloadColumns] = []
+        self._results: list[WorkloadResults] = []
         self._container_results: list[ContainerResults] = []
-        self._coverage: list[Coverage] = []
-        self._requested: list[Mapping[Resource, HourlySum]] = []
         self._largest: list[Usage[WorkloadRef]] = []
         self._largest_ahead: list[DayHours] = []
         self._candidates: list[Candidates] = []
-        self._savings: list[PlannedSavings] = []
         self.floors: list[ReplicaFloor] = []
-        self.learned: dict[str, Learned] = {}
-        self.judgements: dict[str, Judgements] = {}
         self.since_seconds: list[int] = []
         self.failed: set[WorkloadRef] = set()
 
@@ -59,17 +62,12 @@ class Merger:
             self._totals[resource].add(result.totals[resource])
         for table in result.tables:
             self._tables[table.schema.name].append(table)
-        self._columns.append(result.workloads)
+        self._results.append(WorkloadResults(**inherited_fields(result, WorkloadResults)))
         self._container_results.append(result.container_results)
-        self._coverage.append(result.coverage)
-        self._savings.append(result.savings)
-        self._requested.append(result.requested)
         self._largest.append(result.largest)
         self._largest_ahead.append(result.largest_ahead)
         self._candidates.append(result.candidates)
         self.floors += result.floors
-        self.learned |= result.learned
-        self.judgements |= result.judgements
         self.since_seconds += result.since_seconds
         self.failed |= result.failed
 
@@ -86,10 +84,10 @@ class Merger:
         """Return the rows of all shards by table name."""
         return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
 
-    def workloads(self) -> WorkloadColumns:
-        """Return the columns of all workloads."""
-        parts = self._columns
-        return WorkloadColumns(
+    def results(self) -> WorkloadResults:
+        """Return what is known of all workloads."""
+        parts, results = [result.workloads for result in self._results], self._results
+        columns = WorkloadColumns(
             tuple(ref for part in parts for ref in part.refs),
             tuple(pattern for part in parts for pattern in part.patterns),
             _concatenate_by_resource([part.mean for part in parts]),
@@ -98,22 +96,18 @@ class Merger:
             parts[0].grid,
             {r: np.concatenate([part.medians[r] for part in parts]) for r in Resource},
         )
+        return WorkloadResults(
+            workloads=columns,
+            coverage=reduce(Coverage.merge, [result.coverage for result in results]),
+            savings=joined_plans([result.savings for result in results]),
+            requested={r: reduce(HourlySum.joined, [result.requested[r] for result in results]) for r in Resource},
+            learned={group: news for result in results for group, news in result.learned.items()},
+            judgements={shard: of for result in results for shard, of in result.judgements.items()},
+        )
 
     def container_results(self) -> ContainerResults:
         """Return the results of all containers, in no order."""
         return containers.concatenate_results(self._container_results)
-
-    def coverage(self) -> Coverage:
-        """Return the coverage of all series."""
-        return reduce(Coverage.merge, self._coverage)
-
-    def savings(self) -> PlannedSavings:
-        """Return the savings of all recommendations."""
-        return joined_plans(self._savings)
-
-    def requested(self) -> dict[Resource, HourlySum]:
-        """Return the amounts requested by all pods, by resource."""
-        return {r: reduce(HourlySum.joined, [amounts[r] for amounts in self._requested]) for r in Resource}
 
     def largest(self) -> Usage[WorkloadRef]:
         """The largest workloads of each shard."""

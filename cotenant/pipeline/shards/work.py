@@ -29,7 +29,6 @@ from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
 from cotenant.base.usage.unshown import UnshownUse
 from cotenant.base.usage.usage import Signal, TimeGrid, Usage
-from cotenant.forecasting.learned import Learned
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline import browse, learned, stored_history, tables, weeks
 from cotenant.pipeline.analysis import (
@@ -40,6 +39,7 @@ from cotenant.pipeline.analysis import (
     PackedTable,
     WorkloadAnalysis,
     WorkloadColumns,
+    WorkloadResults,
 )
 from cotenant.pipeline.containers import Before, ContainerResults, concatenate_results, evaluate_workloads
 from cotenant.pipeline.nodes.node_peaks import running_peaks
@@ -89,7 +89,7 @@ class ShardTask:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ShardResult:
+class ShardResult(WorkloadResults):
     """The results of a shard's workloads, and its part of the sums over the cluster.
 
     tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
@@ -97,20 +97,14 @@ class ShardResult:
     day of the largest; since_seconds: see GroupForecast.
     """
 
-    workloads: WorkloadColumns
     tables: tuple[Table | PackedTable, ...]
     container_results: ContainerResults
     floors: tuple[ReplicaFloor, ...]
     pods: Mapping[Resource, PartialPodSums]
     totals: Mapping[Resource, PartialTotals]
-    coverage: Coverage
-    savings: PlannedSavings
-    requested: Mapping[Resource, HourlySum]
     largest: Usage[WorkloadRef]
     largest_ahead: DayHours
     candidates: Candidates
-    learned: Mapping[str, Learned]
-    judgements: Mapping[str, Judgements]
     since_seconds: tuple[int, ...]
     failed: frozenset[WorkloadRef] = frozenset()
     """Workloads that could not be analysed."""
