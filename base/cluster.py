@@ -419,8 +419,24 @@ class PodRow:
     swaps: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedFacts:
+    """What whoever lists the objects of a cluster says beside its nodes and pods."""
+
+    notes: tuple[str, ...] = ()
+    """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
+    server_version: str = ""
+    """Version of the API server, such as "1.35.4"; empty if it was not read."""
+    controllers: tuple[WorkloadRef, ...] = ()
+    """Every controller there is, with pods or without, of the kinds that the source lists."""
+    listed_kinds: tuple[str, ...] = ()
+    """Kinds of which `controllers` has all even where it has none; more kinds may be among them."""
+    vpa_histories: tuple[VpaHistory, ...] = ()
+    """What VerticalPodAutoscalers remember of containers, from their checkpoints."""
+
+
 @dataclass(frozen=True, slots=True)
-class Inventory:
+class Inventory(ListedFacts):
     """Everything known about one cluster at `time_seconds`."""
 
     cluster: str
@@ -429,25 +445,14 @@ class Inventory:
     workloads: tuple[Workload, ...]
     pods: tuple[Pod, ...]
     events: tuple[Event, ...] = ()
-    notes: tuple[str, ...] = ()
-    """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
-
     limit_ranges: tuple[LimitRange, ...] = ()
     quotas: tuple[Quota, ...] = ()
-    server_version: str = ""
-    """Version of the API server, such as "1.35.4"; empty if it was not read."""
-    controllers: tuple[WorkloadRef, ...] = ()
-    """Every controller there is, with pods or without, of the kinds that the source lists."""
-    listed_kinds: tuple[str, ...] = ()
-    """Kinds of which `controllers` has all even where it has none; more kinds may be among them."""
     created_seconds: int | None = None
     """When the cluster's namespace kube-system was created, which identifies the cluster; None if it is unknown."""
     unnamed: tuple[UnnamedPod, ...] = ()
     """Pods of the window that used something and that no source names: a part of some workload."""
     pod_rows: tuple[PodRow, ...] = ()
     """Of pods whose own row says something of their containers' rows."""
-    vpa_histories: tuple[VpaHistory, ...] = ()
-    """What VerticalPodAutoscalers remember of containers, from their checkpoints."""
     gone_nodes: tuple[GoneNode, ...] = ()
     """Nodes of earlier snapshots that pods of the window ran on: what these used may be more than any node has now."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
-from cotenant.base.cluster import Autoscaler, Container, LimitRange, Node, OwnAmounts, Pod, Quota, VpaHistory, tightest
+from cotenant.base.cluster import Autoscaler, Container, LimitRange, ListedFacts, Node, OwnAmounts, Pod, Quota, tightest
 from cotenant.base.errors import ClusterAbsent, ClusterError, QuantityError
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import projection
@@ -60,13 +60,13 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
-class LiveCluster:
+class LiveCluster(ListedFacts):
     """The current state of the cluster; None = could not be listed.
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` what pods themselves have, `marks` the
-    marks written on each workload that was seen, `notes` what could not be read; `unread`: pods that exist and of which
-    an amount could not be read; `controllers`: all of `listed_kinds`, which are those of LASTING that could be listed;
-    `verticals`: why VerticalPodAutoscalers write the requests of workloads.
+    marks written on each workload that was seen; `unread`: pods that exist and of which an amount could not be read;
+    `listed_kinds`: those of LASTING that could be listed; `verticals`: why VerticalPodAutoscalers write the requests of
+    workloads.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -77,13 +77,8 @@ class LiveCluster:
     marks: Mapping[WorkloadRef, Marks] = field(default_factory=dict)
     limit_ranges: tuple[LimitRange, ...] | None = None
     quotas: tuple[Quota, ...] | None = None
-    vpa_histories: tuple[VpaHistory, ...] = ()
     verticals: Mapping[WorkloadRef, str] | None = None
-    server_version: str = ""
-    notes: tuple[str, ...] = ()
     unread: frozenset[tuple[str, str]] = frozenset()
-    controllers: tuple[WorkloadRef, ...] = ()
-    listed_kinds: tuple[str, ...] = ()
 
 
 class ObjectLister(Protocol):
@@ -116,6 +111,7 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
     except ClusterError as error:
         notes.append(f"{error.message} {error.fix}".strip())
         vpas = None
+    targets = projection.vpa_targets(vpas or ())
     return LiveCluster(
         pods=tuple(_project_readable(lambda pod: pod_of(pod, workloads), alive, notes)),
         nodes=_all(projection.node_of, _list_optional(client, NODES, NodeWire, notes), notes),
@@ -126,7 +122,12 @@ def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
         marks=_marks(alive, workloads, controllers),
         limit_ranges=_limit_ranges(client, notes),
         quotas=_quotas(client, notes),
-        vpa_histories=_vpa_histories(client, vpas or (), notes),
+        vpa_histories=tuple(
+            history
+            for checkpoint in (_list_optional(client, CHECKPOINTS, CheckpointObject, notes) or () if targets else ())
+            for history in _project_readable(lambda c: projection.vpa_history_of(c, targets), [checkpoint], notes)
+            if history is not None
+        ),
         verticals=None if vpas is None else projection.vpa_writers(vpas),
         server_version=_version(client, notes),
         notes=tuple(dict.fromkeys(notes)),
@@ -193,16 +194,6 @@ def _quotas(client: ObjectLister, notes: list[str]) -> tuple[Quota, ...] | None:
         notes.append(f"ResourceQuota {name} counts only some pods (scopes) and is not taken into account")
     groups = _project_readable(projection.quotas_of, [thing for thing in listed if not thing.scoped], notes)
     return tuple(quota for group in groups for quota in group)
-
-
-def _vpa_histories(
-    client: ObjectLister, vpas: Sequence[VerticalAutoscalerObject], notes: list[str]
-) -> tuple[VpaHistory, ...]:
-    """Return what VerticalPodAutoscalers remember."""
-    targets = projection.vpa_targets(vpas)
-    checkpoints = _list_optional(client, CHECKPOINTS, CheckpointObject, notes) or [] if targets else []
-    read = _project_readable(lambda checkpoint: projection.vpa_history_of(checkpoint, targets), checkpoints, notes)
-    return tuple(history for history in read if history is not None)
 
 
 def _version(client: ObjectLister, notes: list[str]) -> str:

@@ -23,8 +23,7 @@ KNOWN = Inventory(
     (Node("n1", {CPU: 4000}, {CPU: 3900}), Node("n2", {CPU: 8000}, {CPU: 7900})),
     (Workload(WEB, 1, (OLD_MAIN,)), Workload(DB, 3, (OLD_MAIN,), QosClass.LS, PriorityClass.PROD)),
     (GONE, RUNNING),
-    (),
-    ("from history",),
+    notes=("from history",),
 )
 
 LIVE = LiveCluster(

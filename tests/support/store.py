@@ -76,10 +76,10 @@ INVENTORY = Inventory(
     ),
     (Pod("shop", "web-1", WEB, "n1", MIDNIGHT - 60), Pod("shop", "web-0", WEB, "n1", 0, MIDNIGHT)),
     (Event(MIDNIGHT, EventKind.OOM_KILL, PodContainerRef("shop", "web-1", "main"), 2**30),),
-    ("no access",),
     (LimitRange("shop", Resource.CPU, 50, None, 2.5),),
     (Quota("shop", "team", Resource.MEMORY, True, 2**40, 2**39),),
-    "1.35.4",
+    notes=("no access",),
+    server_version="1.35.4",
 )
 QUALITY = QualityRecord(MIDNIGHT, "prometheus", 30.0, 12, 10_000, defects={Defect.NEGATIVE: 3}, notes=("x",))
 
