@@ -38,6 +38,19 @@ class ObservedNode:
     unschedulable: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodState:
+    """What whoever gates or places pods keeps of each: its node or "", what the scheduler counts for it, its gates."""
+
+    node: str = ""
+    phase: str = "Pending"
+    deleting: bool = False
+    gates: tuple[str, ...] = ()
+    requests: NamedAmounts = field(default_factory=dict)
+    priority: int = 0
+    created_seconds: float = 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedPod:
     """A Pod that may be on a node; labels and annotations as of ObservedNode's annotations.

@@ -11,6 +11,7 @@ import msgspec
 
 from cotenant.base.json_documents.undecodable import UNDECODABLE
 from cotenant.base.kubernetes.moments import moment_of
+from cotenant.base.kubernetes.observed import PodState
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration, toleration
 from cotenant.base.kubernetes.pod_request import CPU
 from cotenant.base.kubernetes.pod_wire import requests_of_pod
@@ -32,26 +33,19 @@ MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
 
 
 @dataclass(frozen=True, slots=True)
-class PodView:
+class PodView(PodState):
     """A pod as hand-overs see it.
 
-    node: where it is bound, or ""; nominated: where it is expected. requests: cpu in millicores, others in their unit.
-    unschedulable: the scheduler's words when it found no place. affinity: as written.
+    nominated: the node on which it is expected. unschedulable: the scheduler's words when it found no place. affinity:
+    as written.
     """
 
     identity: PodIdentity
     version: str = ""
-    node: str = ""
     nominated: str = ""
-    phase: str = "Pending"
-    deleting: bool = False
-    gates: tuple[str, ...] = ()
-    requests: Mapping[str, int] = field(default_factory=dict)
-    priority: int = 0
     tolerations: tuple[Toleration, ...] = ()
     affinity: Json = field(default_factory=dict)
     unschedulable: str = ""
-    created_seconds: float = 0.0
 
     @classmethod
     def parse(cls, pod: Json) -> PodView:
@@ -61,17 +55,17 @@ class PodView:
         return cls(
             PodIdentity.parse(pod),
             str(meta.get("resourceVersion") or ""),
-            spec.get("nodeName") or "",
             status.get("nominatedNodeName") or "",
-            status.get("phase") or "Pending",
-            bool(meta.get("deletionTimestamp")),
-            tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
-            requests_of_pod(pod, what),
-            int(spec.get("priority") or 0),
             tuple(toleration(entry) for entry in spec.get("tolerations") or ()),
             spec.get("affinity") or {},
             _unschedulable(status),
-            moment_of(meta.get("creationTimestamp"), what) or 0.0,
+            node=spec.get("nodeName") or "",
+            phase=status.get("phase") or "Pending",
+            deleting=bool(meta.get("deletionTimestamp")),
+            gates=tuple(gate.get("name") or "" for gate in spec.get("schedulingGates") or ()),
+            requests=requests_of_pod(pod, what),
+            priority=int(spec.get("priority") or 0),
+            created_seconds=moment_of(meta.get("creationTimestamp"), what) or 0.0,
         )
 
     @property

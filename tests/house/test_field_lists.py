@@ -15,14 +15,7 @@ OF_EVERY_OBJECT = {"namespace", "name", "uid", "labels", "annotations", "version
 """Fields that Kubernetes gives every object: they are no list of ours."""
 KNOWN = {
     # forms at an edge, whose fields are named, typed or ordered otherwise than those of what they are made from
-    *("ActionRecord/AgentAction", "CeilingSettings/PolicySpec"),
-    *("LedgerEntry/LedgerRow", "PlanChoices/PlanTermsBody"),
-    # views of a pod by two programs; a part and what many make together; the known and what was read just now
-    *(
-        "PodView/QueuePod",
-        "Analysis/ShardResult",
-        "Inventory/LiveCluster",
-    ),
+    *("ActionRecord/AgentAction", "CeilingSettings/PolicySpec", "LedgerEntry/LedgerRow", "PlanChoices/PlanTermsBody"),
     # arguments of two plugins: msgspec lets a struct inherit from one other alone
     "HighNodeLoadArgs/LowNodeLoadArgs",
 }

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from cotenant.base.kubernetes.observed import outlasts_its_end
+from cotenant.base.kubernetes.observed import PodState, outlasts_its_end
 from cotenant.base.kubernetes.pod_identity import PodIdentity, Toleration
 from cotenant.base.kubernetes.protocol import GANG_GATE, QUOTA_GATE, SUB_PRIORITY_LABEL
-from cotenant.base.kubernetes.quota_tree import Amounts
 from cotenant.scheduler_ext.queues.model.gang import Gang
 
 
@@ -31,33 +30,26 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True)
-class QueuePod:
+class QueuePod(PodState):
     """A pod that has not ended.
 
-    version: resourceVersion, which patches test. requests: what the scheduler counts, cpu in millicores, others in
-    their unit. quota: name of its quota, "" for none. gang: "namespace/name" of its gang, "" for none. placement: only
-    while it has no node. placeholder: it only reserves capacity. missed: not gated at its creation; it counts as used
-    and is never given back for that. declared_gang: its gang as its annotations say. handed_over: it was given reserved
-    capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own PodGroup that it names, as its gang.
-    preempts: it may take capacity from pods of lower priority (preemptionPolicy). started_seconds: Unix time.
-    ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at the latest where it has one.
-    gone_by_seconds: Unix time at which the grace period of its deletion ends. owner_uid: of the owner that manages a
-    member of a gang. identity: by what Reservations choose it, while the gate of theirs keeps a pod of no gang.
+    version: resourceVersion, which patches test. quota: name of its quota, "" for none. gang: "namespace/name" of its
+    gang, "" for none. placement: only while it has no node. placeholder: it only reserves capacity. missed: not gated
+    at its creation; it counts as used and is never given back for that. declared_gang: its gang as its annotations say.
+    handed_over: it was given reserved capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own
+    PodGroup that it names, as its gang. preempts: it may take capacity from pods of lower priority (preemptionPolicy).
+    started_seconds: Unix time. ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at
+    the latest where it has one. gone_by_seconds: Unix time at which the grace period of its deletion ends. owner_uid:
+    of the owner that manages a member of a gang. identity: by what Reservations choose it, while the gate of theirs
+    keeps a pod of no gang.
     """
 
     namespace: str
     name: str
     uid: str
     version: str = ""
-    node: str = ""
-    phase: str = "Pending"
-    deleting: bool = False
-    gates: tuple[str, ...] = ()
-    requests: Amounts = field(default_factory=dict)
-    priority: int = 0
     sub_priority: int = 0
     preemptible: bool = True
-    created_seconds: float = 0.0
     quota: str = ""
     gang: str = ""
     placeholder: bool = False
