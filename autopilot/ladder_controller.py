@@ -24,7 +24,7 @@ from cotenant.base.process.clock import Clock
 from cotenant.base.settings.root import SettingSections
 from cotenant.base.settings.sections.store import StoreSettings, store_url
 from cotenant.base.store import Store
-from cotenant.changes.accept import Actions
+from cotenant.changes.accept import ActionParts, Actions
 from cotenant.changes.access.configured_service import climber_of
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.ledger_cache import LedgerCache
@@ -89,11 +89,8 @@ def ladder_controller(
             person = person_of(led)
             change_ledger = ChangeLedger(ledger, clock, person.name, known, "ladder")
             change_ledger.cluster = led.access.cluster
-            actions = Actions(led, change_ledger, settings.section(ActionSettings), person)
-            actions.anchor_namespace = anchor_namespace(settings)
-            actions.compare = comparison.get("compare", actions.compare)
-            actions.trace = comparison.get("trace", actions.trace)
-            yield actions
+            parts = ActionParts(anchor_namespace=anchor_namespace(settings), **comparison)
+            yield Actions(led, change_ledger, settings.section(ActionSettings), person, parts)
 
     watcher = Watcher(open_actions, lambda _news: None, scope=WatchScope(is_step), climb=climber_of(settings, store))
     return LadderController(watcher, settings.section(ActionSettings).watch_seconds)

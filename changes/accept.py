@@ -108,6 +108,26 @@ class _History:
     postponed: Mapping[WorkloadRef, PostponedRecommendation]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionParts:
+    """What a program adds to its acts on a cluster; by default nothing is measured, and nothing stops a write."""
+
+    anchor_namespace: str = ""
+    """Namespace in which the ledger's head is kept; empty: it is not."""
+    compare: Compare = nothing_compared
+    trace: Trace = nothing_traced
+    guard: Guard = allow_every_write
+    requested_millicores: Callable[[], int] = lambda: 0
+    """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
+    raising: tuple[type[CotenantError], ...] = ()
+    """Errors that a review and its dry run raise, which otherwise say them of the workload."""
+    reached: Callable[[str], None] = ignore
+    """Called with the name of each gap between two steps of a change."""
+
+
+NO_PARTS: Final = ActionParts()
+
+
 class Actions:
     """Changes to one cluster, written down in one ledger. For one thread."""
 
@@ -117,25 +137,20 @@ class Actions:
         change_ledger: ChangeLedger,
         settings: ActionSettings,
         person: ClusterUser,
-        reached: Callable[[str], None] = ignore,
+        parts: ActionParts = NO_PARTS,
     ) -> None:
         self.client = client
         self.journal = change_ledger
         self.settings = settings
         self.person = person
-        self.reached = reached
+        self.parts = parts
         self.events = EventReporter(change_ledger, client)
         self._writer = Writer(client, FIELD_MANAGER, change_ledger.require_turn)
         self._trier = Writer(client, FIELD_MANAGER)
-        self.anchor_namespace = ""
-        """Namespace in which the ledger's head is kept; empty: it is not."""
-        self.compare: Compare = nothing_compared
-        self.trace: Trace = nothing_traced
-        self.guard: Guard = allow_every_write
-        self.requested_millicores: Callable[[], int] = lambda: 0
-        """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
-        self.raising: tuple[type[CotenantError], ...] = ()
-        """Errors that a review and its dry run raise, which otherwise say them of the workload."""
+
+    def having(self, **parts: Any) -> Actions:
+        """The same acts with other parts, by the fields' names of `ActionParts`."""
+        return Actions(self.client, self.journal, self.settings, self.person, replace(self.parts, **parts))
 
     def review(
         self,
@@ -152,7 +167,7 @@ class Actions:
         grouped, changed = by_workload(recommendations), last_changes(statuses)
         live_context = LiveContext(self.client, statuses, grouped)
         history = _History(changed, trials_of(statuses), self.postponements())
-        whole, requested = frozenset(overridden), self.requested_millicores()
+        whole, requested = frozenset(overridden), self.parts.requested_millicores()
         reviews = []
         for workload, of_workload in grouped.items():
             review = Review(workload, secrets.token_hex(6), recommendations=tuple(of_workload), method=method)
@@ -194,7 +209,7 @@ class Actions:
         going = [review for review in reviews if review.writes]
         changes = self._changes(going, terms)
         for review in going:
-            self.guard(str(review.workload), 0)
+            self.parts.guard(str(review.workload), 0)
         if len(going) > 1:
             # ClusterForbidden where we may not make them ourselves: what waits is written later, by another account.
             # What else the server has against them is found when they are sent.
@@ -213,7 +228,7 @@ class Actions:
             replace(change, ladder=ladders[change.ref].id) if change.ref in ladders else change for change in changes
         ]
         self.events.accept(changes, second=second, ladders=list(ladders.values()))
-        self.reached("accepted")
+        self.parts.reached("accepted")
         statuses = self.journal.statuses()
         accepted = [statuses[change.id] for change in changes]
         return self._sent(accepted)
@@ -221,7 +236,7 @@ class Actions:
     def confirm(self, statuses: Sequence[ChangeStatus]) -> list[ChangeStatus]:
         """Do what waited for a second person, who is the one that asks; all of it is written down before."""
         self.journal.confirm(statuses)
-        self.reached("confirmed")
+        self.parts.reached("confirmed")
         now = self.journal.statuses()
         return self._sent([now[status.change.id] for status in statuses])
 
@@ -233,9 +248,9 @@ class Actions:
 
     def resume(self, status: ChangeStatus, message: str) -> ChangeStatus:
         """Do what waited; UsageError when it does not."""
-        self.guard(status.change.workload, 0)
+        self.parts.guard(status.change.workload, 0)
         status = self.events.record(status, ChangeEvent.RESUMED, message)
-        self.reached("resumed")
+        self.parts.reached("resumed")
         status = self.send(status)
         self.finish()
         return status
@@ -243,14 +258,14 @@ class Actions:
     def cancel(self, status: ChangeStatus, message: str) -> ChangeStatus:
         """Never do what waits; UsageError when it does not."""
         status = self.events.record(status, ChangeEvent.CANCELLED, message)
-        self.reached("cancelled")
+        self.parts.reached("cancelled")
         self.finish()
         return status
 
     def roll_back(self, status: ChangeStatus, why: str = "") -> ChangeStatus:
         """Restore the values from before; refused when somebody has changed it since. why: kept with the outcome."""
         status = self.events.record(status, ChangeEvent.ROLLBACK_ACCEPTED)
-        self.reached("rollback-accepted")
+        self.parts.reached("rollback-accepted")
         note, back = status.change.rollback_note, []
         try:
             # All are looked at before the first is sent: one that somebody changed since refuses the whole. What an
@@ -259,7 +274,7 @@ class Actions:
             for write, operations in [(w, inverse(w, live, note)) for w, live in present if not is_undone(live, w)]:
                 self._send(operations, write)
                 back.append(replace(write, before=write.after, after=write.before))
-                self.reached("rollback-sent")
+                self.parts.reached("rollback-sent")
         except ClusterUnreachable:
             return status
         except CotenantError as error:
@@ -282,7 +297,7 @@ class Actions:
             try:
                 self._send(inverse(write, self._live(write), ""), write)
                 sent.append(replace(write, before=write.after, after=write.before))
-                self.reached("rollback-sent")
+                self.parts.reached("rollback-sent")
             except CotenantError:
                 unchanged += 1
         bad, _ = summarize_resize_answers(answers(self.client, sent, self.settings.resize_seconds), final=True)
@@ -299,16 +314,16 @@ class Actions:
         done: list[Write] = []
         try:
             for write in self._of_living_pods(status.change.writes):
-                self.guard(status.change.workload, len(done))
+                self.parts.guard(status.change.workload, len(done))
                 self._send(write.operations, write)
                 done.append(write)
-                self.reached("sent")
+                self.parts.reached("sent")
             why, message = (
                 summarize_resize_answers(resize_answers) if (resize_answers := self.resize_answers(done)) else ("", "")
             )
             if not why:
                 status = self.events.record(status, ChangeEvent.APPLIED, message)
-                self.reached("told")
+                self.parts.reached("told")
                 return status
         except ClusterUnreachable as error:
             return replace(status, words=f"{error}: read the cluster with `cotenant recs settle`")
@@ -322,20 +337,20 @@ class Actions:
             self.roll_back_writes(done, status.change)
         except CotenantError as error:
             return replace(status, words=f"{why}; and it could not be rolled back: {error}: `cotenant recs settle`")
-        self.reached("taken-back")
+        self.parts.reached("taken-back")
         return self.events.record(status, ChangeEvent.REFUSED, why)
 
     def resize_answers(self, done: Sequence[Write]) -> list[Any]:
         """Return the nodes' answers about the resized pods."""
         resize_answers = answers(self.client, done, self.settings.resize_seconds)
         if resize_answers:
-            self.reached("answered")
+            self.parts.reached("answered")
         return resize_answers
 
     def finish(self) -> None:
         """Keep the ledger's head, and tell the workloads' Events."""
-        if self.anchor_namespace:
-            anchor(self.client, self.journal.ledger, self.anchor_namespace)
+        if self.parts.anchor_namespace:
+            anchor(self.client, self.journal.ledger, self.parts.anchor_namespace)
         self.events.flush()
 
     def _review(
@@ -366,7 +381,7 @@ class Actions:
             if not planned_writes:
                 return replace(review, error="it has all of these values already")
             planned_writes = [*hpa_writes(review.recommendations, live.autoscalers), *planned_writes]
-        except self.raising:
+        except self.parts.raising:
             raise
         except ClusterForbidden as error:
             return replace(review, error=f"{error}. {error.fix}")
@@ -405,7 +420,7 @@ class Actions:
                 return [ahead.promising(Savings()), later]
         moved = [abs(review.savings.net.millicores) for review in reviews]
         limits, overridden = self.settings.guardrails, terms.overridden
-        waves_ = waves_of(moved, self.requested_millicores(), limits, terms.canary, overridden)
+        waves_ = waves_of(moved, self.parts.requested_millicores(), limits, terms.canary, overridden)
         is_paced = max(waves_, default=0) > int(terms.canary > 0)
         return [
             replace(self._change(review, terms), wave=wave, paced=is_paced and not (terms.canary and not wave))

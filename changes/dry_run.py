@@ -68,7 +68,7 @@ def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
     try:
         answers = actions.dry_run(review)
         lives = [actions.client.get(write.address.path) or {} for write in review.writes]
-    except actions.raising:
+    except actions.parts.raising:
         raise
     except CotenantError as error:
         return DryRunResult(False, error.message, advice(error))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -39,13 +39,8 @@ from cotenant.base.usage.usage import HOUR_SECONDS
 from cotenant.changes import second_approval
 from cotenant.changes.accept import (
     AcceptanceTerms,
+    ActionParts,
     Actions,
-    Compare,
-    Guard,
-    Trace,
-    allow_every_write,
-    nothing_compared,
-    nothing_traced,
 )
 from cotenant.changes.access.permissions import head_permission, permissions
 from cotenant.changes.background_refresh import BackgroundRefresh
@@ -103,16 +98,12 @@ def nothing_proposed(_: Collection[WorkloadRef]) -> Sequence[Recommendation]:
 
 
 @dataclass(frozen=True, slots=True)
-class ActDependencies:
-    """Dependencies of who changes workloads. anchor_namespace: where the ledger's head is kept; "": nowhere."""
+class ActDependencies(ActionParts):
+    """Dependencies of who changes workloads."""
 
     access: ClusterAccess
     ledger: LedgerPlace
     clock: Clock
-    _: KW_ONLY
-    anchor_namespace: str = ""
-    compare: Compare = nothing_compared
-    trace: Trace = nothing_traced
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,17 +115,13 @@ class ChangeServiceConfig(ActDependencies):
 
     settings: ActionSettings
     recommended: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]]
-    requested_millicores: Callable[[], int]
     gpu_shares: Callable[[Collection[WorkloadRef]], Sequence[Recommendation]] = nothing_proposed
     """Shares of GPUs that findings propose for these workloads."""
     switch_namespace: str = "koordinator-system"
     """Namespace of the switch that stops every program."""
     recommender: RecommenderSettings = field(default_factory=RecommenderSettings)
     """How bundles are written, and what they call money."""
-    guard: Guard = allow_every_write
     for_autopilot: bool = False
-    raising: tuple[type[CotenantError], ...] = ()
-    """Errors that a review and its dry run raise, which otherwise say them of the workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -411,11 +398,7 @@ class ClusterChangeService:
         person = named_person if who.name else asked_who(client)
         change_ledger = ChangeLedger(ledger, self._clock(), person.name, self._known, who.source)
         change_ledger.cluster = client.access.cluster
-        actions = Actions(client, change_ledger, config.settings, person)
-        actions.compare, actions.trace, actions.guard = config.compare, config.trace, config.guard
-        actions.raising = config.raising
-        actions.requested_millicores = config.requested_millicores
-        return actions
+        return Actions(client, change_ledger, config.settings, person, config)
 
     @contextmanager
     def _client(self, who: Person) -> Iterator[KubeClient]:

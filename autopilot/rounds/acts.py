@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Self
 
 import msgspec
@@ -85,7 +85,6 @@ class ActConfig(ActDependencies):
     """Dependencies of acts. access: clients that write under the Lease."""
 
     settings: SettingSections
-    requested_millicores: Callable[[], int] = lambda: 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,16 +211,14 @@ class Acts:
         workload, under = candidate.workload, reading.force[candidate.policy]
         # The service of a person's clicks, with the settings of the policy and what it allows.
         config = self._config
+        guarded = replace(config, guard=self.guard(reading), raising=(ClusterForbidden, ClusterUnreachable, NotLeader))
         service = ClusterChangeService(
             ChangeServiceConfig(
-                **inherited_fields(config, ActDependencies),
+                **inherited_fields(guarded, ActDependencies),
                 settings=under.settings,
                 recommended=lambda _workloads: candidate.allowed,
-                requested_millicores=config.requested_millicores,
                 recommender=config.settings.section(RecommenderSettings),
-                guard=self.guard(reading),
                 for_autopilot=True,
-                raising=(ClusterForbidden, ClusterUnreachable, NotLeader),
             )
         )
         someone = Person("", grants=(Grant(Role.OWNER, (workload.namespace,)),), source=f"autopilot {candidate.policy}")
@@ -267,10 +264,7 @@ class Acts:
             person: ClusterUser = person_of(client)
             change_ledger = ChangeLedger(ledger, config.clock, person.name, source="autopilot")
             change_ledger.cluster = client.access.cluster
-            actions = Actions(client, change_ledger, settings, person)
-            actions.anchor_namespace = config.anchor_namespace
-            actions.compare, actions.trace, actions.guard = config.compare, config.trace, guard
-            yield actions
+            yield Actions(client, change_ledger, settings, person, replace(config, guard=guard))
 
 
 def _refusal(review: WorkloadReview, way: Way) -> str:

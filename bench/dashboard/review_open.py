@@ -89,9 +89,7 @@ def main(sizes: Sequence[int]) -> None:
         actions = ActionSettings(ledger=str(Path(folder, "ledger.db")))
         place, who = ledger_location(actions, os.environ), at_this_machine(settings.kube)()
         proposed = lambda some: [r for ref in some for r in proposals.get(ref, ())]  # noqa: E731
-        service = ClusterChangeService(
-            ChangeServiceConfig(door_of(settings), place, clock, actions, proposed, lambda: 0)
-        )
+        service = ClusterChangeService(ChangeServiceConfig(door_of(settings), place, clock, actions, proposed))
 
         def ask(some: Sequence[WorkloadRef], method: Method) -> list[WorkloadReview]:
             return service.review(who, ChangeRequest(tuple(some), method=method))

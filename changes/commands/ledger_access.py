@@ -48,8 +48,7 @@ def open_actions(settings: SettingSections, what: str = "a command") -> Iterator
             change_ledger = ChangeLedger(ledger, client.clock(), person.name)
             change_ledger.cluster = client.access.cluster
             actions = Actions(client, change_ledger, settings.section(ActionSettings), person)
-            actions.anchor_namespace = _anchor_namespace(settings, actions)
-            yield actions
+            yield actions.having(anchor_namespace=_anchor_namespace(settings, actions))
 
 
 def open_ledger(settings: SettingSections) -> Ledger:

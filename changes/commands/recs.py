@@ -84,8 +84,8 @@ def show(
         settings, call.cluster, workloads
     )
     requested = requested_millicores(open_store(settings, call.cluster))
-    with open_actions(settings) as actions:
-        actions.requested_millicores = lambda: requested
+    with open_actions(settings) as opened:
+        actions = opened.having(requested_millicores=lambda: requested)
         reviews = actions.review(recommendations, approved_by, method)
         for review in reviews:
             _print(describe(review), sys.stdout)
@@ -143,8 +143,8 @@ def apply(
     )
     requested = requested_millicores(open_store(settings, call.cluster))
     terms = AcceptanceTerms(overridden=tuple(override or ()), second_person=approved_by, canary=canary, ladder=ladder)
-    with open_actions(settings) as actions:
-        actions.requested_millicores = lambda: requested
+    with open_actions(settings) as opened:
+        actions = opened.having(requested_millicores=lambda: requested)
         reviews = actions.review(recommendations, approved_by, method, terms.overridden)
         is_for_people = call.output in (Format.TABLE, Format.WIDE)
         for review in reviews:  # rows for programs stand alone on stdout

@@ -182,7 +182,6 @@ def open_actions_with_metrics(settings: SettingSections, what: str = "the watche
         client = Client(prometheus)
         try:
             metrics = PrometheusComparison(client, prometheus.labels)
-            actions.compare, actions.trace = metrics, metrics.trace
-            yield actions
+            yield actions.having(compare=metrics, trace=metrics.trace)
         finally:
             client.close()

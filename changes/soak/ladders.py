@@ -67,7 +67,7 @@ class Ladders:
         What keeps a ladder waiting is written down when it is new, once.
         """
         made: list[ChangeStatus] = []
-        actions.requested_millicores = self.requested_millicores
+        actions = actions.having(requested_millicores=self.requested_millicores)
         for status in _under_way(actions):
             try:
                 decision, review = self._decide(actions, status)

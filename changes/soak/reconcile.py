@@ -50,7 +50,7 @@ def settle(actions: Actions) -> list[ChangeStatus]:
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     """Read the cluster about one change without an outcome."""
     settled = _settle_change(actions, status)
-    actions.reached("settled")
+    actions.parts.reached("settled")
     actions.finish()
     return settled
 
@@ -73,7 +73,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     if happened is ChangeEvent.UNJUDGED and status.words == message:
         return status
     verified = actions.events.record(status, happened, message, verdict)
-    actions.reached("judged")
+    actions.parts.reached("judged")
     actions.finish()
     return verified
 

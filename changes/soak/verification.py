@@ -57,13 +57,13 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
     unready = next((rule.words for rule in rules if rule.verdict is RuleVerdict.NO_DATA), "")
     if not unready:
         asked, refused = _objectives(actions, live, change.ref)
-        compared = [*actions.compare(change, since, now, asked), *refused]
+        compared = [*actions.parts.compare(change, since, now, asked), *refused]
         queried = [
             *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
             *(refusal.measure for refusal in refused if not refusal.name),
         ]
         rules += regression_results(compared, actions.settings, queried)
-    verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.trace(change, since, now)))
+    verdict = ChangeVerdict(since, now, tuple(rules), tuple(actions.parts.trace(change, since, now)))
     if verdict.harm:
         return ChangeEvent.REGRESSED, verdict.harm, verdict
     if lost := find_loss(actions, status, objects):

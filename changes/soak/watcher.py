@@ -58,7 +58,7 @@ class NothingClimbed:
 
     def guard(self, actions: Actions) -> Guard:
         """Return the guard that is there."""
-        return actions.guard
+        return actions.parts.guard
 
     def __call__(self, _actions: Actions) -> list[ChangeStatus]:
         """Do nothing."""
@@ -114,8 +114,8 @@ class Watcher:
 
     def step(self) -> list[ChangeStatus]:
         """Look once, and do what is due; the changes that moved. StoreBusy while somebody else is acting."""
-        with self._opened() as actions:
-            actions.guard = self._climb.guard(actions)
+        with self._opened() as opened:
+            actions = opened.having(guard=self._climb.guard(opened))
             moved = _perform_due_steps(actions, self._scope)
             moved += self._climb(actions)
             now = actions.journal.clock.now_seconds()

@@ -16,7 +16,7 @@ from cotenant.base.kube import connect
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import ShiftedClock
 from cotenant.base.settings.sections.kube import KubeSettings
-from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.accept import AcceptanceTerms, ActionParts, Actions
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.regression_check import Compared
 from cotenant.changes.live_context import ClusterUser
@@ -46,10 +46,11 @@ def actions_of(where: Where) -> Actions:
     """Actions that end at the gap."""
     client = connect(KubeSettings(kubeconfig=where.kubeconfig))
     journal = ChangeLedger(Ledger(where.ledger), ShiftedClock(where.ahead_seconds), "ann")
-    actions = Actions(client, journal, ActionSettings(**where.settings), ClusterUser("ann"))
-    actions.reached = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == where.gap else None
-    actions.compare = lambda *_: where.compared
-    return actions
+    parts = ActionParts(
+        reached=lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == where.gap else None,
+        compare=lambda *_: where.compared,
+    )
+    return Actions(client, journal, ActionSettings(**where.settings), ClusterUser("ann"), parts)
 
 
 def acting(where: Where, workload: WorkloadRef, method: Method, amount: int) -> None:

@@ -274,7 +274,7 @@ def test_the_head_kept_in_the_cluster_finds_a_cut_ledger(
     control_plane: ControlPlane, namespace: str, actions: Actions, tmp_path: Path
 ) -> None:
     workload = deployed(control_plane, namespace)
-    actions.anchor_namespace = namespace
+    actions = actions.having(anchor_namespace=namespace)
     actions.accept(reviewed(actions, recommended(workload)), TERMS)
     head = read_anchored_heads(actions.client, actions.journal.ledger, namespace).head
     assert head is not None and head.seq == 2
@@ -306,7 +306,7 @@ def reached(name):
     if name == point:
         os.kill(os.getpid(), signal.SIGKILL)
 journal = ChangeLedger(Ledger(Path(ledger)), SystemClock(), "ann")
-actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), reached)
+actions = Actions(client, journal, ActionSettings(soak_minutes=0), who(client), ActionParts(reached=reached))
 reviews = actions.review([msgspec.json.decode(found, type=Recommendation)])
 done = actions.accept(reviews, AcceptanceTerms(overridden=("rollout",)))
 if back == "yes":

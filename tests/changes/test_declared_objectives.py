@@ -332,7 +332,7 @@ class Promised:
 
     def watched(self, source: Client, *hours: float) -> list[list[ChangeState]]:
         """What a look of the watcher after each of these times moves the change to."""
-        self.actions.compare = PrometheusComparison(source, {})
+        self.actions = self.actions.having(compare=PrometheusComparison(source, {}))
         return [self._look(ahead) for ahead in hours]
 
     def _look(self, hours: float) -> list[ChangeState]:

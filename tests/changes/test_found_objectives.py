@@ -370,7 +370,7 @@ def moved_by_watching(
     accepted = actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
     assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
     acting.settle_rollouts(scene)
-    actions.compare = PrometheusComparison(source, {})
+    actions = actions.having(compare=PrometheusComparison(source, {}))
 
     @contextmanager
     def opened() -> Iterator[Actions]:

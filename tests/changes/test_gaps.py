@@ -106,6 +106,7 @@ def begin_and_stop(actions: Actions, workload: WorkloadRef) -> None:
         if point == "accepted":
             raise KeyboardInterrupt
 
-    actions.reached = stop
     with pytest.raises(KeyboardInterrupt):
-        actions.accept(actions.review([recommended(workload)]), AcceptanceTerms(overridden=("cool-down",)))
+        actions.having(reached=stop).accept(
+            actions.review([recommended(workload)]), AcceptanceTerms(overridden=("cool-down",))
+        )

@@ -15,7 +15,7 @@ from cotenant.base.kubernetes.protocol import ANALYSIS_GROUP
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.process.clock import SystemClock
 from cotenant.base.resource import Resource
-from cotenant.changes.accept import AcceptanceTerms, Actions
+from cotenant.changes.accept import AcceptanceTerms, ActionParts, Actions
 from cotenant.changes.access.configured_service import recommended_of
 from cotenant.changes.change_ledger import ChangeLedger
 from cotenant.changes.decide.field_changes import address_of
@@ -54,8 +54,8 @@ class Judged:
         self.asked: list[str] = []
         journal = ChangeLedger(self.ledger, SystemClock(), "ann")
         merged = msgspec.structs.replace(acting.ACTIONS, **settings)
-        self.actions = Actions(self.client, journal, merged, who(self.client))
-        self.actions.compare = self._compare
+        parts = ActionParts(compare=self._compare)
+        self.actions = Actions(self.client, journal, merged, who(self.client), parts)
         self.accept()
 
     def accept(self) -> None:

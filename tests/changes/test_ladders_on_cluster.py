@@ -50,9 +50,7 @@ class Climbed:
         self.now = 0.0
 
     def actions(self) -> Actions:
-        made = self.make(ShiftedClock(self.now), **self.settings)
-        made.compare = lambda *_: self.compared
-        return made
+        return self.make(ShiftedClock(self.now), **self.settings).having(compare=lambda *_: self.compared)
 
     def fresh(self, workloads: Collection[WorkloadRef]) -> Sequence[Recommendation]:
         """What a scan of now recommends: `amount` millicores, of history that ends now."""

@@ -145,7 +145,7 @@ def test_what_a_guard_stops_between_two_pods_is_taken_back_and_before_the_first_
         if done == stops_at:
             raise UsageError("paused by ann")
 
-    actions.guard = guard
+    actions = actions.having(guard=guard)
     (stopped,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert stopped.state is ChangeState.FAILED and "paused by ann" in stopped.words
     assert cpus(control_plane, workload) == ["1", "1"]
@@ -308,7 +308,7 @@ def test_a_resize_that_was_killed_halfway_is_finished_or_taken_back(
         if point == "sent":
             raise KeyboardInterrupt  # after the first of two pods
 
-    actions.reached = killed
+    actions = actions.having(reached=killed)
     with pytest.raises(KeyboardInterrupt):
         actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert sent == ["accepted", "sent"] and cpus(control_plane, workload) == ["1", "800m"]

@@ -54,7 +54,6 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
             clock,
             actions,
             lambda refs: [r for ref in refs for r in proposals[ref]],
-            lambda: 0,
         )
         service = ClusterChangeService(config)
 

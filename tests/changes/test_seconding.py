@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.qos import QOS_LABEL
 from cotenant.base.ledger.ledger import Ledger
 from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.base.process.clock import FixedClock, SystemClock
-from cotenant.changes.accept import Actions
+from cotenant.changes.accept import ActionParts, Actions
 from cotenant.changes.access.configured_service import change_service_of
 from cotenant.changes.access.kubeconfig_access import kubeconfig_door
 from cotenant.changes.change_ledger import ChangeLedger
@@ -237,7 +237,9 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
 
     client, ledger = scene.client, Ledger(Path(scene.settings.actions.ledger))
     journal = ChangeLedger(ledger, SystemClock(), BEA.name)
-    actions = Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name, (), True), ends)
+    actions = Actions(
+        client, journal, scene.settings.actions, ClusterUser(BEA.name, (), True), ActionParts(reached=ends)
+    )
     with pytest.raises(Ended):
         actions.confirm([journal.statuses()[change]])
     assert journal.statuses()[change].state is ChangeState.UNKNOWN

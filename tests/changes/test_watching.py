@@ -52,9 +52,7 @@ class Watched:
         self.compared: tuple[Compared, ...] = ()
 
     def actions(self, ahead_seconds: float = 0.0) -> Actions:
-        made = self.make(ShiftedClock(ahead_seconds), **self.settings)
-        made.compare = lambda *_: self.compared
-        return made
+        return self.make(ShiftedClock(ahead_seconds), **self.settings).having(compare=lambda *_: self.compared)
 
     def step(self, ahead_seconds: float) -> list[tuple[str, ChangeState]]:
         @contextmanager
