@@ -38,7 +38,7 @@ from cotenant.base.usage.usage import Usage
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.pipeline import browse, day_margins, gpus, known_siblings, learned, overview, pods, tables, weeks
 from cotenant.pipeline.analysis import Analysis, Division, Floats, History, WorkloadResults
-from cotenant.pipeline.containers import requested_by_all
+from cotenant.pipeline.containers import Before, requested_by_all
 from cotenant.pipeline.nodes import lendable_lines, node_explanations, node_history, worst_days
 from cotenant.pipeline.nodes.node_peaks import prod_node_peaks
 from cotenant.pipeline.nodes.reclaimable import NODE_SIGNAL, lenders, peak_forecasts, reclaimable
@@ -148,14 +148,13 @@ class _Run:
         """Return one task per shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
         known = known_siblings.read(self.store, self.settings, history.inventory)
-        tasks, requested = [], requested_by_all(history.inventory)
+        tasks, facts = [], replace(history, usage={}, node_usage={}, requested=requested_by_all(history.inventory))
         for shard in shards:
             containers = [ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers]
             own = {ref: margins[ref] for ref in containers if ref in margins}
             families = {name: known[name] for name in map(family, containers) if name in known}
             at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
-            beside = history.silence, history.unshown, families, requested
-            tasks.append(ShardTask(*at, history.window, history.quality, own, server, *beside))
+            tasks.append(ShardTask(*at, replace(facts, inventory=shard.inventory), server, Before(own, families)))
         return tasks
 
     def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:

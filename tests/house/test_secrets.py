@@ -28,6 +28,7 @@ from cotenant.dashboard.access.front import Front
 from cotenant.dashboard.access.gate import Visit
 from cotenant.dashboard.access.oidc import ClaimedIdentity, LoginAttempt
 from cotenant.dashboard.access.sessions import Session
+from cotenant.pipeline.analysis import History
 from cotenant.pipeline.shards.plan import WorkloadShard
 from cotenant.pipeline.shards.work import ShardTask
 from cotenant.profiler.settings import PrometheusSettings
@@ -86,10 +87,9 @@ def test_settings_that_are_no_secret_are_shown() -> None:
 
 def test_the_error_about_a_lost_worker_names_the_shard_and_no_setting() -> None:
     settings = msgspec.structs.replace(Settings(), store=StoreSettings(URL))
-    shard = WorkloadShard(
-        3, ("shop", "web"), None, Inventory("prod", 0, (), (), ()), frozenset(), (None, None), frozenset()
-    )
-    task = ShardTask(URL, "prod", settings, shard, TimeGrid(0, 300, 12), None, {}, None)
+    inventory = Inventory("prod", 0, (), (), ())
+    shard = WorkloadShard(3, ("shop", "web"), None, inventory, frozenset(), (None, None), frozenset())
+    task = ShardTask(URL, "prod", settings, shard, History(inventory, TimeGrid(0, 300, 12), {}, {}, None))
     assert (str(task), SECRET in repr(task)) == ("shard 3 from workload shop/web", False)
 
 

@@ -46,7 +46,7 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> ShardTask:
     history = load_node_history(store, QUICK)
     inventory = history.inventory
     (shard,) = plan.shards(inventory, plan.divide(inventory, None, ShardSize()))
-    return ShardTask(str(folder), "demo", QUICK, shard, history.window, history.quality, {}, None, history.silence)
+    return ShardTask(str(folder), "demo", QUICK, shard, replace(history, usage={}, node_usage={}))
 
 
 def _with(task: ShardTask, hostile: frozenset[WorkloadRef]) -> ShardTask:
@@ -106,7 +106,7 @@ def test_a_node_that_cannot_be_computed_costs_no_workload_its_results(task: Shar
 def test_a_failure_that_neither_workload_nor_node_causes_is_raised_as_it_is(task: ShardTask) -> None:
     broken: Any = None  # where the window's grid is to be
     with pytest.raises(AttributeError):
-        isolation.compute(replace(task, window=broken))
+        isolation.compute(replace(task, history=replace(task.history, window=broken)))
 
 
 def test_an_analysis_beside_a_node_that_cannot_be_computed_has_all_others(task: ShardTask) -> None:

@@ -15,20 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cotenant.base.cluster import Inventory, Pod
-from cotenant.base.identity import ClusterRef, ContainerRef, WorkloadRef
+from cotenant.base.identity import ClusterRef, WorkloadRef
 from cotenant.base.inventory.one_off import without_over
 from cotenant.base.process.memory import release_memory, return_early
 from cotenant.base.progress import Progress, Silent
 from cotenant.base.resource import Resource
 from cotenant.base.store import Store
 from cotenant.base.table import Table
-from cotenant.base.usage.lives import SourceSilence
 from cotenant.base.usage.plausible import plausible_of_pods, plausible_signals
 from cotenant.base.usage.portrait import Portraits
-from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.server_quantiles import ServerQuantiles
-from cotenant.base.usage.unshown import UnshownUse
-from cotenant.base.usage.usage import Signal, TimeGrid, Usage
+from cotenant.base.usage.usage import Signal, Usage
 from cotenant.forecasting.settings import NodePeakSettings
 from cotenant.pipeline import browse, learned, stored_history, tables, weeks
 from cotenant.pipeline.analysis import (
@@ -54,7 +51,6 @@ from cotenant.profiler.coverage import Coverage, coverage
 from cotenant.profiler.pool import Owners, PartialTotals, PoolMembers, by_workload, partial_totals, total
 from cotenant.recommender.deleted_workloads import withhold_failed
 from cotenant.recommender.model.savings import PlannedSavings, When, summed_savings
-from cotenant.recommender.model.sibling import Siblings
 from cotenant.recommender.replicas import ReplicaFloor, replica_floors
 from cotenant.scheduler_ext.reservations.plans import rehearsed_proposals
 from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candidates
@@ -70,16 +66,11 @@ class ShardTask:
     cluster: str
     settings: Settings = field(repr=False)
     shard: WorkloadShard
-    window: TimeGrid
-    quality: QualityRecord | None = field(repr=False)
-    least_margins: Mapping[ContainerRef, float] = field(repr=False)
-    server: ServerQuantiles | None = field(repr=False)
-    silence: SourceSilence | None = field(repr=False, default=None)
-    unshown: UnshownUse | None = field(repr=False, default=None)
-    siblings: Siblings = field(repr=False, default_factory=dict)
+    history: History = field(repr=False)
+    """Of the shard, without usage: its worker reads that from the store."""
+    server: ServerQuantiles | None = field(repr=False, default=None)
+    before: Before = field(repr=False, default_factory=Before)
     """Of its containers, as far as the analysis before knew them."""
-    requested: Mapping[Resource, float] | None = None
-    """See History."""
     failed: frozenset[WorkloadRef] = frozenset()
     """Workloads of the shard that cannot be analysed: the inventory has their names alone."""
 
@@ -125,13 +116,8 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     store, shard, settings = Store(task.url, task.cluster), task.shard, task.settings
     stage("Read history")
     # by a store of its own: the keys that it keeps between signals are needed no more
-    of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.window)
-    history = History(
-        *(shard.inventory, task.window, of_pods, {}, task.quality),
-        silence=task.silence,
-        unshown=task.unshown,
-        requested=task.requested,
-    )
+    of_pods = stored_history.of_shard(Store(task.url, task.cluster), shard, task.history.window)
+    history = replace(task.history, inventory=shard.inventory, usage=of_pods)
     stage("Workload portraits")
     usage = plausible_signals(of_pods, shard.inventory)
     counted = replace(history, usage=usage)
@@ -254,8 +240,7 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
     inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
-    earlier = Before(task.least_margins, task.siblings)
-    evaluated = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=earlier)
+    evaluated = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=task.before)
     anew = replace(evaluated, recommendations=tuple(withhold_failed(evaluated.recommendations, task.failed)))
     noted = judgements.merge_kept_results(before, kept, now, anew.findings)
     results = concatenate_results((kept.results, anew))

@@ -64,7 +64,7 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
     wishes, notes = parse(annotations)
     name: str = wishes.get("profile", own.profile)
     profile: ProfileSettings = getattr(own.profiles, name)
-    numbers = {}
+    numbers: dict[str, Any] = {}
     for number in NUMBERS:
         annotated, chosen = wishes.get(NUMBERS[number][0]), getattr(own, number)
         numbers[number] = float(
@@ -72,14 +72,10 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
         )
     choices = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
     return Policy(
+        **numbers,
+        **choices,
         profile=name,
-        cpu_fraction=numbers["cpu_fraction"],
-        cpu_margin_fraction=numbers["cpu_margin_fraction"],
         cpu_root_margin_millicores=profile.cpu_root_margin_millicores,
-        memory_margin_fraction=numbers["memory_margin_fraction"],
-        lower_limits=choices["lower_limits"],
-        cpu_limit=choices["cpu_limit"],
-        keep_qos_class=choices["keep_qos_class"],
         bounds={r: (wishes.get(f"min-{r}"), wishes.get(f"max-{r}")) for r in Resource},
         skip=wishes.get("skip", False),
         excluded=wishes.get("exclude-containers", frozenset()),
