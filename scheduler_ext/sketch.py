@@ -49,14 +49,8 @@ def convert_reservation(sketch: Json) -> Converted:
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
         return Converted(dict(sketch), ("It is today's object already.",))
-    return _from_sketch(sketch, spec)
-
-
-def _from_sketch(sketch: Json, spec: Json) -> Converted:
-    """A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
-
-    UsageError for a field without a counterpart: leaving it out silently would hold something else.
-    """
+    # A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
+    # UsageError for a field without a counterpart: leaving it out silently would hold something else.
     for name in sorted(spec.keys() - _SKETCHED):
         raise UsageError(f"spec.{name} has no counterpart", fix=f"The sketch knows {', '.join(sorted(_SKETCHED))}.")
     meta = dict(_part(sketch, "metadata", ""))

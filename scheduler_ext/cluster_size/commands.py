@@ -99,8 +99,7 @@ _REASON_OF_NONE: Final = "no store of this cluster: {}"
 def size(
     ctx: typer.Context,
     reserve_nodes: Annotated[
-        int,
-        typer.Option("--reserve-nodes", min=0, metavar="N", help="Nodes that may fail at once afterwards."),
+        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="Nodes that may fail at once afterwards.")
     ] = 0,
     reserve_zone: Annotated[
         bool, typer.Option("--reserve-zone", help="Reserve capacity for the failure of any one zone.")
@@ -118,8 +117,7 @@ def size(
         ),
     ] = Show.NODES,
     top: Annotated[
-        int | None,
-        typer.Option("--top", min=1, metavar="N", help=f"Only this many rows; {ROWS} in a table."),
+        int | None, typer.Option("--top", min=1, metavar="N", help=f"Only this many rows; {ROWS} in a table.")
     ] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,

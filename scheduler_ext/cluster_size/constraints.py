@@ -283,27 +283,25 @@ class _Builder:
         number = self._class_numbers.get(key)
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
-            self.classes.append(self._new_class(pod))
+            requested = {**pod.requests, PODS: 1}
+            asked = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
+            selected, tolerated, words = self._static_masks(pod.rules.static)
+            mask = selected & tolerated
+            for volume in pod.rules.volumes:
+                fits = self._volume_mask(volume)
+                words = {**words, "a volume is elsewhere": ~fits}
+                mask = mask & fits
+            new_class = PodClass(
+                example=pod,
+                columns=np.array([column for column, _ in asked], dtype=np.int64),
+                amounts=np.array([amount for _, amount in asked], dtype=np.int64),
+                scored=tuple(requested.get(name, 0) for name in SCORED),
+                shape=self._shape_numbers.setdefault(tuple(asked), len(self._shape_numbers)),
+                mask=self._mask_number(mask),
+                refusals=words,
+            )
+            self.classes.append(new_class)
         return number
-
-    def _new_class(self, pod: SizedPod) -> PodClass:
-        requested = {**pod.requests, PODS: 1}
-        asked = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
-        selected, tolerated, words = self._static_masks(pod.rules.static)
-        mask = selected & tolerated
-        for volume in pod.rules.volumes:
-            fits = self._volume_mask(volume)
-            words = {**words, "a volume is elsewhere": ~fits}
-            mask = mask & fits
-        return PodClass(
-            example=pod,
-            columns=np.array([column for column, _ in asked], dtype=np.int64),
-            amounts=np.array([amount for _, amount in asked], dtype=np.int64),
-            scored=tuple(requested.get(name, 0) for name in SCORED),
-            shape=self._shape_numbers.setdefault(tuple(asked), len(self._shape_numbers)),
-            mask=self._mask_number(mask),
-            refusals=words,
-        )
 
     def _static_masks(self, static: bytes) -> tuple[Flags, Flags, dict[str, Flags]]:
         """Nodes that selector and affinity select, nodes whose taints are tolerated, and the words of refusals."""

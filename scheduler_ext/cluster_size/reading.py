@@ -56,7 +56,17 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
     if not wires:
         raise NoData("the cluster has no nodes", fix="Is this the right --context?")
     gaps: list[str] = []
-    objects = _read_objects(client, gaps)
+    budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
+    namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
+    objects = ClusterObjects(
+        budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
+        volumes=read_volumes(client, gaps),
+        attach_limits=_read_attach_limits(client, gaps),
+        namespaces=None
+        if namespaces is None
+        else {n["metadata"]["name"]: (n["metadata"].get("labels") or {}) for n in namespaces},
+        now_seconds=client.clock().now_seconds(),
+    )
     rooms = {wire.metadata.name: node_of(wire).allocatable for wire in wires}
     pods = _read_pods(client, objects, proposals, rooms)
     taken = {name for pod in pods for name in pod.requests if name.startswith((HOST_PORT, ATTACHED))}
@@ -106,20 +116,6 @@ def _node_stay(wire: SchedulableNode) -> Stay | None:
         if annotations.get(key) == value:
             return Stay(Reason.EVICTION_FORBIDDEN, f"the node has the annotation {key}={value}")
     return None
-
-
-def _read_objects(client: KubeClient, gaps: list[str]) -> ClusterObjects:
-    budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
-    namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)
-    return ClusterObjects(
-        budgets=None if budgets is None else [budget_of(wire) for wire in budgets],
-        volumes=read_volumes(client, gaps),
-        attach_limits=_read_attach_limits(client, gaps),
-        namespaces=None
-        if namespaces is None
-        else {n["metadata"]["name"]: (n["metadata"].get("labels") or {}) for n in namespaces},
-        now_seconds=client.clock().now_seconds(),
-    )
 
 
 def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:

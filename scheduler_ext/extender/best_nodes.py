@@ -24,12 +24,7 @@ GOLDEN: Final = np.uint32(2_654_435_769)
 
 
 def best_row_indices(
-    snapshot: NodeSnapshot,
-    pod: NewPod,
-    rows: Rows,
-    now: Instant,
-    settings: ExtenderSettings,
-    context: RuleContext,
+    snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now: Instant, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
     """Places of the rows to hand back when all pass, in their order.
 

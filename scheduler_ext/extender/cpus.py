@@ -96,7 +96,12 @@ def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
         if on_node.bind is CpuBindPolicy.FULL_PCPUS and on_node.count % cpus.step:
             return Code.NO_CPUS
         of_kind = cpus.whole if on_node.bind is CpuBindPolicy.FULL_PCPUS else cpus.cores
-    numa_nodes = _most_numa_nodes(cpus, on_node)
+    if on_node.numa is NumaPolicy.SINGLE_NUMA_NODE:
+        numa_nodes = 1
+    elif on_node.numa is NumaPolicy.RESTRICTED:
+        numa_nodes = fewest_numa_nodes(cpus.sizes, on_node.count)
+    else:
+        numa_nodes = len(cpus.sizes)
     return Code.PASS if sum(sorted(of_kind, reverse=True)[:numa_nodes]) >= on_node.count else Code.NO_CPUS
 
 
@@ -145,11 +150,3 @@ def _policies(cpus: FreeCpus) -> NodeCpuPolicies:
         NumaPolicy(cpus.numa) if cpus.numa else None,
         NumaStrategy(cpus.strategy) if cpus.strategy else None,
     )
-
-
-def _most_numa_nodes(cpus: FreeCpus, request: CpuRequest) -> int:
-    if request.numa is NumaPolicy.SINGLE_NUMA_NODE:
-        return 1
-    if request.numa is NumaPolicy.RESTRICTED:
-        return fewest_numa_nodes(cpus.sizes, request.count)
-    return len(cpus.sizes)

@@ -102,8 +102,7 @@ class LoadAwareSettings(Section, frozen=True):
     (dominantResourceWeight).
     """
     score_according_prod_usage: Annotated[
-        bool,
-        setting("Rank nodes for prod pods by prod's usage.", when="batch should not keep prod pods away"),
+        bool, setting("Rank nodes for prod pods by prod's usage.", when="batch should not keep prod pods away")
     ] = False
     prod_usage_includes_system: Annotated[
         bool, setting("Count a node's system usage as prod's.", when="your Koordinator has prodUsageIncludeSys")

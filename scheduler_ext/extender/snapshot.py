@@ -141,7 +141,9 @@ def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
         ahead[:, :, np.frombuffer(frame.ahead_rows, np.int32)] = np.moveaxis(values, 0, 2)
         moved = replace(moved, ahead=ahead, first_slot=frame.first_slot)
     if frame.rows or frame.ahead_rows:
-        moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], _touched_rows(frame)))
+        parts = [np.frombuffer(part, np.int32) for part in (frame.rows, frame.ahead_rows) if part]
+        touched_rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        moved = replace(moved, steps=moved.steps + 1, trail=(*moved.trail[1 - TRAIL :], touched_rows))
     if frame.reservations or frame.fresh or frame.names is not None:
         moved = _update_reservations(moved, frame)
     return replace(
@@ -165,11 +167,6 @@ def _update_capacities(
     changed = changed or {}
     kept = {} if fresh else {name: free for name, free in before.items() if name not in changed}
     return kept | {name: free for name, free in changed.items() if free is not None}
-
-
-def _touched_rows(frame: Frame) -> npt.NDArray[np.int32]:
-    parts = [np.frombuffer(part, np.int32) for part in (frame.rows, frame.ahead_rows) if part]
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
 def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:

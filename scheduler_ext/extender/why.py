@@ -60,12 +60,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        pod: NewPod,
-        node_count: int,
-        at_seconds: float,
-        stance: Posture,
-        refused: Mapping[tuple[str, str], int],
+        cls, pod: NewPod, node_count: int, at_seconds: float, stance: Posture, refused: Mapping[tuple[str, str], int]
     ) -> PodVerdict:
         """Return the verdict of one answer about node_count nodes, at a Unix time; refused: (rule, text) -> nodes."""
         passed = node_count - sum(refused.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
@@ -186,7 +186,11 @@ class LoadTaintController(Feature):
         if not self._acts:
             return ControllerDecision(given_back, notes)
         due = tuple(islice(changes_of(loads, plan, arguments), MOST_CHANGES))
-        return ControllerDecision(tuple(self._patches(due)), notes, _present_effects(due))
+        return ControllerDecision(
+            tuple(self._patches(due)),
+            notes,
+            {node_address(change.name): EFFECTS[change.before] for change in due if change.before},
+        )
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record the outcomes of taint writes; a node that becomes refused, or accepted, is the next round's Event."""
@@ -293,11 +297,6 @@ def arguments_of(settings: LoadTaintSettings) -> LoadTaintArgs:
         avoided_share=settings.avoided_share_percent / 100,
         hold_seconds=settings.hold_seconds,
     )
-
-
-def _present_effects(due: Sequence[LoadTaintChange]) -> Mapping[Address, str]:
-    """Return the effect of the taint that each node bears before its change; a node without one is left out."""
-    return {node_address(change.name): EFFECTS[change.before] for change in due if change.before}
 
 
 def _why(change: LoadTaintChange) -> str:

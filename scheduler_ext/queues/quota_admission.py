@@ -145,18 +145,15 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
             if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
         ],
     ]
-    waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *_of_bad_quotas(view, forest)]
-    uses = {name: use for r in rounds for name, use in r.uses().items()}
-    stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
-    return QuotaAdmission(forest, tuple(admitted_pods), tuple(waiting_pods), uses, stuck)
-
-
-def _of_bad_quotas(view: QueueView, forest: QuotaForest) -> list[WaitingPod]:
-    return [
+    of_bad_quotas = [
         WaitingPod(pod, 0, QueueObstacle(Reason.QUOTA_INVALID, f"quota {pod.quota}: {problem}", pod.quota))
         for pod in view.pods
         if (problem := forest.problems.get(pod.quota, "")) and waits(pod, view)
     ]
+    waiting_pods = [*(waiting for r in rounds for waiting in r.waiting_pods()), *of_bad_quotas]
+    uses = {name: use for r in rounds for name, use in r.uses().items()}
+    stuck = tuple(stuck for r in rounds for stuck in r.stuck_units())
+    return QuotaAdmission(forest, tuple(admitted_pods), tuple(waiting_pods), uses, stuck)
 
 
 class _TreeRound:

@@ -42,7 +42,9 @@ def victims(
     ended and has not is not. below: only units of which all
     pods have a lower priority.
     """
-    over = _less(over, sum_amounts([pod.requests for pod in pods if _is_given_back(view, pod)]))
+    over = _less(
+        over, sum_amounts([pod.requests for pod in pods if pod.is_ending(view.now_seconds) or pod.uid in view.evicted])
+    )
     remaining, chosen = over, []
     for unit in _units(view, [pod for pod in pods if not pod.deleting and pod.uid not in view.evicted]):
         needs = sum_amounts([pod.requests for pod in unit])
@@ -51,10 +53,6 @@ def victims(
             remaining = _less(remaining, needs)
             chosen.append(unit)
     return _minimal_victims(chosen, over), remaining
-
-
-def _is_given_back(view: QueueView, pod: QueuePod) -> bool:
-    return pod.is_ending(view.now_seconds) or pod.uid in view.evicted
 
 
 def _less(over: Amounts, needs: Amounts) -> dict[str, int]:

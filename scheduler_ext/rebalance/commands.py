@@ -172,11 +172,7 @@ def _read(settings: SettingSections) -> RebalanceReading:
 
 def _print(report: RebalanceReport, show: RoundPart, output: Format, *, headers: bool) -> None:
     """The tables one below the other; JSON and YAML of all are one object, CSV is one table."""
-    tables = {
-        RoundPart.EMPTYING: report.emptying,
-        RoundPart.NODES: report.nodes,
-        RoundPart.MOVES: report.moves,
-    }
+    tables = {RoundPart.EMPTYING: report.emptying, RoundPart.NODES: report.nodes, RoundPart.MOVES: report.moves}
     if report.plugin == RebalancePlugin.LOW_NODE_LOAD:
         del tables[RoundPart.EMPTYING]
     if show is not RoundPart.ALL:

@@ -138,17 +138,14 @@ def _passes(work: RebalanceRound, pool: PoolThresholds, classes: Classification)
         for row in sources:
             _relieve(work, current, row)
         if work.detectors is not None:
-            _settle(work, current, sources)
-
-
-def _settle(work: RebalanceRound, current: ThresholdPass, sources: Sequence[int]) -> None:
-    """Detectors after a pass: those of relieved nodes are reset, and all that it acted on are marked normal once."""
-    assert work.detectors is not None
-    names = work.table.names
-    relieved = [names[row] for row in sources if not _overload(work, current, row)[0].any()]
-    work.detectors.reset(relieved, prod=current.prod)
-    acted = [names[row] for row in sources]
-    work.detectors.acted(acted, _rule(work, current.pool), prod=current.prod)
+            # Detectors after a pass: those of relieved nodes are reset, and all that it acted on are marked normal
+            # once.
+            assert work.detectors is not None
+            names = work.table.names
+            relieved = [names[row] for row in sources if not _overload(work, current, row)[0].any()]
+            work.detectors.reset(relieved, prod=current.prod)
+            acted = [names[row] for row in sources]
+            work.detectors.acted(acted, _rule(work, current.pool), prod=current.prod)
 
 
 def _relieve(work: RebalanceRound, current: ThresholdPass, row: int) -> None:

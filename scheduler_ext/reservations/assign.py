@@ -116,7 +116,11 @@ class _Assigner:
         groups = [usable for like in dict.fromkeys(likely) if (usable := self._usable(self.groups[like], pod))]
         free = [capacity for group in groups for capacity in self._free(group)]
         if free and len(self.found.begun) + len(self.view.guard.swaps) < SWAPS_AT_ONCE:
-            self._begin(min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name)), pod)
+            capacity = min(free, key=lambda r: (r.reservation.order or LAST, -r.score(pod), r.reservation.name))
+            self.found.begun.append(begun(capacity, pod, self.view))
+            self.nodes.add(capacity.node)
+            group = self.groups[_match_key(capacity)]
+            group.remove(capacity)
         elif pod.gated:
             young = self.view.now_seconds - pod.created_seconds < self.settings.gate_seconds
             patient = young or any(GANG_LABEL in group[0].reservation.labels for group in groups)
@@ -135,12 +139,6 @@ class _Assigner:
     def _free(self, group: list[ReservationCapacity]) -> list[ReservationCapacity]:
         """The first free one stands for all that are alike."""
         return next(([capacity] for capacity in group if not capacity.busy and capacity.node not in self.nodes), [])
-
-    def _begin(self, capacity: ReservationCapacity, pod: PodView) -> None:
-        self.found.begun.append(begun(capacity, pod, self.view))
-        self.nodes.add(capacity.node)
-        group = self.groups[_match_key(capacity)]
-        group.remove(capacity)
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:

@@ -9,7 +9,6 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from cotenant.scheduler_ext.reservations.decide import ReservationWrites
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
-from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, placeholder_capacity
 from cotenant.scheduler_ext.reservations.view import ReservationView
 
@@ -25,10 +24,7 @@ class ReservationMetrics:
             f"{word}_held_cores", "Unused CPU that placeholders reserve.", ["reservation"], registry=registry
         )
         self._held_bytes = Gauge(
-            f"{word}_held_bytes",
-            "Unused memory that placeholders reserve.",
-            ["reservation"],
-            registry=registry,
+            f"{word}_held_bytes", "Unused memory that placeholders reserve.", ["reservation"], registry=registry
         )
         self._allocated = Gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"], registry=registry)
         self._age = Gauge(f"{word}_age_seconds", "Time since it was made.", ["reservation"], registry=registry)
@@ -64,17 +60,14 @@ class ReservationMetrics:
         self._hits.set(sum(bool(r.status.owners) for r in ended) / len(ended) if ended else math.nan)
         living = {r.name: r for r in all_ if not r.status.phase.ended}
         for name, reservation in living.items():
-            self._one(name, reservation, view, elapsed)
+            reserved = placeholder_capacity(view, reservation.uid)
+            cores = reserved.get("cpu", 0) / 1000
+            self._held.labels(name).set(cores)
+            self._held_bytes.labels(name).set(reserved.get("memory", 0))
+            self._allocated.labels(name).set(reservation.status.allocated.get("cpu", 0) / 1000)
+            self._age.labels(name).set(view.now_seconds - reservation.created_seconds)
+            self._tax.labels(name).inc(max(0.0, elapsed) * cores)
         for name in self._shown - living.keys():
             for metric in (self._held, self._held_bytes, self._allocated, self._age, self._tax):
                 metric.remove(name)
         self._shown = set(living)
-
-    def _one(self, name: str, reservation: Reservation, view: ReservationView, elapsed: float) -> None:
-        reserved = placeholder_capacity(view, reservation.uid)
-        cores = reserved.get("cpu", 0) / 1000
-        self._held.labels(name).set(cores)
-        self._held_bytes.labels(name).set(reserved.get("memory", 0))
-        self._allocated.labels(name).set(reservation.status.allocated.get("cpu", 0) / 1000)
-        self._age.labels(name).set(view.now_seconds - reservation.created_seconds)
-        self._tax.labels(name).inc(max(0.0, elapsed) * cores)

@@ -186,13 +186,23 @@ def _plan_observation(
         quota_left=view.quota_left.get(plan.namespace, {}),
         skill=proposal.skill if proposal else None,
     )
+    units = tuple(
+        PlanReservation(
+            reservation.name,
+            reservation.status.node,
+            reservation.status.phase.value,
+            ", ".join(f"{o.namespace}/{o.name}" for o in reservation.status.owners),
+        )
+        for reservation in sorted(reservations, key=lambda r: r.name)
+        if realise.free(reservation) or _of_present(plan, reservation)
+    )
     return PlanObservation(
         use=_reservation_use(view, plan, reservations, owner, proposal),
         lead=lead(plan.lead_seconds, owner.starts_seconds if owner else (), settings),
         guards=check_guards(situation, settings),
         outlook=outlook(plan, proposal) if proposal else None,
         expected=proposal.expected if proposal and plan.source is WindowSource.FORECAST else None,
-        units=_units(plan, reservations),
+        units=units,
         price_per_core_hour=view.price_per_core_hour,
         settings_digest=view.settings_digest,
         taken_over=realise.floor_taken_over(plan, view.autoscalers.get(owner_key(plan), {})),
@@ -338,19 +348,6 @@ def _lent(view: PlanView, mine: Iterable[Reservation]) -> float | None:
 def _of_present(plan: Plan, reservation: Reservation) -> bool:
     window = plan.status.window
     return window is not None and reservation.name.startswith(realise.unit_name(plan, window, 0).removesuffix("0"))
-
-
-def _units(plan: Plan, reservations: Iterable[Reservation]) -> tuple[PlanReservation, ...]:
-    return tuple(
-        PlanReservation(
-            reservation.name,
-            reservation.status.node,
-            reservation.status.phase.value,
-            ", ".join(f"{o.namespace}/{o.name}" for o in reservation.status.owners),
-        )
-        for reservation in sorted(reservations, key=lambda r: r.name)
-        if realise.free(reservation) or _of_present(plan, reservation)
-    )
 
 
 def _realisation_intents(

@@ -80,7 +80,9 @@ class Prototypes:
 
 def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototypes:
     """The nodes that a list of machine types could give to a cluster."""
-    workers = [node for node in state.nodes if not _is_control_plane(node)]
+    workers = [
+        node for node in state.nodes if not (node.stays is not None and node.stays.reason is Reason.CONTROL_PLANE_NODE)
+    ]
     zones = sorted({node.zone for node in workers})
     names = {name for pod in state.pods for name in pod.requests}
     found: list[Prototype] = []
@@ -110,10 +112,6 @@ def _left_out(names: Sequence[str], why: str) -> list[str]:
     return [f"{types} {why}: {', '.join(names)}"] if names else []
 
 
-def _is_control_plane(node: SizedNode) -> bool:
-    return node.stays is not None and node.stays.reason is Reason.CONTROL_PLANE_NODE
-
-
 def _is_of(node: SizedNode, machine: MachineType) -> bool:
     labels = node.facts.labels
     is_spot = capacity_of(labels) == SPOT
@@ -135,18 +133,7 @@ def _allocatable(
     pods = machine.pods or shown.get(PODS)
     if not cpu or not memory or not pods:
         return None
-    return {
-        **shown,
-        **_counted_amounts(names, shown, workers),
-        **machine.resources,
-        "cpu": cpu,
-        "memory": memory,
-        PODS: pods,
-    }
-
-
-def _counted_amounts(names: Iterable[str], shown: Mapping[str, int], workers: Sequence[SizedNode]) -> dict[str, int]:
-    """Host ports, and volumes that drivers attach: by nodes of the type, else the fewest of any node."""
+    # Host ports, and volumes that drivers attach: by nodes of the type, else the fewest of any node.
     counted = {name: 1 for name in names if name.startswith(HOST_PORT)}
     if not shown and workers:  # a disk belongs to a node's configuration, not to its machine type
         counted[DISK] = min(node.allocatable.get(DISK, 0) for node in workers)
@@ -155,7 +142,7 @@ def _counted_amounts(names: Iterable[str], shown: Mapping[str, int], workers: Se
             counted[name] = shown.get(name) or min(
                 (n.allocatable.get(name, UNLIMITED) for n in workers), default=UNLIMITED
             )
-    return counted
+    return {**shown, **counted, **machine.resources, "cpu": cpu, "memory": memory, PODS: pods}
 
 
 def _node(

@@ -68,35 +68,34 @@ def parse_shapes(text: str, file: str) -> Shapes:
     for line, cells in price_rows(text, file):
         where = f"{file}, line {line}"
         key = (cells["machine_type"], cells[CAPACITY])
-        made = _type_of(cells, prices.hourly[key], where)
+        price = prices.hourly[key]
+        provider = cells.get("provider", "")
+        if provider and provider not in PROVIDERS:
+            raise UsageError(f"{where}: provider {provider!r} is not one of {', '.join(PROVIDERS)}", fix=FIX)
+        made = MachineType(
+            name=cells["machine_type"],
+            capacity_type=cells[CAPACITY],
+            price_hour=price,
+            cpu=_amount(cells, "cpu", Resource.CPU, where),
+            memory=_amount(cells, "memory", Resource.MEMORY, where),
+            pods=_count(cells, "pods", where),
+            provider=provider,
+            allocatable_cpu=_amount(cells, "allocatable_cpu", Resource.CPU, where),
+            allocatable_memory=_amount(cells, "allocatable_memory", Resource.MEMORY, where),
+            zones=tuple(sorted(set(cells.get("zones", "").split()))),
+            labels=dict(_pair(word, where) for word in cells.get("labels", "").split()),
+            taints=tuple(_taint(word, where) for word in cells.get("taints", "").split()),
+            resources={n: count for n in cells if "/" in n and (count := _count(cells, n, where))},
+        )
+        for name, part, of in (
+            ("cpu", made.allocatable_cpu, made.cpu),
+            ("memory", made.allocatable_memory, made.memory),
+        ):
+            if part is not None and of is not None and part > of:
+                raise UsageError(f"{where}: allocatable_{name} is more than {name}", fix=FIX)
         if types.setdefault(key, made) != made:
             raise UsageError(f"{where}: {' '.join(key).strip()} has two lines that differ", fix=FIX)
     return Shapes(prices, tuple(types.values()))
-
-
-def _type_of(cells: Mapping[str, str], price: float, where: str) -> MachineType:
-    provider = cells.get("provider", "")
-    if provider and provider not in PROVIDERS:
-        raise UsageError(f"{where}: provider {provider!r} is not one of {', '.join(PROVIDERS)}", fix=FIX)
-    made = MachineType(
-        name=cells["machine_type"],
-        capacity_type=cells[CAPACITY],
-        price_hour=price,
-        cpu=_amount(cells, "cpu", Resource.CPU, where),
-        memory=_amount(cells, "memory", Resource.MEMORY, where),
-        pods=_count(cells, "pods", where),
-        provider=provider,
-        allocatable_cpu=_amount(cells, "allocatable_cpu", Resource.CPU, where),
-        allocatable_memory=_amount(cells, "allocatable_memory", Resource.MEMORY, where),
-        zones=tuple(sorted(set(cells.get("zones", "").split()))),
-        labels=dict(_pair(word, where) for word in cells.get("labels", "").split()),
-        taints=tuple(_taint(word, where) for word in cells.get("taints", "").split()),
-        resources={n: count for n in cells if "/" in n and (count := _count(cells, n, where))},
-    )
-    for name, part, of in (("cpu", made.allocatable_cpu, made.cpu), ("memory", made.allocatable_memory, made.memory)):
-        if part is not None and of is not None and part > of:
-            raise UsageError(f"{where}: allocatable_{name} is more than {name}", fix=FIX)
-    return made
 
 
 def _amount(cells: Mapping[str, str], column: str, resource: Resource, where: str) -> int | None:

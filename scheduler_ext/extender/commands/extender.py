@@ -43,8 +43,7 @@ def extender(
         bool, typer.Option("--print-config", help="Write a KubeSchedulerConfiguration and end.")
     ] = False,
     make_certs: Annotated[
-        Path | None,
-        typer.Option("--make-certs", metavar="DIR", help="Issue certificates for both sides, and exit."),
+        Path | None, typer.Option("--make-certs", metavar="DIR", help="Issue certificates for both sides, and exit.")
     ] = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="How the scheduler reaches us.")] = "",
     scheduler_certs: Annotated[

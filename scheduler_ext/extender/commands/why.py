@@ -50,8 +50,7 @@ def why(
     pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)] = "",
     namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
     file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="A pod or a pod template; it is not created."),
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="A pod or a pod template; it is not created.")
     ] = None,
     extender: Annotated[
         bool | None,
@@ -106,9 +105,9 @@ def _explain_pod(
         observed.snapshot, facts, observed.moment, settings.section(ExtenderSettings), others, with_extender
     )
     refused = [*gates, *explanation.refusals]
-    return body, msgspec.structs.replace(
-        explanation, refusals=refused, scheduler=parse_scheduler_message(_condition(body))
-    )
+    conditions = [mapping_or_empty(c) for c in mapping_or_empty(body.get("status")).get("conditions") or ()]
+    condition = next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
+    return body, msgspec.structs.replace(explanation, refusals=refused, scheduler=parse_scheduler_message(condition))
 
 
 def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
@@ -156,11 +155,6 @@ def template_of(file: Path, namespace: str) -> dict[str, Any]:
     outer = mapping_or_empty(manifest.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}
     return {**body, "metadata": {**meta, **mapping_or_empty(body.get("metadata"))}}
-
-
-def _condition(body: Mapping[str, Any]) -> str:
-    conditions = [mapping_or_empty(c) for c in mapping_or_empty(body.get("status")).get("conditions") or ()]
-    return next((str(c.get("message") or "") for c in conditions if c.get("type") == "PodScheduled"), "")
 
 
 def _summary(body: Mapping[str, Any], explanation: Explanation) -> None:

@@ -76,7 +76,12 @@ class HardwareAllocation:
                 _sent(client, new_ledger(node, wire.metadata.uid))
                 continue
             on_node = self._pods_on(client, node)
-            entries = active_holdings(ledger, self._fates(client, ledger, on_node))
+            # Pods that are not on the node are looked up one by one: they may be bound this moment.
+            fates = {
+                uid: PodFate.HERE if uid in on_node else _fate(client, holding, ledger.node)
+                for uid, holding in ledger.holdings.items()
+            }
+            entries = active_holdings(ledger, fates)
             documents = {a.collection: body for a in concerned if (body := _document(client, a.collection, node))}
             claimed = _resource_slice_devices(client, node) if DEVICES in documents else frozenset[str]()
             hardware = NodeHardware(
@@ -102,13 +107,6 @@ class HardwareAllocation:
             )
             for pod in pods
             if not pod.ended
-        }
-
-    def _fates(self, client: KubeClient, ledger: NodeLedger, on_node: Mapping[str, Holding]) -> dict[str, PodFate]:
-        """Pods that are not on the node are looked up one by one: they may be bound this moment."""
-        return {
-            uid: PodFate.HERE if uid in on_node else _fate(client, holding, ledger.node)
-            for uid, holding in ledger.holdings.items()
         }
 
 

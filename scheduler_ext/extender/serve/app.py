@@ -143,7 +143,11 @@ class ExtenderApp:
             self.counts.set_view(len(snapshot.names), snapshot.age_seconds(now.monotonic), bool(self._load_off))
             return Response(200, *self._parts.metrics.exposition())
         if request.path == "/why":
-            return self._last_verdict_response(request.query)
+            params = {key: values[0] for key, values in parse_qs(request.query).items()}
+            verdict = self._last.get(f"{params.get('namespace', 'default')}/{params.get('name', '')}")
+            if verdict is None:
+                return Response(404, b"no node was refused to a pod of that name lately\n")
+            return Response(200, msgspec.json.encode(verdict), JSON)
         if request.path not in _PROBES:
             return Response(404, b"not found: try /healthz, /readyz, /metrics or /why\n")
         passed, report = self.checks.report(_PROBES[request.path])
@@ -205,13 +209,6 @@ class ExtenderApp:
         snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
         explanation: Explanation = explain_placement(snapshot, pod, self._now(), self._settings)
         return msgspec.json.encode(explanation)
-
-    def _last_verdict_response(self, query: str) -> Response:
-        params = {key: values[0] for key, values in parse_qs(query).items()}
-        verdict = self._last.get(f"{params.get('namespace', 'default')}/{params.get('name', '')}")
-        if verdict is None:
-            return Response(404, b"no node was refused to a pod of that name lately\n")
-        return Response(200, msgspec.json.encode(verdict), JSON)
 
     def _facts(self, pod: PodWire) -> NewPod:
         """Facts of the pod; the next question is mostly about the same one."""

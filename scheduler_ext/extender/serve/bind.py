@@ -53,7 +53,7 @@ class Binder:
         if pod is None or (args.uid and pod.identity.uid != args.uid):
             return f"{address} does not exist any more"
         if pod.node:
-            return self._already(pod, args.node)
+            return "" if pod.node == args.node else f"pod {pod.key} is bound to {pod.node} already"
         if not pod.wants_bind:
             return f"{address} does not request a binding by cotenant; nothing was done"
         allotment = self._allocation.allocate(client, pod, args.node)
@@ -72,9 +72,6 @@ class Binder:
             current = self._pod(client, intent.address)
             return "" if current is not None and current.node == node else error.message
         return ""
-
-    def _already(self, pod: NewPod, node: str) -> str:
-        return "" if pod.node == node else f"pod {pod.key} is bound to {pod.node} already"
 
     def _pod(self, client: KubeClient, address: Address) -> NewPod | None:
         wire = client.get(address.path, PodWire)

@@ -201,7 +201,14 @@ class NodeTable:
         """
         slot, before = slot_of(now_seconds), self.left_out
         if slot != self._slot:
-            self._changed |= self._doubtful()
+            # Nodes whose numbers rest on what their forecast says for now.
+            doubtful = {
+                name
+                for name, outlook in self.outlooks.items()
+                if name in self._on
+                and any(predates_departure_watch(p, outlook, self.watched_since) for p in self._on[name].values())
+            }
+            self._changed |= doubtful
         touched = self._changed | self._hardware | {name for _, name in self._documents}
         kept = {name: why for name, why in before.items() if name not in touched}
 
@@ -218,7 +225,10 @@ class NodeTable:
         watched = Watched("frame", self._version_of)
         (made, self._index), found = compute_without_failing(list(self.nodes), frame, (MemoryError,), watched)
         self.left_out = kept | found
-        self._forget(slot)
+        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._documents, self._hardware):
+            marks.clear()
+        self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
+        self._slot = slot
         return made
 
     def _version_of(self, name: str) -> ObjectVersion:
@@ -261,12 +271,6 @@ class NodeTable:
             gone=sorted(self._gone | self._orphaned_pods(name for name in self._changed if name not in index)),
         )
 
-    def _forget(self, slot: int) -> None:
-        for marks in (self._changed, self._forecast, self._gone, self._reservations, self._documents, self._hardware):
-            marks.clear()
-        self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
-        self._slot = slot
-
     def _changed_capacities(
         self,
         collection: str,
@@ -288,15 +292,6 @@ class NodeTable:
             hardware = NodeHardware(name, node.labels, node.cpu_annotations, {collection: body}, claimed)
             rooms[name] = count_free(hardware, self._on[name].values() if name in self._on else ())
         return rooms
-
-    def _doubtful(self) -> set[str]:
-        """Nodes whose numbers rest on what their forecast says for now."""
-        return {
-            name
-            for name, outlook in self.outlooks.items()
-            if name in self._on
-            and any(predates_departure_watch(p, outlook, self.watched_since) for p in self._on[name].values())
-        }
 
     def _placeholders(self) -> dict[str, PlaceholderOf]:
         return {

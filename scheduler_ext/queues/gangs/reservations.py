@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from cotenant.base.kubernetes.intent import Address, Create, Delete, Patch
 from cotenant.base.kubernetes.pod_request import format_quantities
@@ -45,8 +45,21 @@ def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettin
         "annotations": {GANG_ANNOTATION: gang.key, MODE_ANNOTATION: Mode.PINNED.value},
     }
     owner = {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+    placement = pod.placement or Placement()
+    requests = format_quantities({name: amount for name, amount in pod.requests.items() if amount > 0})
+    tolerations = [
+        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(toleration, name))}
+        for toleration in placement.tolerations
+    ]
+    optional = {
+        "nodeSelector": dict(placement.node_selector),
+        "affinity": dict(placement.affinity),
+        "tolerations": tolerations,
+    }
+    containers = [{"name": "member", "image": "member", "resources": {"requests": requests}}]
+    template = {"containers": containers} | {name: value for name, value in optional.items() if value}
     spec = {
-        "template": {"metadata": {"namespace": pod.namespace}, "spec": _template(pod)},
+        "template": {"metadata": {"namespace": pod.namespace}, "spec": template},
         "owners": [{"object": owner}],
         "allocateOnce": True,
         "ttl": f"{int(settings.gang_place_seconds + SPARE_SECONDS)}s",
@@ -111,19 +124,3 @@ def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]
 def placeholder_stems(pods: Iterable[QueuePod]) -> frozenset[str]:
     """Names of bound placeholders without their number."""
     return frozenset(pod.name.rpartition("-")[0] for pod in pods if pod.placeholder and pod.node and not pod.deleting)
-
-
-def _template(pod: QueuePod) -> dict[str, Any]:
-    placement = pod.placement or Placement()
-    requests = format_quantities({name: amount for name, amount in pod.requests.items() if amount > 0})
-    tolerations = [
-        {name: text for name in ("key", "operator", "value", "effect") if (text := getattr(toleration, name))}
-        for toleration in placement.tolerations
-    ]
-    optional = {
-        "nodeSelector": dict(placement.node_selector),
-        "affinity": dict(placement.affinity),
-        "tolerations": tolerations,
-    }
-    containers = [{"name": "member", "image": "member", "resources": {"requests": requests}}]
-    return {"containers": containers} | {name: value for name, value in optional.items() if value}

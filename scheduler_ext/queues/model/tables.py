@@ -88,7 +88,9 @@ def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
 
 def gang_table(rows: Collection[GangRow]) -> Table:
     """One row per gang."""
-    return Table.from_rows(GANGS, [_gang(row) for row in rows])
+    return Table.from_rows(
+        GANGS, [asdict(row) | {"state": row.state.value, "since": row.since_seconds, "why": row.reason} for row in rows]
+    )
 
 
 def tables_of(report: QueueReport) -> dict[str, Table]:
@@ -107,7 +109,3 @@ def _waiting_pod_fields(row: WaitingPodRow) -> dict[str, Any]:
     more = {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
     requested = row.requested if row.resource else None
     return asdict(row) | more | {"missing": missing, "requested": requested}
-
-
-def _gang(row: GangRow) -> dict[str, Any]:
-    return asdict(row) | {"state": row.state.value, "since": row.since_seconds, "why": row.reason}

@@ -17,14 +17,7 @@ from cotenant.base.identity import WorkloadRef
 from cotenant.base.people import Person
 from cotenant.base.text import agree
 from cotenant.changes.model.service import FieldMove
-from cotenant.scheduler_ext.reservations.model.plan import (
-    Expected,
-    PeakWindow,
-    Plan,
-    PlanChoices,
-    Recurrence,
-    Span,
-)
+from cotenant.scheduler_ext.reservations.model.plan import Expected, PeakWindow, Plan, PlanChoices, Recurrence, Span
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
 """On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
